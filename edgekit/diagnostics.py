@@ -71,7 +71,7 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
-    """One line a finding, columns aligned, for the terminal and for error texts.
+    """Return one line per finding with aligned columns, for the terminal and for error texts.
 
     Findings that say the same of many nodes are grouped: the first NAMED are listed, the others counted.
 
@@ -79,14 +79,14 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     >>> print(as_lines([finding])[0])
       EK1001  /lstm  LSTM  no form; use ort
     """
-    said: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for f in findings:
         avoided = f.avoided_by and f"not with {f.avoided_by}"
-        said.setdefault((f.code, f.op, "; ".join(filter(None, [f.message, f.fix, avoided]))), []).append(
+        groups.setdefault((f.code, f.op, "; ".join(filter(None, [f.message, f.fix, avoided]))), []).append(
             f.node
         )
     rows = []
-    for (code, op, story), nodes in said.items():
+    for (code, op, story), nodes in groups.items():
         rows += [(code, node, op, story) for node in nodes[:NAMED]]
         if nodes[NAMED:]:
             rows.append((code, f"and {len(nodes) - NAMED} more", op, "the same; --json has all"))
@@ -124,10 +124,10 @@ def check_text(
     targets = list(dict.fromkeys(targets))
     can = [name for name in targets if name not in refusing | unchecked and not _is_refused(findings)]
     cannot = ", ".join(name for name in targets if name in refusing)
-    wanted = [f.fix for f in findings if f.code == DYNAMIC and not f.target]
+    dynamic_fixes = [f.fix for f in findings if f.code == DYNAMIC and not f.target]
     model_text, with_them = model.name, ""
     lines = []
-    if wanted:
+    if dynamic_fixes:
         lines = [f"  {model.name} can't be built until its shapes are given", *_for_all(findings), ""]
         model_text, with_them = "it", "with them, "
     lines += [f"  {with_them}{model_text} can't be built for {cannot}"] if cannot else []
@@ -136,12 +136,12 @@ def check_text(
     lines += [printable(f"  note: {f.message}") for f in findings if not f.target and f.severity == "note"]
     named = dict.fromkeys(f.target for f in errors(findings) if f.target)
     for name in dict.fromkeys([*named, *(f.target for f in findings if f.target)]):
-        own = [f for f in findings if f.target == name]
-        lines += ["", f"  {name}", *as_lines(own, indent="    ")]
+        target_findings = [f for f in findings if f.target == name]
+        lines += ["", f"  {name}", *as_lines(target_findings, indent="    ")]
     if can:
         flags = [*(["--trust-pickle"] if trust_pickle else []), *(f"-t {name}" for name in can)]
         fixed = [f"{name}{'=' if name else ''}{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
-        flags += [*(f"--shape {quote(given)}" for given in fixed), *wanted]
+        flags += [*(f"--shape {quote(fixed_shape)}" for fixed_shape in fixed), *dynamic_fixes]
         output = quote(f"{model.stem}.edgekit")
         lines += ["", f"  next: edgekit build {quote(str(model))} {' '.join(flags)} -o {output}"]
     return "\n".join(lines)

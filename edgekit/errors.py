@@ -76,7 +76,8 @@ class EdgeKitError(Exception):
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters, direction overrides and lone surrogates escaped; lines stay lines.
+    r"""Escape control characters, direction overrides and lone surrogates in a text. Line breaks are
+    preserved.
 
     >>> print(printable("node \x1b[2J"))
     node \x1b[2J
@@ -86,7 +87,7 @@ def printable(text: str) -> str:
     import re  # here: almost no text needs it
 
     unprintable = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-    return re.sub(unprintable, lambda found: ascii(found[0])[1:-1], text)
+    return re.sub(unprintable, lambda match: ascii(match[0])[1:-1], text)
 
 
 class UsageError(EdgeKitError):

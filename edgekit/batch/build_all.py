@@ -89,21 +89,21 @@ def build_all(
     """
     if retries < 0 or (workers is not None and workers < 1) or (memory_mb is not None and memory_mb <= 0):
         raise UsageError("retries must be 0 or more, workers 1 or more, and the memory limit above 0")
-    found = read_matrix(Path(matrix))
-    output = Folder(found.output if is_url(found.output) else str(Path(found.output).absolute()))
-    jobs = _jobs(found, output, memory_mb)
+    parsed = read_matrix(Path(matrix))
+    output = Folder(parsed.output if is_url(parsed.output) else str(Path(parsed.output).absolute()))
+    jobs = _jobs(parsed, output, memory_mb)
     rows: dict[str, CatalogueRow] = {}
 
     def finish(row: CatalogueRow, names: Sequence[MatrixBuild]) -> None:
         for build in names:
             rows[build.name] = _named(row, build, output)
-            progress(rows[build.name], len(rows), len(found.builds))
+            progress(rows[build.name], len(rows), len(parsed.builds))
 
     waiting: list[Job] = []
     for job, names in jobs.values():
-        kept = _existing_row(job, output)
-        if kept is not None:
-            finish(kept, names)
+        existing = _existing_row(job, output)
+        if existing is not None:
+            finish(existing, names)
         else:
             waiting.append(job)
     try:
@@ -115,27 +115,28 @@ def build_all(
             with open_workers(on, workers):  # a wrong address is said though nothing is left to do
                 pass
     finally:
-        made = Catalogue(found.output, [rows[b.name] for b in found.builds if b.name in rows])
-        if made.rows:
-            output.write(TABLE, strict_json.encode(made.as_json()))
-    return made
+        catalogue = Catalogue(parsed.output, [rows[b.name] for b in parsed.builds if b.name in rows])
+        if catalogue.rows:
+            output.write(TABLE, strict_json.encode(catalogue.as_json()))
+    return catalogue
 
 
 def _jobs(
     matrix: Matrix, output: Folder, memory_mb: float | None
 ) -> dict[str, tuple[Job, list[MatrixBuild]]]:
-    """Key -> job, and the builds of the matrix that it is: the same content under two names is built once."""
+    """Return jobs by key, each with the builds of the matrix that it covers. The same content under two names
+    is built once."""
     keys, tools = ContentKeys(), tool_versions()
-    found: dict[str, tuple[Job, list[MatrixBuild]]] = {}
+    jobs: dict[str, tuple[Job, list[MatrixBuild]]] = {}
     for build in matrix.builds:
         key = keys.key(_absolute(build))
         job = Job(_absolute(build), key, output.root, tools, memory_mb)
-        found.setdefault(key, (job, []))[1].append(build)
-    return found
+        jobs.setdefault(key, (job, []))[1].append(build)
+    return jobs
 
 
 def _absolute(build: MatrixBuild) -> MatrixBuild:
-    """With paths that a worker in another folder finds."""
+    """Return a build with absolute paths, which a worker in another folder can open."""
     from dataclasses import replace
 
     def path(source: str | None) -> str | None:
@@ -146,7 +147,7 @@ def _absolute(build: MatrixBuild) -> MatrixBuild:
 
 
 def _existing_row(job: Job, output: Folder) -> CatalogueRow | None:
-    """The row of a build that is there already, whole."""
+    """Return the row of a build whose bundle already exists in the output and is intact, or None."""
     row = parse_record(output.read(record_name(job.key), RECORD_LIMIT_BYTES), job.key)
     if row is None or row["bundle"] is None:
         return None
@@ -154,13 +155,13 @@ def _existing_row(job: Job, output: Folder) -> CatalogueRow | None:
 
 
 def _named(row: CatalogueRow, build: MatrixBuild, output: Folder) -> CatalogueRow:
-    """The row under the name that a build has in the matrix; the bundle too."""
+    """Return the row under the name that a build has in the matrix, and copy the bundle to that name."""
     named: CatalogueRow = {**row, **_axes(build)}  # type: ignore[typeddict-item]
     if row["bundle"] is not None:
-        wanted = f"{build.name}.edgekit"
-        if wanted != row["bundle"]:
-            output.copy(row["bundle"], wanted)
-        named["bundle"] = wanted
+        bundle_name = f"{build.name}.edgekit"
+        if bundle_name != row["bundle"]:
+            output.copy(row["bundle"], bundle_name)
+        named["bundle"] = bundle_name
     return named
 
 
@@ -181,7 +182,7 @@ def _checked(row: CatalogueRow, output: Folder) -> CatalogueRow:
 
 
 def _run(jobs: Sequence[Job], workers: BuildWorkers, retries: int) -> Iterator[CatalogueRow]:
-    """The rows of jobs as they end. One whose worker is lost goes to the end of the queue."""
+    """Yield the rows of jobs as they end. A job whose worker is lost goes to the end of the queue."""
     queue = deque(jobs)
     tries = dict.fromkeys((job.key for job in jobs), 0)
     running: dict[Future[CatalogueRow], Job] = {}

@@ -102,14 +102,14 @@ def run_job(job: Job) -> CatalogueRow:
         with TemporaryDirectory(prefix="edgekit-") as folder, _memory_limit(job.memory_mb):
             _need_tools(job.tools)
             bundle = _built(job.build, Path(folder))
-            made = bundle.save(Path(folder) / "made.edgekit")
+            bundle_path = bundle.save(Path(folder) / "made.edgekit")
             name = row["bundle"] = f"{job.build.name}.edgekit"
-            row["sha256"], row["size_bytes"] = file_digest(made), made.stat().st_size
+            row["sha256"], row["size_bytes"] = file_digest(bundle_path), bundle_path.stat().st_size
             row["variants"] = variant_rows(bundle)
             row["seconds"] = round(time.monotonic() - started, 1)
             row["state"] = "built"
             output = Folder(job.output)
-            output.take(name, made)
+            output.take(name, bundle_path)
             output.write(record_name(job.key), strict_json.encode(dict(row)))
     except EdgeKitError as problem:
         kind = type(problem).__name__
@@ -120,12 +120,12 @@ def run_job(job: Job) -> CatalogueRow:
 
 
 def failed_row(job: Job, kind: str, message: str, state: str = "failed") -> CatalogueRow:
-    """The row of a build that gave nothing."""
+    """Return the row of a build that produced no bundle."""
     return {**empty_row(job.build, job.key), "state": state, "error": {"kind": kind, "message": message}}
 
 
 def empty_row(build: MatrixBuild, key: str) -> CatalogueRow:
-    """A row of which nothing is known yet."""
+    """Return the row of a build that has not started."""
     return {
         "name": build.name, "model": build.model.name, "targets": list(build.targets),
         "precision": build.precision, "samples": build.samples, "key": key, "state": "failed",
@@ -139,7 +139,7 @@ def record_name(key: str) -> str:
 
 
 def variant_rows(bundle: Bundle) -> list[VariantRow]:
-    """The variants of a bundle, rejected ones too."""
+    """Return a row for each variant of a bundle, rejected ones too."""
     return [
         {
             "name": variant.name,
@@ -166,12 +166,13 @@ def _built(build: MatrixBuild, folder: Path) -> Bundle:
 
 
 def _need_tools(expected: Mapping[str, str]) -> None:
-    """Raises: UsageError: other versions are installed here than where the catalogue was asked for."""
-    here = tool_versions()
+    """Check that the installed tool versions are those of the machine that requested the catalogue. Raises
+    UsageError if they differ."""
+    installed = tool_versions()
     other = [
-        f"{name} {here.get(name, 'missing')} instead of {expected.get(name, 'none')}"
-        for name in sorted({*here, *expected})
-        if here.get(name) != expected.get(name)
+        f"{name} {installed.get(name, 'missing')} instead of {expected.get(name, 'none')}"
+        for name in sorted({*installed, *expected})
+        if installed.get(name) != expected.get(name)
     ]
     if other:
         raise UsageError(
@@ -181,7 +182,7 @@ def _need_tools(expected: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _memory_limit(memory_mb: float | None) -> Iterator[None]:
-    """For the model's process; a worker does one build at a time."""
+    """Hold a memory limit for the model's process while the block runs. A worker does one build at a time."""
     before = os.environ.get(MEMORY_MB)
     if memory_mb is not None:
         os.environ[MEMORY_MB] = f"{memory_mb:g}"
@@ -225,25 +226,27 @@ _RECORD: Check = record(
 
 
 def parse_record(content: bytes | None, key: str) -> CatalogueRow | None:
-    """The row that an earlier run recorded for a key; None if it is none."""
+    """Return the row that an earlier run recorded for a key, or None if the record is missing, malformed or
+    of another key."""
     if content is None:
         return None
     try:
-        found: Json = strict_json.decode(content, "record", len(content))
+        entry: Json = strict_json.decode(content, "record", len(content))
     except strict_json.JsonError:
         return None
     try:
-        _RECORD(found, "record")
+        _RECORD(entry, "record")
     except ManifestError:
         return None
-    if found["key"] != key:
+    if entry["key"] != key:
         return None
-    row: CatalogueRow = found
+    row: CatalogueRow = entry
     return row
 
 
 def need_bundle(row: CatalogueRow, output: Folder) -> None:
-    """Raises: BundleError: a worker says that it wrote a bundle, and from here it is not there."""
+    """Check that the bundle of a worker's row exists in the output and is what the worker wrote. Raises
+    BundleError if it is not."""
     assert row["bundle"] is not None
     if not output.holds(row["bundle"], row["size_bytes"], row["sha256"]):
         raise BundleError(

@@ -27,7 +27,7 @@ def summary(catalogue: Catalogue) -> str:
 
 
 def catalogue_page(catalogue: Catalogue, name: str) -> str:
-    """The page of a catalogue: one HTML document that loads nothing.
+    """Return the page of a catalogue: one HTML document that loads nothing.
 
     Raises:
         MissingDependency: the extra ``report`` is not installed.
@@ -36,9 +36,9 @@ def catalogue_page(catalogue: Catalogue, name: str) -> str:
 
     need_packages()
     variants = [
-        (row["name"], each["name"], each["status"], size(each["size_bytes"]), _latency(each))
+        (row["name"], variant["name"], variant["status"], size(variant["size_bytes"]), _latency(variant))
         for row in catalogue.rows
-        for each in row["variants"]
+        for variant in row["variants"]
     ]
     failures = [(row["name"], row["error"]["message"]) for row in catalogue.rows if row["error"]]
     return rendered(
@@ -55,15 +55,15 @@ def catalogue_page(catalogue: Catalogue, name: str) -> str:
 
 
 def cells(row: CatalogueRow) -> tuple[str, ...]:
-    """A build as a row of the table."""
-    kept = _accepted(row["variants"])
-    timed = [each for each in kept if each["p50_ms"] is not None]
-    best = min(timed, key=lambda each: each["p50_ms"] or 0.0, default=None)
+    """Return a build as a row of the table."""
+    accepted = _accepted(row["variants"])
+    timed = [variant for variant in accepted if variant["p50_ms"] is not None]
+    best = min(timed, key=lambda variant: variant["p50_ms"] or 0.0, default=None)
     done = row["bundle"] is not None
     return (
         row["name"],
         row["state"],
-        f"{len(kept)} of {len(row['variants'])}" if done else "-",
+        f"{len(accepted)} of {len(row['variants'])}" if done else "-",
         size(row["size_bytes"]) if done else "-",
         best["name"] if best else "-",
         _latency(best) if best else "-",
@@ -72,7 +72,7 @@ def cells(row: CatalogueRow) -> tuple[str, ...]:
 
 
 def _accepted(variants: Sequence[VariantRow]) -> list[VariantRow]:
-    return [each for each in variants if parse_status(each["status"])[0] is not Status.REJECTED]
+    return [variant for variant in variants if parse_status(variant["status"])[0] is not Status.REJECTED]
 
 
 def _latency(variant: VariantRow) -> str:

@@ -34,7 +34,7 @@ def change_text(rebuild: Rebuild) -> str:
 
 
 def change_markdown(rebuild: Rebuild, name: str) -> str:
-    """The report's file."""
+    """Return the report as the text of a Markdown file."""
     rows = [_row(COLUMNS), _row(["---"] * len(COLUMNS))]
     rows += [_row([_escaped(cell) for cell in cells(change)]) for change in rebuild.changes]
     parts = [f"# {_escaped(name)} built again", _escaped(verdict(rebuild)), "\n".join(rows)]
@@ -48,12 +48,12 @@ def change_markdown(rebuild: Rebuild, name: str) -> str:
 
 
 def tool_lines(rebuild: Rebuild) -> list[str]:
-    """The tools that changed, with their versions."""
+    """Return a line for each tool that changed, with its versions."""
     return [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in rebuild.tools.items()]
 
 
 def cells(change: Change) -> tuple[str, ...]:
-    """A variant as a row."""
+    """Return a variant as a row of the table."""
     before, after = change["size_bytes"]
     sizes = size(after) if before == after else f"{size(before)} -> {size(after)}"
     latency = "the same bytes" if change["same"] else change["latency"] or change["status"][1] or "gone"
@@ -72,6 +72,6 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """One line of plain text: names and reasons of a bundle make no HTML, links, pictures or rows."""
+    """Escape one line of plain text: names and reasons of a bundle make no HTML, links, pictures or rows."""
     line = printable(" ".join(text.split()))
-    return re.sub(r"[\\`*\[\]<&|]", lambda found: f"\\{found[0]}", line)
+    return re.sub(r"[\\`*\[\]<&|]", lambda match: f"\\{match[0]}", line)

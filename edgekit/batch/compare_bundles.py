@@ -49,7 +49,7 @@ class Change(TypedDict):
 
 
 def compare_variants(old: Bundle, new: Bundle, seconds: float) -> list[Change]:
-    """Every variant of either, in the old one's order.
+    """Compare every variant of either bundle, in the order of the old one.
 
     Args:
         old: Before.
@@ -77,30 +77,30 @@ def _changed(
     old: Bundle, new: Bundle, before: Variant | None, after: Variant | None, seconds: float
 ) -> Change:
     name = (before or after).name  # type: ignore[union-attr]
-    found: Change = {
+    change: Change = {
         "variant": name, "same": False, "metric": "", "score": None, "latency": "", "ratio": None,
         "status": (before.status if before else "", after.status if after else ""),
         "size_bytes": (_bytes(old, before), _bytes(new, after)), "worse": [],
     }  # fmt: skip
     if before is None or not before.usable:
-        found["same"] = before is not None and after is not None and before.outcome == after.outcome
-        return found
+        change["same"] = before is not None and after is not None and before.outcome == after.outcome
+        return change
     if after is None or not after.usable:
-        found["worse"].append(f"it was removed: {after.reason if after else 'it was not built'}")
-        return found
-    found["same"] = _digest(old, before) == _digest(new, after)
-    found["metric"], one, two = _scores(before, after)
-    if found["metric"]:
-        found["score"] = (one, two)
+        change["worse"].append(f"it was removed: {after.reason if after else 'it was not built'}")
+        return change
+    change["same"] = _digest(old, before) == _digest(new, after)
+    change["metric"], one, two = _scores(before, after)
+    if change["metric"]:
+        change["score"] = (one, two)
     if before.verified and not after.verified:
-        found["worse"].append(f"it was verified, and now is {after.status}")
-    if found["metric"] and (why := _lower(found["metric"], one, two)):
-        found["worse"].append(why)
-    if found["size_bytes"][1] > SIZE_TOLERANCE * found["size_bytes"][0]:
-        found["worse"].append(f"{size(found['size_bytes'][1])} instead of {size(found['size_bytes'][0])}")
-    if not found["same"]:
-        _time(found, old, new, before, seconds)
-    return found
+        change["worse"].append(f"it was verified, and now is {after.status}")
+    if change["metric"] and (reason := _lower(change["metric"], one, two)):
+        change["worse"].append(reason)
+    if change["size_bytes"][1] > SIZE_TOLERANCE * change["size_bytes"][0]:
+        change["worse"].append(f"{size(change['size_bytes'][1])} instead of {size(change['size_bytes'][0])}")
+    if not change["same"]:
+        _time(change, old, new, before, seconds)
+    return change
 
 
 def _time(change: Change, old: Bundle, new: Bundle, variant: Variant, seconds: float) -> None:
@@ -121,7 +121,8 @@ def _time(change: Change, old: Bundle, new: Bundle, variant: Variant, seconds: f
 
 
 def _scores(before: Variant, after: Variant) -> tuple[str, float | None, float | None]:
-    """The first figure that both have: on labels, of fidelity, or the worst output's SNR. None: exact."""
+    """Return the metric and the two values of the first figure that both variants have: the score on labels,
+    the fidelity, or the worst output's SNR. A value of None means exact outputs."""
     for key in ("task", "agreement"):
         one, two = before.evidence.get(key), after.evidence.get(key)
         if one and two and one["metric"] == two["metric"]:
@@ -137,7 +138,7 @@ def _worst(variant: Variant) -> float | None:
 
 
 def _lower(metric: str, before: float | None, after: float | None) -> str:
-    """Why a score is worse; None stands for an exact answer."""
+    """Return why a score is worse, or "" if it is not; a score of None stands for an exact result."""
     one, two = (math.inf if value is None else value for value in (before, after))
     decibels = metric.endswith(" dB")
     tolerance = SNR_TOLERANCE_DB if decibels else SCORE_TOLERANCE

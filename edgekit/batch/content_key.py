@@ -38,7 +38,7 @@ class ContentKeys:
         self._tools = tool_versions()
 
     def key(self, build: MatrixBuild) -> str:
-        """The key of a build.
+        """Compute the key of a build.
 
         Raises:
             ProfileError: an unknown target.

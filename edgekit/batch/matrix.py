@@ -30,9 +30,9 @@ AXES = ("model", "target", "precision", "samples")
 OWN_KEYS = ("model", "targets", "precision", "samples", "card", "shapes")
 """Arguments of a build that a matrix has keys of its own for."""
 OPTIONS: Mapping[str, type] = {
-    each.name: each.kind
-    for each in declared(BuildRequest)
-    if each.name not in OWN_KEYS and each.option.help and each.kind in (str, float, bool, int, list)
+    spec.name: spec.kind
+    for spec in declared(BuildRequest)
+    if spec.name not in OWN_KEYS and spec.option.help and spec.kind in (str, float, bool, int, list)
 }
 """Keys of ``[options]`` with their types: arguments of ``edgekit.build``, the same for every build. A path is
 none of them: it would be relative to the matrix."""
@@ -105,20 +105,20 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
-    where, folder = str(path), path.parent
-    only(table, ("output", "models", "targets", "precisions", "samples", "options", "leave_out"), where)
-    output = get(table, "output", str, where) if "output" in table else path.stem
-    models = _models(get(table, "models", list, where), where, folder)
-    targets = [_target(entry, where) for entry in get(table, "targets", list, where)]
-    precisions = text_list(table, "precisions", where) if "precisions" in table else ("fp32",)
+    file, folder = str(path), path.parent
+    only(table, ("output", "models", "targets", "precisions", "samples", "options", "leave_out"), file)
+    output = get(table, "output", str, file) if "output" in table else path.stem
+    models = _models(get(table, "models", list, file), file, folder)
+    targets = [_target(entry, file) for entry in get(table, "targets", list, file)]
+    precisions = text_list(table, "precisions", file) if "precisions" in table else ("fp32",)
     samples: dict[str, str | None] = {"": None}
     if "samples" in table:
-        given = get(table, "samples", dict, where)
-        samples = {name: _located(get(given, name, str, f"{where}: samples"), folder) for name in given}
+        sources = get(table, "samples", dict, file)
+        samples = {name: _located(get(sources, name, str, f"{file}: samples"), folder) for name in sources}
     if not (models and targets and precisions and samples):
-        raise UsageError(f"{where} has nothing to build: add at least one of models, targets, precisions")
-    options = _options(table, where)
-    left_out = [_rule(rule, where) for rule in table.get("leave_out", [])]
+        raise UsageError(f"{file} has nothing to build: add at least one of models, targets, precisions")
+    options = _options(table, file)
+    left_out = [_rule(rule, file) for rule in table.get("leave_out", [])]
     builds: dict[str, MatrixBuild] = {}
     files: dict[str, str] = {}
     for model, target, precision, name in itertools.product(models, targets, precisions, samples):
@@ -126,25 +126,25 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
         if any(all(rule.get(axis, value) == value for axis, value in zip(AXES, axes, strict=True))
                for rule in left_out):  # fmt: skip
             continue
-        title = _title(axes, target, where)
+        title = _title(axes, target, file)
         if title in builds:
-            raise UsageError(f"{where} has two builds called {title}; give each of these models its own name")
+            raise UsageError(f"{file} has two builds called {title}; give each of these models its own name")
         if (other := files.setdefault(title.lower(), title)) != title:
             raise UsageError(
-                f"{where} has the builds {other} and {title}, which differ in case only; rename their "
+                f"{file} has the builds {other} and {title}, which differ in case only; rename their "
                 "models or samples"
             )
         builds[title] = MatrixBuild(title, model, target, precision, name, samples[name], options)
         if len(builds) > BUILDS_LIMIT:
-            raise UsageError(f"{where} has more than {BUILDS_LIMIT} builds; split it into several matrices")
+            raise UsageError(f"{file} has more than {BUILDS_LIMIT} builds; split it into several matrices")
     if not builds:
-        raise UsageError(f"{where} leaves out every build; check leave_out")
+        raise UsageError(f"{file} leaves out every build; check leave_out")
     return Matrix(_located(output, folder), tuple(builds.values()))
 
 
 def _title(axes: Sequence[str], target: Sequence[str], location: str) -> str:
-    """The name of a build and of its file, in the characters of file names; of many targets the first one and
-    how many more."""
+    """Return the name of a build and of its file, in the characters of file names. If it is too long, it has
+    the first of several targets and the number of the others."""
     model, targets, precision, samples = axes
     parts = [model, targets, _plain(precision), samples and _plain(samples)]
     if len("-".join(parts)) > NAME_LIMIT and target[1:]:
@@ -159,52 +159,52 @@ def _title(axes: Sequence[str], target: Sequence[str], location: str) -> str:
 
 
 def _models(entries: Sequence[Any], location: str, folder: Path) -> list[Model]:
-    found: list[Model] = []
+    models: list[Model] = []
     for number, entry in enumerate(entries):
-        at = f"{location}: models[{number}]"
+        entry_label = f"{location}: models[{number}]"
         if isinstance(entry, str):
-            found += [Model(_plain(_stem(source)), source) for source in _files(entry, at, folder)]
+            models += [Model(_plain(_stem(source)), source) for source in _files(entry, entry_label, folder)]
             continue
-        only(entry, ("file", "name", "card", "shapes"), at)
-        sources = list(_files(get(entry, "file", str, at), at, folder))
+        only(entry, ("file", "name", "card", "shapes"), entry_label)
+        sources = list(_files(get(entry, "file", str, entry_label), entry_label, folder))
         if "name" in entry and len(sources) > 1:
-            raise UsageError(f"{at}: one name is given for {len(sources)} models; leave name out")
-        name = get(entry, "name", str, at) if "name" in entry else ""
+            raise UsageError(f"{entry_label}: one name is given for {len(sources)} models; leave name out")
+        name = get(entry, "name", str, entry_label) if "name" in entry else ""
         if "name" in entry and _plain(name) != name:
-            wrong = f"{at}.name is {shortened(name)!r}"
+            wrong = f"{entry_label}.name is {shortened(name)!r}"
             raise UsageError(f"{wrong}; it may have letters, digits, '.', '_' and '-' between them")
-        card = _located(get(entry, "card", str, at), folder) if "card" in entry else None
-        given = get(entry, "shapes", dict, at) if "shapes" in entry else {}
-        shapes = {each: _shapes(given, each, f"{at}: shapes") for each in given}
-        found += [Model(name or _plain(_stem(source)), source, card, shapes) for source in sources]
-    return found
+        card = _located(get(entry, "card", str, entry_label), folder) if "card" in entry else None
+        table = get(entry, "shapes", dict, entry_label) if "shapes" in entry else {}
+        shapes = {key: _shapes(table, key, f"{entry_label}: shapes") for key in table}
+        models += [Model(name or _plain(_stem(source)), source, card, shapes) for source in sources]
+    return models
 
 
 def _shapes(table: Mapping[str, Any], name: str, location: str) -> tuple[Any, ...]:
-    """One shape of an input, or several."""
-    given = table[name]
-    if not isinstance(given, list) or not any(isinstance(each, list) for each in given):
+    """Return the shape of an input, or its several shapes."""
+    value = table[name]
+    if not isinstance(value, list) or not any(isinstance(entry, list) for entry in value):
         return whole_numbers(table, name, location, minimum=1)
-    places = {f"{name}[{number}]": each for number, each in enumerate(given)}
-    return tuple(whole_numbers(places, each, location, minimum=1) for each in places)
+    places = {f"{name}[{number}]": entry for number, entry in enumerate(value)}
+    return tuple(whole_numbers(places, entry, location, minimum=1) for entry in places)
 
 
 def _files(source: str, location: str, folder: Path) -> Iterator[str]:
-    """The models of an entry: itself, or those that match it."""
+    """Yield the model files of an entry: the file itself, or those that match its pattern."""
     located = _located(source, folder)
     if is_url(located) or not glob.has_magic(located) or Path(located).exists():
         if not is_url(located) and not Path(located).exists():
             raise UsageError(f"{location}: {located} does not exist")
         yield located
         return
-    found = sorted(glob.glob(located, recursive=True))
-    if not found:
+    matches = sorted(glob.glob(located, recursive=True))
+    if not matches:
         raise UsageError(f"{location}: nothing matches {located}")
-    yield from found
+    yield from matches
 
 
 def _target(entry: Any, location: str) -> tuple[str, ...]:
-    """One target, or several of one bundle."""
+    """Return the targets of an entry: one, or several that share a bundle."""
     if isinstance(entry, str):
         return (entry,)
     if isinstance(entry, list) and entry and all(isinstance(one, str) for one in entry):
@@ -215,9 +215,9 @@ def _target(entry: Any, location: str) -> tuple[str, ...]:
 
 
 def _options(table: Mapping[str, Any], location: str) -> dict[str, Json]:
-    given = get(table, "options", dict, location) if "options" in table else {}
-    only(given, list(OPTIONS), f"{location}: options")
-    return {name: get(given, name, OPTIONS[name], f"{location}: options") for name in given}
+    options = get(table, "options", dict, location) if "options" in table else {}
+    only(options, list(OPTIONS), f"{location}: options")
+    return {name: get(options, name, OPTIONS[name], f"{location}: options") for name in options}
 
 
 def _rule(rule: Any, location: str) -> dict[str, str]:
@@ -240,5 +240,5 @@ def _stem(source: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that every file system takes."""
+    """Return a name that every file system takes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-") or "model"

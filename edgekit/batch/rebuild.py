@@ -64,7 +64,7 @@ class Rebuild:
     @property
     def worse(self) -> list[str]:
         """Return the reasons why the new bundle is worse, if any."""
-        return [f"{change['variant']}: {why}" for change in self.changes for why in change["worse"]]
+        return [f"{change['variant']}: {reason}" for change in self.changes for reason in change["worse"]]
 
     @property
     def same(self) -> bool:
@@ -113,23 +113,23 @@ def rebuild(
     with Bundle.open(path) as old:
         old.verify_entries()
         with checked_evidence(old.name):
-            made = _built(old, path, tools, overrides)
-            _need_same_samples(old, made)
+            new_bundle = _built(old, path, tools, overrides)
+            _need_same_samples(old, new_bundle)
             version = model_version(old)
             if version is not None:
-                made = with_version(made, version + 1)
-            changes = compare_variants(old, made, seconds)
-            changed = other_tools(old.manifest, made.manifest)
+                new_bundle = with_version(new_bundle, version + 1)
+            changes = compare_variants(old, new_bundle, seconds)
+            changed = other_tools(old.manifest, new_bundle.manifest)
         size = path.stat().st_size
         worse = any(change["worse"] for change in changes)
         same = all(change["same"] for change in changes) and not changed
         notes = _notes(old, path, version)
-    kept = not worse and not (same and output is None)
+    is_saved = not worse and not (same and output is None)
     with TemporaryDirectory(prefix="edgekit-") as folder:
-        new_size = made.save(Path(folder) / "made.edgekit").stat().st_size
-    if kept:
-        made.save(output or path)
-    return Rebuild(made, changes, changed, (size, new_size), notes if kept else [], kept)
+        new_size = new_bundle.save(Path(folder) / "made.edgekit").stat().st_size
+    if is_saved:
+        new_bundle.save(output or path)
+    return Rebuild(new_bundle, changes, changed, (size, new_size), notes if is_saved else [], is_saved)
 
 
 def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,12 +144,12 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
         kind = "a language model" if is_generation(old.card) else "made of several models"
         raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
     options, source = manifest["options"], manifest["source"]
-    found = (
+    model_path = (
         overrides.get("model") or path.parent / Path(source["file"]).name
     )  # whoever made the bundle says no folder
-    if not found.exists():
-        raise UsageError(f"{found}, which {old.name} was built from, does not exist; add --source")
-    stored = [each.name for each in declared(BuildRequest) if each.option.stored]
+    if not model_path.exists():
+        raise UsageError(f"{model_path}, which {old.name} was built from, does not exist; add --source")
+    stored = [field.name for field in declared(BuildRequest) if field.option.stored]
     unknown = sorted(options.keys() - {*stored, *OTHERS})
     if unknown:
         raise UsageError(
@@ -167,7 +167,7 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
     shapes = {name: shape for name, shape in options["shapes"].items() if io.get(name) != BYTES}
     return {
         **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in overrides.items()},
-        "model": str(found),
+        "model": str(model_path),
         "targets": list(options["targets"]),
         "precision": options["precision"],
         "shapes": shapes,
@@ -187,23 +187,24 @@ def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
 
 def _built(old: Bundle, path: Path, tools: Path | None, overrides: Mapping[str, Any]) -> Bundle:
     arguments = recipe(old, path, overrides)
-    made = build_here(path, arguments) if tools is None else _built_with(tools, path, arguments)
-    want, got = old.manifest["source"]["sha256"], made.manifest["source"]["sha256"]
-    if want != got:
+    bundle = build_here(path, arguments) if tools is None else _built_with(tools, path, arguments)
+    expected, actual = old.manifest["source"]["sha256"], bundle.manifest["source"]["sha256"]
+    if expected != actual:
         raise UsageError(
-            f"{arguments['model']} is not the model that {old.name} was built from: sha256 {got[:16]}... "
-            f"instead of {want[:16]}...; use edgekit build for a new model"
+            f"{arguments['model']} is not the model that {old.name} was built from: sha256 {actual[:16]}... "
+            f"instead of {expected[:16]}...; use edgekit build for a new model"
         )
-    return made
+    return bundle
 
 
 def _built_with(tools: Path, path: Path, arguments: Mapping[str, Any]) -> Bundle:
-    """The same in a process of its own, which finds these packages before those of this Python."""
+    """Build in a separate process, which imports the packages of a requirements file before those of this
+    Python."""
     environment = installed_tools(tools)
     with TemporaryDirectory(prefix="edgekit-") as folder:
-        made = Path(folder) / "made.edgekit"
+        bundle_path = Path(folder) / "made.edgekit"
         request = json.dumps(
-            {"bundle": str(path.absolute()), "output": str(made), "arguments": dict(arguments)}
+            {"bundle": str(path.absolute()), "output": str(bundle_path), "arguments": dict(arguments)}
         )
         command = [sys.executable, "-m", "edgekit.batch.build_elsewhere"]
         ended = subprocess.run(
@@ -213,9 +214,9 @@ def _built_with(tools: Path, path: Path, arguments: Mapping[str, Any]) -> Bundle
             last = (ended.stderr.strip() or f"its process exited with code {ended.returncode}").splitlines()
             kind = CrashError if ended.returncode < 0 else EdgeKitError
             raise kind("\n  ".join([f"the build with {tools} failed", *last[-8:]]))
-        with Bundle.open(made) as found:
-            entries = {entry["name"]: bytes(found.read(entry["name"])) for entry in found.manifest["entries"]}
-            return Bundle.create(found.manifest, entries)
+        with Bundle.open(bundle_path) as built:
+            entries = {entry["name"]: bytes(built.read(entry["name"])) for entry in built.manifest["entries"]}
+            return Bundle.create(built.manifest, entries)
 
 
 def _card_of(old: Bundle) -> Card:
@@ -226,7 +227,8 @@ def _card_of(old: Bundle) -> Card:
 
 
 def _need_same_samples(old: Bundle, bundle: Bundle) -> None:
-    """Figures on other samples can't be compared. Raises: UsageError: they are others."""
+    """Check that both bundles were built on the same samples, since figures on other samples cannot be
+    compared. Raises UsageError if they differ."""
     before, after = old.manifest["samples"], bundle.manifest["samples"]
     if before.get("sha256") != after.get("sha256"):
         raise UsageError(
@@ -236,15 +238,15 @@ def _need_same_samples(old: Bundle, bundle: Bundle) -> None:
 
 
 def _notes(old: Bundle, path: Path, version: int | None) -> list[str]:
-    found = [] if version is None else [f"version {version} became {version + 1}"]
+    notes = [] if version is None else [f"version {version} became {version + 1}"]
     if signature_path(path).exists():
-        found.append(
+        notes.append(
             f"{signature_path(path)} belongs to the old bundle; sign the new one with edgekit release sign"
         )
     if old.manifest.get("extensions", {}).keys() - {"version", "source_names"}:
         names = sorted(old.manifest["extensions"].keys() - {"version", "source_names"})
-        found.append(f"not copied, because they were measured with the old files: {', '.join(names)}")
-    return found
+        notes.append(f"not copied, because they were measured with the old files: {', '.join(names)}")
+    return notes
 
 
 LOCK_SECONDS = 1800.0
@@ -253,7 +255,7 @@ REQUIREMENTS_BYTES = 1 << 20
 
 
 def installed_tools(requirements: Path) -> dict[str, str]:
-    """Environment variables for a process that finds the packages of a requirements file first.
+    """Return environment variables for a process that imports the packages of a requirements file first.
 
     They are installed once for each content of the file, into the cache folder.
 

@@ -33,7 +33,8 @@ class Folder:
     name."""
 
     def __init__(self, root: str) -> None:
-        """Raises: UsageError: unknown protocol. MissingDependency: a package is not installed."""
+        """Initialize a folder on a disk or at a URL. Raises UsageError if the protocol is unknown,
+        MissingDependency if a package is not installed."""
         self.root, self._files = root.rstrip("/") or root, _file_system(root) if is_url(root) else None
 
     def path(self, name: str) -> str:
@@ -97,7 +98,8 @@ class Folder:
 
 
 def fetch_model(source: str, folder: Path) -> Path:
-    """A model, with its external data: the path itself, or a copy in ``folder`` of what is at a URL.
+    """Return the path of a model and its external data: the path itself, or a copy in ``folder`` of the files
+    at a URL.
 
     Raises:
         OSError: it can't be fetched. UsageError, MissingDependency: as of :class:`Folder`.
@@ -114,15 +116,15 @@ def fetch_model(source: str, folder: Path) -> Path:
         return path
     folder.mkdir(parents=True, exist_ok=True)
     files.get_file(source, str(path))
-    beside = source.rpartition("/")[0]
+    folder_url = source.rpartition("/")[0]
     for name in sorted(external_names(path)):
-        if files.exists(f"{beside}/{name}"):
-            files.get_file(f"{beside}/{name}", str(folder / _plain_name(name)))
+        if files.exists(f"{folder_url}/{name}"):
+            files.get_file(f"{folder_url}/{name}", str(folder / _plain_name(name)))
     return path
 
 
 def fetch_samples(source: str, folder: Path) -> str:
-    """Samples: the path or glob itself, or a folder with copies of the files of a folder or glob at a URL.
+    """Return a path or glob as it is, or a folder with copies of the files of a folder or glob at a URL.
 
     Raises:
         OSError: they can't be fetched. UsageError: there are none, or as of :class:`Folder`.
@@ -131,19 +133,20 @@ def fetch_samples(source: str, folder: Path) -> str:
         return source
     files = _file_system(source)
     if files.isdir(source):
-        found = [entry for entry in files.ls(source, detail=False) if files.isfile(entry)]
+        entries = [entry for entry in files.ls(source, detail=False) if files.isfile(entry)]
     else:
-        found = list(files.glob(source)) if glob.has_magic(source) else [source]
+        entries = list(files.glob(source)) if glob.has_magic(source) else [source]
     folder.mkdir(parents=True, exist_ok=True)
-    for entry in found:
+    for entry in entries:
         files.get_file(entry, str(folder / _plain_name(str(entry))))
-    if not found:
+    if not entries:
         raise UsageError(f"no samples at {source}: nothing found")
     return str(folder)
 
 
 def fetch_card(source: str, folder: Path) -> Path:
-    """A card with the files beside it that it names: the path itself, or a copy of its folder at a URL.
+    """Return the path of a card beside the files that it names: the path itself, or a copy of its folder at a
+    URL.
 
     Raises:
         OSError: it can't be fetched. UsageError, MissingDependency: as of :class:`Folder`.
@@ -155,22 +158,22 @@ def fetch_card(source: str, folder: Path) -> Path:
 
 
 def model_files(path: Path) -> list[Path]:
-    """The files of a model: itself and its external data, or all of its folder."""
+    """Return the files of a model: itself and its external data, or all files of its folder."""
     if path.is_dir():
-        return sorted(each for each in path.rglob("*") if each.is_file())
-    beside = (path.parent / name for name in sorted(external_names(path)))
-    return [path, *(each for each in beside if each.is_file() and each != path)]
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    external_files = (path.parent / name for name in sorted(external_names(path)))
+    return [path, *(file for file in external_files if file.is_file() and file != path)]
 
 
 def sample_files(source: str) -> list[Path]:
-    """The files of a folder, of a folder and all below it, or of a glob."""
+    """Return the files of a folder, of a folder and all its subfolders, or of a glob."""
     path = Path(source)
     if path.name == RECURSIVE and path.parent.is_dir():
-        return sorted(each for each in path.parent.rglob("*") if each.is_file())
+        return sorted(file for file in path.parent.rglob("*") if file.is_file())
     if path.is_dir():
-        return sorted(each for each in path.iterdir() if each.is_file())
-    found = [path] if path.is_file() else [Path(each) for each in glob.glob(source, recursive=True)]
-    return sorted(each for each in found if each.is_file())
+        return sorted(file for file in path.iterdir() if file.is_file())
+    paths = [path] if path.is_file() else [Path(file) for file in glob.glob(source, recursive=True)]
+    return sorted(file for file in paths if file.is_file())
 
 
 def file_digest(path: Path) -> str:
@@ -188,7 +191,8 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _plain_name(source: str) -> str:
-    """The last part of a URL or path: what a store of strangers calls a file stays in our folder."""
+    """Return the last part of a URL or path, so that a file name from an untrusted store stays in our
+    folder."""
     name = source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     if name in ("", ".", "..") or not name.isprintable():
         raise UsageError(f"{source!r} does not end with a file name")

@@ -68,7 +68,8 @@ def open_workers(on: str, count: int | None = None) -> Iterator[BuildWorkers]:
 
 @contextlib.contextmanager
 def _processes(count: int) -> Iterator[BuildWorkers]:
-    """Processes of this machine, each an executor of its own: the end of one costs its build alone."""
+    """Yield workers that are processes of this machine. Each has its own executor, so the end of one fails
+    its build alone."""
     context = multiprocessing.get_context("spawn")
     slots: dict[ProcessPoolExecutor, tuple[int, Future[Any]]] = {}
 
@@ -100,7 +101,7 @@ def _processes(count: int) -> Iterator[BuildWorkers]:
 def _idle(
     slots: dict[ProcessPoolExecutor, tuple[int, Future[Any]]],
 ) -> tuple[ProcessPoolExecutor | None, int]:
-    """A process whose build has ended; those that have died are forgotten."""
+    """Return a process whose build has ended, and its pid; forget processes that have died."""
     for executor, (pid, last) in list(slots.items()):
         if not last.done():
             continue

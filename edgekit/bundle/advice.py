@@ -50,15 +50,15 @@ def advised(variants: Sequence[Variant]) -> list[Variant]:
         if variant.usable and variant.shrunk is None:
             by_profile.setdefault(variant.profile, []).append(variant)
     chosen = []
-    for own in by_profile.values():
-        own = [each for each in own if each.target == "deferral"] or own
-        timed = [(p50, index) for index, each in enumerate(own) if (p50 := p50_ms(each)) is not None]
-        chosen.append(own[min(timed)[1]] if timed else own[0])
+    for group in by_profile.values():
+        group = [member for member in group if member.target == "deferral"] or group
+        timed = [(p50, index) for index, member in enumerate(group) if (p50 := p50_ms(member)) is not None]
+        chosen.append(group[min(timed)[1]] if timed else group[0])
     return chosen
 
 
 def p50_ms(variant: Variant) -> float | None:
-    """Median time of a run on the machine of the build, in ms; None where it was not timed."""
+    """Return the median time of a run on the build machine in ms, or None if it was not timed."""
     timing = variant.evidence.get("timing")
     return float(timing["p50_ms"]) if timing else None
 
@@ -82,10 +82,10 @@ def _variants_text(chosen: Sequence[Variant]) -> str:
         if (p50 := p50_ms(variant)) is not None:
             token = " a token" if "generation" in variant.evidence else ""
             times.setdefault(machine(variant), []).append(f"{variant.name} {milliseconds(p50)}{token}")
-    said = [f"timed on {where}: {_listed(of)}" for where, of in times.items()]
+    notes = [f"timed on {device}: {_listed(entries)}" for device, entries in times.items()]
     without = [variant.name for variant in chosen if p50_ms(variant) is None]
-    said += [f"not timed: {_listed(without)}"] if without else []
-    return f"Use {_listed(parts)}; {'; '.join(said)}."
+    notes += [f"not timed: {_listed(without)}"] if without else []
+    return f"Use {_listed(parts)}; {'; '.join(notes)}."
 
 
 def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
@@ -100,15 +100,15 @@ def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     parts = [f"{_span(sizes, '.0%')} of the space of fp32"] if sizes else ["no fp32 variant to compare with"]
     timed: dict[str, list[tuple[Variant, float]]] = {}
     for variant, parent in pairs:
-        own, whole = p50_ms(variant), p50_ms(parent)
-        if own and whole and machine(variant) == machine(parent):
-            timed.setdefault(machine(variant), []).append((variant, own / whole))
-    for where, of in timed.items():
-        ratios = [ratio for _, ratio in of]
+        variant_ms, whole = p50_ms(variant), p50_ms(parent)
+        if variant_ms and whole and machine(variant) == machine(parent):
+            timed.setdefault(machine(variant), []).append((variant, variant_ms / whole))
+    for device, rows in timed.items():
+        ratios = [ratio for _, ratio in rows]
         parts.append(
-            f"{_owner_names([v for v, _ in of], changed)}{_span(ratios, '.0%')} of its time on {where}"
+            f"{_owner_names([v for v, _ in rows], changed)}{_span(ratios, '.0%')} of its time on {device}"
         )
-    scores = [(v, found) for v in changed if (found := _score(v)) is not None]
+    scores = [(v, variant_score) for v in changed if (variant_score := _score(v)) is not None]
     for metric in dict.fromkeys(str(score["metric"]) for _, score in scores):
         own_scores = [(v, score) for v, score in scores if score["metric"] == metric]
         span = _span([score["value"] for _, score in own_scores], ".3f")
@@ -125,7 +125,8 @@ def _owner_names(variants: Sequence[Variant], named: Sequence[Variant]) -> str:
 
 
 def _score(variant: Variant) -> Mapping[str, Json] | None:
-    """The task's metric on labels, or else the agreement with the float model; None: it has neither."""
+    """Return the task's metric on labels, or else the agreement with the float model, or None if it has
+    neither."""
     for name in ("task", "agreement"):
         score: Mapping[str, Json] | None = variant.evidence.get(name)
         if score and not score["unit"] and score["value"] is not None:
@@ -139,18 +140,18 @@ def _next(manifest: Mapping[str, Json], chosen: Sequence[Variant], variants: Seq
         return "Next: build again with real --samples, because these figures are from random inputs."
     if away:
         names = [v.profile for v in away if not _runs_apps_alone(manifest, v)]
-        alone = [v for v in away if _runs_apps_alone(manifest, v)]
+        apps = [v for v in away if _runs_apps_alone(manifest, v)]
         steps = [f"run edgekit verify on {_listed(names)}, which the build did not have"] if names else []
-        if alone:
+        if apps:
             steps.append(
-                f"take {_listed([v.name for v in alone])} to {_listed([v.profile for v in alone])} with "
+                f"take {_listed([v.name for v in apps])} to {_listed([v.profile for v in apps])} with "
                 "edgekit export and measure it in the app, for edgekit verify does not run there"
             )
         return f"Next: {'; '.join(steps)}."
     cut = [search for v in variants if (search := v.evidence.get("search") or {}).get("left_out")]
     if cut:
-        most = max(cut, key=lambda search: search["left_out"] / max(len(search["tried"]), 1))
-        return f"Next: {more_time(most)} to measure the int8 candidates that were left out."
+        least_complete = max(cut, key=lambda search: search["left_out"] / max(len(search["tried"]), 1))
+        return f"Next: {more_time(least_complete)} to measure the int8 candidates that were left out."
     return "Next: copy the bundle to the device and run edgekit verify there."
 
 

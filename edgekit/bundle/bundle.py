@@ -52,7 +52,7 @@ class Bundle:
     """
 
     def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview] | Readable) -> None:
-        """For ``open`` and ``create``: ``parts`` holds every entry. Raises ManifestError."""
+        """Initialize for ``open`` and ``create``: ``parts`` holds every entry. Raises ManifestError."""
         self.manifest: dict[str, Any] = schema.decode_manifest(manifest_bytes)
         self.digest: str = hashlib.sha256(manifest_bytes).hexdigest()
         self.name = name
@@ -121,13 +121,13 @@ class Bundle:
         digest = bytes.fromhex(self.digest)
         yield HEADER.pack(MAGIC, schema.VERSION, 0, len(self._manifest_bytes), end, digest)
         yield self._manifest_bytes
-        at = HEADER.size + len(self._manifest_bytes)
+        position = HEADER.size + len(self._manifest_bytes)
         for entry in entries:
-            yield bytes(start + entry["offset"] - at)
+            yield bytes(start + entry["offset"] - position)
             yield from self._content(entry["name"])
-            at = start + entry["offset"] + entry["size"]
+            position = start + entry["offset"] + entry["size"]
         if not entries:
-            yield bytes(start - at)
+            yield bytes(start - position)
 
     # --- opening -----------------------------------------------------------------------------------------
 
@@ -145,8 +145,8 @@ class Bundle:
             raise BundleError(f"{name}: file not found") from None
         except (OSError, ValueError, OverflowError) as problem:
             pass_on(problem)
-            why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-            error = _not_a_bundle(name, f"it cannot be read: {why}", "give the path of a readable file")
+            reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+            error = _not_a_bundle(name, f"it cannot be read: {reason}", "give the path of a readable file")
             error.blame = "machine" if isinstance(problem, OSError) else error.blame
             raise error from None
         try:
@@ -267,8 +267,8 @@ class Bundle:
             from edgekit.bundle.shape_entries import with_further
 
             return with_further(self.golden, self.manifest, self.shapes, self._arrays)
-        own = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
-        return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, own, strict=bool(own))]
+        golden = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
+        return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, golden, strict=bool(golden))]
 
     def read(self, entry: str) -> memoryview:
         """Read and hash the content of an entry, read-only; it starts at a multiple of 64 bytes.
@@ -277,12 +277,12 @@ class Bundle:
             BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.
         """
         size = self.size_bytes(entry)
-        held = np.empty(size + schema.ALIGNMENT_BYTES, np.uint8)
-        skipped = -held.ctypes.data % schema.ALIGNMENT_BYTES
-        content, at = held[skipped : skipped + size].data, 0
+        buffer = np.empty(size + schema.ALIGNMENT_BYTES, np.uint8)
+        skipped = -buffer.ctypes.data % schema.ALIGNMENT_BYTES
+        content, position = buffer[skipped : skipped + size].data, 0
         for piece in self._content(entry):
-            content[at : at + len(piece)] = piece
-            at += len(piece)
+            content[position : position + len(piece)] = piece
+            position += len(piece)
         return content.toreadonly()
 
     def copy_to(self, entry: str, file: BinaryIO) -> None:
@@ -302,22 +302,23 @@ class Bundle:
         return self._parts[entry] if isinstance(self._parts, Mapping) else self._parts
 
     def _content(self, entry: str) -> Iterator[bytes | memoryview]:
-        """An entry in pieces; after the last one BundleError, where they are not what the manifest says."""
+        """Yield the content of an entry in pieces. Raises BundleError after the last piece if the content is
+        not what the manifest declares."""
         part, size = self._part(entry), self._entries[entry]["size"]
-        start, digest, at = self._start + self._entries[entry]["offset"], hashlib.sha256(), 0
-        while at < size:
-            wanted = min(COPIED_BYTES, size - at)
+        start, digest, pos = self._start + self._entries[entry]["offset"], hashlib.sha256(), 0
+        while pos < size:
+            count = min(COPIED_BYTES, size - pos)
             try:
-                piece = part[at:][:wanted] if isinstance(part, memoryview) else part.read(start + at, wanted)
+                piece = part[pos:][:count] if isinstance(part, memoryview) else part.read(start + pos, count)
             except OSError as problem:
                 pass_on(problem)
                 raise self._damaged(entry, f"it cannot be read: {problem.strerror or problem}") from None
             if not piece:
-                why = f"the file ends {size - at} bytes too early; it was changed since it was opened"
-                raise self._damaged(entry, why)
+                reason = f"the file ends {size - pos} bytes too early; it was changed since it was opened"
+                raise self._damaged(entry, reason)
             digest.update(piece)
             yield piece
-            at += len(piece)
+            pos += len(piece)
         if digest.hexdigest() != self._entries[entry]["sha256"]:
             raise self._damaged(entry, "its sha256 is not the one in the manifest")
 
@@ -335,12 +336,12 @@ class Bundle:
             raise BundleError(f"{self.name} has no stage {name!r}; it has {', '.join(self.stages) or 'none'}")
         declared = self.manifest["cascade"]["bundles"][name]
         part, size = self._part(declared["entry"]), self.size_bytes(declared["entry"])
-        at = self._entries[declared["entry"]]["offset"]
-        start = 0 if isinstance(part, memoryview) else self._start + at
-        found = Bundle._parse(f"{self.name}, stage {name}", Section(part, start, size))
-        if found.digest != declared["digest"]:
+        offset = self._entries[declared["entry"]]["offset"]
+        start = 0 if isinstance(part, memoryview) else self._start + offset
+        bundle = Bundle._parse(f"{self.name}, stage {name}", Section(part, start, size))
+        if bundle.digest != declared["digest"]:
             raise self._damaged(declared["entry"], "its digest is not the one in the manifest")
-        return found
+        return bundle
 
     def sha256(self, entry: str) -> str:
         """Return the sha256 that the manifest declares for an entry, in hexadecimal."""
@@ -357,15 +358,15 @@ class Bundle:
             for _ in self._content(entry):
                 pass
         if self._parts is not None and not isinstance(self._parts, Mapping):
-            at = HEADER.size + len(self._manifest_bytes)
+            position = HEADER.size + len(self._manifest_bytes)
             for offset, size in [(e["offset"], e["size"]) for e in self._entries.values()] or [(0, 0)]:
                 try:
-                    padding = self._parts.read(at, self._start + offset - at)
+                    padding = self._parts.read(position, self._start + offset - position)
                 except OSError as problem:
                     raise _not_a_bundle(self.name, f"it cannot be read: {problem}", _AGAIN) from None
                 if any(padding):
-                    raise _not_a_bundle(self.name, f"byte {at} and on: the padding is not zero", _AGAIN)
-                at = self._start + offset + size
+                    raise _not_a_bundle(self.name, f"byte {position} and on: the padding is not zero", _AGAIN)
+                position = self._start + offset + size
         _ = self.golden, [self.golden_of(variant) for variant in self.variants]
 
     def _arrays(self, entries: Mapping[str, str], specs: tuple[TensorSpec, ...]) -> dict[str, Array]:

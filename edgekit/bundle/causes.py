@@ -75,15 +75,15 @@ def price(variant: Variant, variants: Sequence[Variant]) -> str:
     """
     quantization = variant.evidence.get("quantization")
     searches = (v.evidence.get("search") for v in variants if v.profile == variant.profile)
-    search = next((found for found in searches if found), None)
+    search = next((entry for entry in searches if entry), None)
     causes = variant.evidence.get("causes")
     if not quantization or not search or not search.get("plain") or not causes or not causes["found"]:
         return ""
     plain = search["plain"]
-    own = [t for t in search["tried"] if t["choice"] == quantization.get("choice") and t.get("agreement")]
-    if not own:
+    trials = [t for t in search["tried"] if t["choice"] == quantization.get("choice") and t.get("agreement")]
+    if not trials:
         return ""
-    best = min(own, key=lambda each: bool(each["lost"]))
+    best = min(trials, key=lambda tried: bool(tried["lost"]))
     text = f"plain int8 has {_figures(plain)}; {variant.name} {_figures(best)}"
     if plain["ratio"] and best["ratio"]:
         cost = float(best["ratio"]) / float(plain["ratio"]) - 1

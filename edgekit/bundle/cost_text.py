@@ -17,29 +17,29 @@ NAMED = 3
 
 
 def cost_notes(variant: Variant) -> Iterator[str]:
-    """Sentences about a variant's estimate; none where its target has none.
+    """Yield sentences about a variant's cost estimate; none if its target has no estimate.
 
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
     """
-    found = variant.evidence.get("cost")
-    if not found:
+    cost = variant.evidence.get("cost")
+    if not cost:
         return
-    if "failed" in found:
-        yield f"its cost was not estimated: {found['failed']}"
+    if "failed" in cost:
+        yield f"its cost was not estimated: {cost['failed']}"
         return
     parts = []
-    if found["cycles"] is not None:
-        parts.append(f"{found['cycles']:,} cycles")
-    if found["latency_ms"] is not None:
-        parts.append(milliseconds(found["latency_ms"]))
-    parts += [f"{name} {kibibytes(used)}" for name, used in found["memory_bytes"].items()]
-    if found["nodes"]:
-        parts.append(placed(found["nodes"]))
-    said = ", ".join(parts) or "nothing told"
-    yield f"estimated by {found['tool']} ({found['configuration']}), not measured: {said}"
-    yield from left_to_others(found["nodes"])
-    yield from map(str, found["notes"])
+    if cost["cycles"] is not None:
+        parts.append(f"{cost['cycles']:,} cycles")
+    if cost["latency_ms"] is not None:
+        parts.append(milliseconds(cost["latency_ms"]))
+    parts += [f"{name} {kibibytes(used)}" for name, used in cost["memory_bytes"].items()]
+    if cost["nodes"]:
+        parts.append(placed(cost["nodes"]))
+    figures = ", ".join(parts) or "nothing told"
+    yield f"estimated by {cost['tool']} ({cost['configuration']}), not measured: {figures}"
+    yield from left_to_others(cost["nodes"])
+    yield from map(str, cost["notes"])
 
 
 def memory_notes(variant: Variant) -> Iterator[str]:
@@ -58,9 +58,9 @@ def placed(nodes: Json) -> str:
     >>> placed([{"device": "NPU"}, {"device": "NPU"}, {"device": "CPU"}])
     '2 of 3 nodes on NPU, 1 on CPU'
     """
-    (first, most), *others = Counter(str(node["device"]) for node in nodes).most_common()
+    (first, node_count), *others = Counter(str(node["device"]) for node in nodes).most_common()
     rest = "".join(f", {count} on {device}" for device, count in others)
-    return f"{most} of {len(nodes)} nodes on {first}{rest}"
+    return f"{node_count} of {len(nodes)} nodes on {first}{rest}"
 
 
 def left_to_others(nodes: Json) -> Iterator[str]:
@@ -69,6 +69,6 @@ def left_to_others(nodes: Json) -> Iterator[str]:
     for node in nodes:
         if node["why"]:
             by_reason.setdefault((node["device"], node["why"]), []).append(f"{node['op']} {node['node']}")
-    for (device, why), names in by_reason.items():
+    for (device, reason), names in by_reason.items():
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        yield f"on {device}: {', '.join(names[:NAMED])}{more}: {why}"
+        yield f"on {device}: {', '.join(names[:NAMED])}{more}: {reason}"

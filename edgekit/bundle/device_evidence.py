@@ -43,13 +43,13 @@ class DeviceRecord(NamedTuple):
     @property
     def title(self) -> str:
         """Return the device in words."""
-        by = "" if self.by == BY_EDGEKIT else f", by {self.by}"
-        return f"{self.cpu} ({self.machine}, {self.system}){by}"
+        attribution = "" if self.by == BY_EDGEKIT else f", by {self.by}"
+        return f"{self.cpu} ({self.machine}, {self.system}){attribution}"
 
     def rows(self, variant: str) -> list[Mapping[str, Any]]:
         """Return the ``bench`` rows of a variant that have a time."""
-        found = self.variants[variant].get("bench")
-        rows = found if isinstance(found, list) else []
+        bench_rows = self.variants[variant].get("bench")
+        rows = bench_rows if isinstance(bench_rows, list) else []
         return [row for row in rows if isinstance(row, dict) and milliseconds_of(row) is not None]
 
 
@@ -70,13 +70,13 @@ def _record(row: Json) -> DeviceRecord | None:
         return None
     if not all(isinstance(text, str) for text in (*texts, *isa)):
         return None
-    name, machine, system, by = map(printable, texts)
-    own = {key: value for key, value in variants.items() if isinstance(value, Mapping)}
-    return DeviceRecord(name, tuple(isa), machine, system, by, own)
+    name, machine, system, measured_by = map(printable, texts)
+    valid_variants = {key: value for key, value in variants.items() if isinstance(value, Mapping)}
+    return DeviceRecord(name, tuple(isa), machine, system, measured_by, valid_variants)
 
 
 def times_of_this_processor(manifest: Mapping[str, Json], threads: int) -> dict[str, float]:
-    """Times that were measured on a processor of the same name, kind and instruction sets as this one's.
+    """Return times that were measured on a processor with the name, kind and instruction sets of this one.
 
     Args:
         manifest: Manifest of a bundle.
@@ -85,9 +85,9 @@ def times_of_this_processor(manifest: Mapping[str, Json], threads: int) -> dict[
     Returns:
         Variant -> median of a run through a Session, in ms.
     """
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     if KEY not in (manifest.get("extensions") or {}):
-        return found
+        return times
     for record in device_records(manifest):
         same = [record.cpu, *record.isa] == cpu.identity() and record.machine == cpu.processor_kind()
         if not same or record.by != BY_EDGEKIT:
@@ -95,26 +95,26 @@ def times_of_this_processor(manifest: Mapping[str, Json], threads: int) -> dict[
         for variant in record.variants:
             for row in record.rows(variant):
                 if row.get("threads") == threads:
-                    found[variant] = float(row["p50_ms"])
-    return found
+                    times[variant] = float(row["p50_ms"])
+    return times
 
 
 def tables(manifest: Mapping[str, Json]) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """For each device: its title, and the rows under ``COLUMNS``."""
-    found = []
+    """Return the title and the rows under ``COLUMNS`` for each device."""
+    sections = []
     for record in device_records(manifest):
         rows = [row for variant in record.variants for row in _rows(record, variant)]
         if rows:
-            found.append((record.title, rows))
-    return found
+            sections.append((record.title, rows))
+    return sections
 
 
 def lines(manifest: Mapping[str, Json]) -> list[str]:
     """Return the tables as text."""
-    found: list[str] = []
+    text_lines: list[str] = []
     for title, rows in tables(manifest):
-        found += ["", f"  measured on {title}", *table(COLUMNS, rows)]
-    return found
+        text_lines += ["", f"  measured on {title}", *table(COLUMNS, rows)]
+    return text_lines
 
 
 def _rows(record: DeviceRecord, variant: str) -> Sequence[tuple[str, ...]]:

@@ -73,30 +73,30 @@ def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
     Raises:
         BundleError: it is malformed, or an entry that it names is not there.
     """
-    found = (manifest.get("extensions") or {}).get(KEY)
-    if found is None:
+    extension = (manifest.get("extensions") or {}).get(KEY)
+    if extension is None:
         return None
-    where = f"extensions.{KEY}"
+    location = f"extensions.{KEY}"
     try:
-        _SCHEMA(found, where)
+        _SCHEMA(extension, location)
         entries = {entry["name"] for entry in manifest["entries"]}
-        for file in [found["logits"], *(e for v in found["variants"] for e in v["files"].values())]:
+        for file in [extension["logits"], *(e for v in extension["variants"] for e in v["files"].values())]:
             if file not in entries:
-                raise ManifestError(f"{where}: entry {brief(file)} does not exist")
+                raise ManifestError(f"{location}: entry {brief(file)} does not exist")
     except ManifestError as problem:
         raise BundleError(f"{name} has a draft that cannot be used\n  {problem}; build it again") from None
-    variants = tuple(Variant(**variant) for variant in found["variants"])
-    rest = {key: found[key] for key in DraftEntry._fields if key != "variants"}
+    variants = tuple(Variant(**variant) for variant in extension["variants"])
+    rest = {key: extension[key] for key in DraftEntry._fields if key != "variants"}
     return DraftEntry(**rest, variants=variants)
 
 
 def draft_evidence(manifest: Mapping[str, Json]) -> tuple[str, tuple[Variant, ...]]:
     """Return a report's text on the draft, and its variants; both empty without a draft. A build wrote it."""
-    found = (manifest.get("extensions") or {}).get(KEY)
-    if found is None:
+    draft = (manifest.get("extensions") or {}).get(KEY)
+    if draft is None:
         return "", ()
-    said = (
-        f"{found['title']}, {found['parameters'] / 1e6:.1f} M parameters: its likeliest token is the model's"
-        f" at {found['agreement']:.3f} of {found['tokens']} tokens"
+    summary = (
+        f"{draft['title']}, {draft['parameters'] / 1e6:.1f} M parameters: its likeliest token is the model's"
+        f" at {draft['agreement']:.3f} of {draft['tokens']} tokens"
     )
-    return said, tuple(Variant(**variant) for variant in found["variants"])
+    return summary, tuple(Variant(**variant) for variant in draft["variants"])

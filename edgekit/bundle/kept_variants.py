@@ -17,12 +17,12 @@ def kept_variants(bundle: Bundle) -> list[Variant]:
     Raises:
         NoVariantError: every variant was rejected by the build; each one's reason is listed.
     """
-    kept = [variant for variant in bundle.variants if variant.files]
-    if not kept:
+    variants = [variant for variant in bundle.variants if variant.files]
+    if not variants:
         reasons = "\n".join(f"  {variant.name}: {variant.reason}" for variant in bundle.variants)
         raise NoVariantError(
             f"{bundle.name} has nothing to run: the build rejected all variants\n"
             f"{reasons}\n"
             "  build it again with another target, --precision or more samples; --force ships int8 as it is"
         )
-    return kept
+    return variants

@@ -140,7 +140,8 @@ def _tensor(minimum: int) -> Check:
 
 
 def tensor_bytes(tensor: Mapping[str, Json]) -> int:
-    """Size of the elements of a declared tensor, in bytes; of one row where the data decide how many."""
+    """Compute the size of the elements of a declared tensor in bytes, or of one row if the data decide the
+    number of rows."""
     return abs(math.prod(tensor["shape"])) * DTYPES[tensor["dtype"]]
 
 
@@ -227,11 +228,11 @@ def check_manifest(manifest: Json) -> None:
         _check_unique([tensor["name"] for tensor in manifest[side]], side)
     _check_unique([variant["name"] for variant in manifest["variants"]], "variants")
     for i, variant in enumerate(manifest["variants"]):
-        where = f"variants[{i}].files"
-        _check_disjoint(variant["files"], where)
+        location = f"variants[{i}].files"
+        _check_disjoint(variant["files"], location)
         for file, entry in variant["files"].items():
             if entry not in sizes:
-                raise ManifestError(f"{where}[{brief(file)}]: entry {brief(entry)} does not exist")
+                raise ManifestError(f"{location}[{brief(file)}]: entry {brief(entry)} does not exist")
         _check_shrunk(variant, manifest, sizes, f"variants[{i}].shrunk")
     _check_cascade(manifest.get("cascade"), sizes)
     for i, pair in enumerate(manifest["golden"]):
@@ -266,14 +267,15 @@ def _check_further(manifest: Mapping[str, Json], sizes: Mapping[str, int]) -> No
         return
     FURTHER_SHAPES(further, "extensions.shapes")
     for i, (entry, signature) in enumerate(zip(further, signatures_of(manifest), strict=False)):
-        golden, where = entry["golden"], f"extensions.shapes[{i}].golden"
-        own = tuple(s for s in signature.inputs if s.name in golden["inputs"] or not manifest["golden"])
-        for side, specs in (("inputs", own), ("outputs", thinned_specs(signature.outputs))):
-            _check_golden(golden[side], [spec._asdict() for spec in specs], sizes, f"{where}.{side}")
+        golden, location = entry["golden"], f"extensions.shapes[{i}].golden"
+        inputs = tuple(s for s in signature.inputs if s.name in golden["inputs"] or not manifest["golden"])
+        for side, specs in (("inputs", inputs), ("outputs", thinned_specs(signature.outputs))):
+            _check_golden(golden[side], [spec._asdict() for spec in specs], sizes, f"{location}.{side}")
 
 
 def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
-    """Entries are sorted by name and packed, but for the alignment: nothing can overlap or hide."""
+    """Check that entries are sorted by name and packed except for the alignment, so that nothing can overlap
+    or hide."""
     expected = 0
     for i, entry in enumerate(entries):
         if i and entry["name"] <= entries[i - 1]["name"]:
@@ -289,16 +291,17 @@ def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
 
 
 def _check_disjoint(names: Iterable[str], location: str) -> None:
-    """Written to any file system, no name meets another: not by case, not as a folder of the other."""
-    taken: dict[str, str] = {}
+    """Check that names do not collide on any file system: no two differ in case only, and none is a folder of
+    another."""
+    name_by_lower: dict[str, str] = {}
     for name in names:
-        other = taken.setdefault(name.lower(), name)
+        other = name_by_lower.setdefault(name.lower(), name)
         if other != name:
             raise ManifestError(f"{location}: {brief(name)} and {brief(other)} differ in case only")
-    for key, name in taken.items():
+    for key, name in name_by_lower.items():
         parts = key.split("/")
         for n in range(1, len(parts)):
-            if "/".join(parts[:n]) in taken:
+            if "/".join(parts[:n]) in name_by_lower:
                 raise ManifestError(f"{location}: {brief(name)} is inside another file")
 
 
@@ -311,22 +314,22 @@ def _check_cascade(cascade: Mapping[str, Json] | None, sizes: Mapping[str, int])
         raise ManifestError("cascade.bundles: the names are not those of the stages")
     for name, bundle in cascade["bundles"].items():
         if bundle["entry"] not in sizes:
-            where = f"cascade.bundles[{brief(name)}]"
-            raise ManifestError(f"{where}: entry {brief(bundle['entry'])} does not exist")
+            location = f"cascade.bundles[{brief(name)}]"
+            raise ManifestError(f"{location}: entry {brief(bundle['entry'])} does not exist")
 
 
 def _check_unique(names: list[str], location: str) -> None:
-    seen: set[str] = set()
+    unique: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in unique:
             raise ManifestError(f"{location}: two are called {brief(name)}")
-        seen.add(name)
+        unique.add(name)
 
 
 def _check_shrunk(
     variant: Mapping[str, Json], manifest: Mapping[str, Json], sizes: Mapping[str, int], location: str
 ) -> None:
-    """A smaller model's outputs are its own, for the inputs of the bundle's golden vectors."""
+    """Check that a smaller model has its own outputs for the inputs of the bundle's golden vectors."""
     shrunk = variant.get("shrunk")
     if shrunk is None:
         return
@@ -335,8 +338,8 @@ def _check_shrunk(
             f"{location}.multiplications: they must be those before and after, and must not grow"
         )
     if variant["files"] and len(shrunk["golden"]) != len(manifest["golden"]):
-        count, own = len(manifest["golden"]), len(shrunk["golden"])
-        raise ManifestError(f"{location}.golden: {own} outputs for the bundle's {count} golden vectors")
+        count, stored = len(manifest["golden"]), len(shrunk["golden"])
+        raise ManifestError(f"{location}.golden: {stored} outputs for the bundle's {count} golden vectors")
     for i, outputs in enumerate(shrunk["golden"]):
         _check_golden(outputs, manifest["outputs"], sizes, f"{location}.golden[{i}]")
 

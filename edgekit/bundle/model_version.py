@@ -18,13 +18,13 @@ def model_version(bundle: Bundle) -> int | None:
     Raises:
         BundleError: it is not a whole number of 0 or more.
     """
-    found = (bundle.manifest.get("extensions") or {}).get(KEY)
-    if found is not None and not is_version(found):
+    version = (bundle.manifest.get("extensions") or {}).get(KEY)
+    if version is not None and not is_version(version):
         raise BundleError(
             f"{bundle.name}: extensions.version of its manifest is not a whole number of 0 or more\n"
             "  nothing has changed; build it again"
         )
-    return None if found is None else int(found)
+    return None if version is None else int(version)
 
 
 def with_version(bundle: Bundle, version: int) -> Bundle:

@@ -49,7 +49,8 @@ def render_bundle(
 
 @contextmanager
 def checked_evidence(name: str) -> Iterator[None]:
-    """While evidence is read, which is open JSON. Raises: BundleError if it is not what a build writes."""
+    """Raise BundleError if the evidence that the block reads, which is open JSON, is not what a build
+    writes."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
@@ -57,28 +58,28 @@ def checked_evidence(name: str) -> Iterator[None]:
 
 
 def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose: bool) -> str:
-    kept = kept_of(variants)
-    lines = table(*columns_and_rows(kept))
+    accepted = kept_of(variants)
+    lines = table(*columns_and_rows(accepted))
     rejected = [v for v in variants if v.rejected]
     if rejected:
         lines += ["", *(_rejected(v) for v in rejected)]
     lines += _draft(manifest)
     lines += _paths(variants) + _searched(variants, verbose)
-    said, said_of_model = shared_notes(kept), [f"  note      {note}" for note in model_notes(manifest)]
-    if said or said_of_model:
-        lines += ["", *said_of_model]
-        lines += [f"  note      {', '.join(names)}  {note}" for note, names in said.items()]
-    lines += ["", f"  {basis(manifest, kept)}", *device_evidence.lines(manifest)]
+    shared, model_lines = shared_notes(accepted), [f"  note      {note}" for note in model_notes(manifest)]
+    if shared or model_lines:
+        lines += ["", *model_lines]
+        lines += [f"  note      {', '.join(names)}  {note}" for note, names in shared.items()]
+    lines += ["", f"  {basis(manifest, accepted)}", *device_evidence.lines(manifest)]
     return "\n".join(lines)
 
 
 def _draft(manifest: Mapping[str, Json]) -> list[str]:
     """Return the lines on a language model's draft, with a table of its own."""
-    said, own = draft_evidence(manifest)
-    if not said:
+    text, variants = draft_evidence(manifest)
+    if not text:
         return []
-    lost = [_rejected(variant) for variant in own if variant.rejected]
-    return ["", f"  draft     {said}", *table(*columns_and_rows(kept_of(own))), *lost]
+    lost = [_rejected(variant) for variant in variants if variant.rejected]
+    return ["", f"  draft     {text}", *table(*columns_and_rows(kept_of(variants))), *lost]
 
 
 def _paths(variants: Sequence[Variant]) -> list[str]:
@@ -99,8 +100,8 @@ def why_rejected(variant: Variant) -> tuple[str, str]:
     fault = variant.evidence.get("fault")
     if not fault:
         return "rejected", variant.reason
-    where = f"; traceback: {fault['traceback']} in EdgeKit's cache folder" if fault["traceback"] else ""
-    return "bug", f"{variant.reason}{where}"
+    trace_note = f"; traceback: {fault['traceback']} in EdgeKit's cache folder" if fault["traceback"] else ""
+    return "bug", f"{variant.reason}{trace_note}"
 
 
 def kept_of(variants: Sequence[Variant]) -> list[Variant]:
@@ -120,7 +121,8 @@ def columns_and_rows(variants: Sequence[Variant]) -> tuple[tuple[str, ...], list
 
 
 def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
-    """For a notebook: the sentences that ``edgekit report`` begins with, the table, the rest of the text."""
+    """Render a notebook's HTML: the sentences that ``edgekit report`` begins with, the table, and the rest of
+    the text."""
     from html import escape  # here: no device needs it
 
     text = render_bundle(name, manifest, variants)
@@ -189,17 +191,17 @@ def _cell(variant: Variant, name: str) -> str:
 
 def _kept_findings(variant: Variant) -> str:
     """Return how many of the float model's sure findings it keeps."""
-    found = variant.evidence.get("kept")
-    return f"{found['kept']} of {found['of']}" if found else "-"
+    counts = variant.evidence.get("kept")
+    return f"{counts['kept']} of {counts['of']}" if counts else "-"
 
 
 def _text_figures(variant: Variant) -> list[str]:
-    """Perplexity of a language model, how much it is above the float model's on the same text, and the share
-    of tokens at which it agrees with that."""
-    found = variant.evidence.get("generation")
-    if not found:
+    """Return a language model's perplexity, how much it exceeds the float model's on the same text, and the
+    share of tokens at which both agree."""
+    scores = variant.evidence.get("generation")
+    if not scores:
         return ["-", "-", "-"]
-    perplexity, whole, agreement = found["perplexity"], found.get("float_perplexity"), found["agreement"]
+    perplexity, whole, agreement = scores["perplexity"], scores.get("float_perplexity"), scores["agreement"]
     return [
         "not finite" if perplexity is None else f"{perplexity:.2f}",
         "-" if perplexity is None or not whole else f"{100 * (perplexity / whole - 1):+.1f} %",
@@ -215,24 +217,24 @@ def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:
         if search:
             lines += _search_lines(variant.profile, search, verbose)
     because = shared_reasons(variants)
-    lines += [f"  because   {', '.join(names)}  {why}" for why, names in because.items()]
+    lines += [f"  because   {', '.join(names)}  {reason}" for reason, names in because.items()]
     return ["", *lines] if lines else []
 
 
 def shared_reasons(variants: Sequence[Variant]) -> dict[str, list[str]]:
-    """Why blocks stay float -> the kept variants that this is said of."""
+    """Return each reason why blocks stay float -> the names of the kept variants that it applies to."""
     because: dict[str, list[str]] = {}
     for variant in kept_of(variants):
-        for why in variant.evidence.get("quantization", {}).get("because", []):
-            because.setdefault(why, []).append(variant.name)
+        for reason in variant.evidence.get("quantization", {}).get("because", []):
+            because.setdefault(reason, []).append(variant.name)
     return because
 
 
 def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
     lines = [f"  searched  {profile}  {searched(search)}"]
     if verbose:
-        for each in search["tried"]:
-            lines.append(f"  candidate {profile}  {each['choice']}: {each['lost'] or 'chosen'}")
+        for candidate in search["tried"]:
+            lines.append(f"  candidate {profile}  {candidate['choice']}: {candidate['lost'] or 'chosen'}")
         lines.append("            compared on the validation samples; the table is of the test samples")
     return lines
 
@@ -253,7 +255,7 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) ->
 
 
 def _precision_text(variant: Variant) -> str:
-    """Its precision, and how much smaller its model is."""
+    """Return a variant's precision, and how much smaller its model is."""
     if variant.shrunk is None:
         return variant.precision
     return f"{variant.precision}, {100 * variant.smaller_by:.0f} % smaller"
@@ -261,22 +263,22 @@ def _precision_text(variant: Variant) -> str:
 
 def shared_notes(variants: Sequence[Variant]) -> dict[str, list[str]]:
     """Return each note on variants -> the names of the variants that it applies to."""
-    said: dict[str, list[str]] = {}
+    names_by_note: dict[str, list[str]] = {}
     tokens = max(
         (v.evidence["generation"].get("tokens", 0) for v in variants if "generation" in v.evidence), default=0
     )
     for variant in variants:
         for note in notes(variant, tokens):
-            said.setdefault(note, []).append(variant.name)
-    return said
+            names_by_note.setdefault(note, []).append(variant.name)
+    return names_by_note
 
 
 def _less_text(variant: Variant, tokens: int) -> Iterator[str]:
     """Return notes on variants whose perplexity was measured on fewer tokens than the others'."""
-    found = variant.evidence.get("generation")
-    if found and found["perplexity"] is not None and found.get("tokens", tokens) < tokens:
-        whole = f"the float model's is {found['float_perplexity']:.2f} there"
-        yield f"perplexity on the first {found['tokens']} of {tokens} tokens; {whole}"
+    generation = variant.evidence.get("generation")
+    if generation and generation["perplexity"] is not None and generation.get("tokens", tokens) < tokens:
+        whole = f"the float model's is {generation['float_perplexity']:.2f} there"
+        yield f"perplexity on the first {generation['tokens']} of {tokens} tokens; {whole}"
 
 
 def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
@@ -299,10 +301,10 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
     yield from memory_notes(variant)
     transposes = variant.evidence.get("compile", {}).get("transposes")
     if transposes:
-        moved = size(sum(t["size_bytes"] for t in transposes))
+        moved_size = size(sum(t["size_bytes"] for t in transposes))
         first = transposes[0]["why"]
         others = f" (and {len(transposes) - 1} more)" if len(transposes) > 1 else ""
-        yield f"transposes left: {len(transposes)}, {moved}: {first}{others}"
+        yield f"transposes left: {len(transposes)}, {moved_size}: {first}{others}"
     wide = variant.evidence.get("compile", {}).get("float32_nodes")
     if wide:
         others = f" (and {len(wide) - 1} more)" if len(wide) > 1 else ""
@@ -311,11 +313,11 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
         yield _shapes(by_shape)
     if variant.shrunk is not None:
         yield "a smaller model: run by name, for a Budget, or where nothing else runs"
-    if found := variant.evidence.get("deferral"):
+    if facts := variant.evidence.get("deferral"):
         yield (
-            f"{found['small']} answers, {found['large']} where it is unsure: {found['deferred']:.1%} of "
-            f"{found['samples']} samples; at most {found['bound']:.2%} of the answers differ from "
-            f"{found['large']} with {found['confidence']:.0%} confidence; the time is the expected mean"
+            f"{facts['small']} answers, {facts['large']} where it is unsure: {facts['deferred']:.1%} of "
+            f"{facts['samples']} samples; at most {facts['bound']:.2%} of the answers differ from "
+            f"{facts['large']} with {facts['confidence']:.0%} confidence; the time is the expected mean"
         )
         return
     if "smaller_model" in variant.evidence:
@@ -328,19 +330,19 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
             and error["snr_db"] is not None
             and error["snr_db"] < 100
         ):
-            why = "the output saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
-            yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
+            note = "the output saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
+            yield f"output {name}: SNR {error['snr_db']} dB; {note}, so its limit is {error['limit_db']:g} dB"
 
 
 def _shapes(figures: Json) -> str:
     """Return the shapes with the accuracy and the time at each."""
-    each = [
-        f"{own['shape']} "
-        + ("unequal" if own.get("unequal") else "equal" if own["snr_db"] is None else f"{own['snr_db']} dB")
-        + (f" in {milliseconds(own['p50_ms'])}" if "p50_ms" in own else "")
-        for own in figures
+    texts = [
+        f"{row['shape']} "
+        + ("unequal" if row.get("unequal") else "equal" if row["snr_db"] is None else f"{row['snr_db']} dB")
+        + (f" in {milliseconds(row['p50_ms'])}" if "p50_ms" in row else "")
+        for row in figures
     ]
-    return f"runs at the shape of its inputs: {'; '.join(each)}"
+    return f"runs at the shape of its inputs: {'; '.join(texts)}"
 
 
 def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
@@ -348,9 +350,9 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)
-    for name, given in manifest.get("samples", {}).get("ranges", {}).items():
-        low, high = given["range"]
-        yield f"random values of {name} go from {low:g} to {high:g}: {given['why']}"
+    for name, choice in manifest.get("samples", {}).get("ranges", {}).items():
+        low, high = choice["range"]
+        yield f"random values of {name} go from {low:g} to {high:g}: {choice['why']}"
 
 
 def basis(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
@@ -380,5 +382,5 @@ def basis(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
     no_int8 = manifest.get("options", {}).get("no_int8")
     basis += f"; int8 was skipped: {no_int8}" if no_int8 else ""
     times = sorted({t["measured"] for t in timings if "measured" in t})
-    when = f", {' to '.join(dict.fromkeys((times[0], times[-1])))} UTC" if times else ""
-    return f"{basis}; timed on {'; '.join(machines)}{when}" if machines else basis
+    period = f", {' to '.join(dict.fromkeys((times[0], times[-1])))} UTC" if times else ""
+    return f"{basis}; timed on {'; '.join(machines)}{period}" if machines else basis

@@ -17,8 +17,8 @@ def searched(search: Json) -> str:
     '1 of 5 int8 candidates measured within 9 s, 1 chosen; build again with --time-budget 60 for the rest'
     """
     tried, left_out = len(search["tried"]), search.get("left_out", 0)
-    kept = sum(not each["lost"] for each in search["tried"])
-    chosen = f"{kept} chosen" if kept else "none good enough"
+    chosen_count = sum(not candidate["lost"] for candidate in search["tried"])
+    chosen = f"{chosen_count} chosen" if chosen_count else "none good enough"
     if not left_out:
         return f"{tried} int8 candidate{'s' if tried != 1 else ''} measured, {chosen}"
     count = f"{tried} of {tried + left_out} int8 candidates measured"

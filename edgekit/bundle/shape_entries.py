@@ -36,15 +36,15 @@ def signatures(manifest: Mapping[str, Json], largest: Signature) -> list[Signatu
     Raises:
         ValueError: they are not further shapes of the model, in ascending order.
     """
-    found: list[Signature] = []
+    further: list[Signature] = []
     for entry in _entries(manifest):
         signature = signature_at(largest, entry["inputs"], entry["outputs"])
-        if signature.inputs in [each.inputs for each in (*found, largest)]:
+        if signature.inputs in [item.inputs for item in (*further, largest)]:
             raise ValueError(f"{shapes_text(signature.inputs)} twice")
-        found.append(signature)
-    if [elements(each.inputs) for each in found] != sorted(elements(each.inputs) for each in found):
+        further.append(signature)
+    if [elements(item.inputs) for item in further] != sorted(elements(item.inputs) for item in further):
         raise ValueError("the shapes are not in ascending order")
-    return found
+    return further
 
 
 Pair = tuple[dict[str, Array], dict[str, Array]]
@@ -64,15 +64,15 @@ def with_further(
         shapes: The bundle's shapes, smallest first.
         read: Reads arrays of these specs by their entries.
     """
-    found = list(golden)
+    vectors = list(golden)
     for entry, (inputs, outputs) in zip(_entries(manifest), shapes, strict=False):
         stored = entry["golden"]["inputs"]
-        own = read(stored, tuple(spec for spec in inputs if spec.name in stored))
+        data = read(stored, tuple(spec for spec in inputs if spec.name in stored))
         feeds = {
-            s.name: own[s.name] if s.name in own else cut_to(golden[0][0][s.name], s.shape) for s in inputs
+            s.name: data[s.name] if s.name in data else cut_to(golden[0][0][s.name], s.shape) for s in inputs
         }
-        found.append((feeds, read(entry["golden"]["outputs"], thinned_specs(outputs))))
-    return found
+        vectors.append((feeds, read(entry["golden"]["outputs"], thinned_specs(outputs))))
+    return vectors
 
 
 def _entries(manifest: Mapping[str, Json]) -> Json:
@@ -91,9 +91,9 @@ def as_json(
         golden: Feeds and reference outputs at each.
         entries: Entries of the bundle.
     """
-    found, largest = [], golden[-1][0]
+    further, largest = [], golden[-1][0]
     for number, (signature, (feeds, outputs)) in enumerate(zip(shapes[:-1], golden, strict=False), 1):
-        kept = {
+        stored = {
             name: array
             for name, array in feeds.items()
             if array.size <= THINNED_VALUES or not np.array_equal(array, cut_to(largest[name], array.shape))
@@ -103,8 +103,8 @@ def as_json(
             for spec in signature.outputs
         }
         sides = {side: shapes_json(specs) for side, specs in signature._asdict().items()}
-        found.append({**sides, "golden": golden_json(number, (kept, thin), entries)})
-    return found
+        further.append({**sides, "golden": golden_json(number, (stored, thin), entries)})
+    return further
 
 
 def shapes_json(specs: Sequence[TensorSpec]) -> dict[str, Json]:

@@ -44,15 +44,15 @@ def shrunk_paths(variants: Sequence[Variant]) -> list[ShrunkPath]:
 def _steps(variant: Variant) -> Sequence[Json]:
     if variant.shrunk is None:
         return ()
-    found: Sequence[Json] = (variant.evidence.get("shrunk") or {}).get("path") or ()
-    return found
+    steps: Sequence[Json] = (variant.evidence.get("shrunk") or {}).get("path") or ()
+    return steps
 
 
 def _path(variant: Variant, variants: Sequence[Variant]) -> ShrunkPath:
     steps, left = _steps(variant), f"{100 * (1 - variant.smaller_by):.0f} %"
-    own = [v for v in variants if v.profile == variant.profile]
-    whole = next((v for v in own if v.shrunk is None), None)
-    smaller = next((v for v in own if v.smaller_by == variant.smaller_by and not _is_int8(v)), None)
+    peers = [v for v in variants if v.profile == variant.profile]
+    whole = next((v for v in peers if v.shrunk is None), None)
+    smaller = next((v for v in peers if v.smaller_by == variant.smaller_by and not _is_int8(v)), None)
     labelled = variant.evidence.get("task") if steps[-1].get("task") else None
     exact = "exact" if steps[0]["agreement"]["unit"] else "1.000"
     first = f"{labelled['float']:.3f}" if labelled else exact

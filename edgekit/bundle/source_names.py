@@ -66,10 +66,10 @@ class SourceNames:
         for index, node in enumerate(nodes):
             for value in node.values:
                 self._by_name[value] = [index]
-        own: dict[str, list[int]] = {}
+        indices_by_name: dict[str, list[int]] = {}
         for index, node in enumerate(nodes):
-            own.setdefault(node.name, []).append(index)
-        self._by_name |= own
+            indices_by_name.setdefault(node.name, []).append(index)
+        self._by_name |= indices_by_name
 
     @property
     def nodes(self) -> Sequence[CanonicalNode]:
@@ -77,8 +77,8 @@ class SourceNames:
         return self._nodes
 
     def of_each(self, rows: Sequence[Sequence[str]]) -> list[tuple[SourceNode, ...]]:
-        """The source nodes of all that an engine runs: of each row those that run as one, and the one to call
-        it by first; () where no name is known.
+        """Return the source nodes of each row that an engine runs, with the one to name the row by first; ()
+        if no name is known.
 
         A canonical node that nobody names runs in one that reads it: an engine names what it has merged by
         the last value.
@@ -88,15 +88,15 @@ class SourceNames:
         """
         claims = [list(dict.fromkeys(i for name in names for i in self._indices(name))) for names in rows]
         claimed = {index for claim in claims for index in claim}
-        found = []
+        node_groups = []
         for claim in claims:
             for index in claim:  # grows as it goes
                 merged = [i for i in self._nodes[index].reads if i not in claimed]
                 claimed.update(merged)
                 claim += merged
             nodes = dict.fromkeys(node for index in claim for node in self._nodes[index].source)
-            found.append(tuple(sorted(nodes, key=lambda node: node.op not in CALLED_BY)))
-        return found
+            node_groups.append(tuple(sorted(nodes, key=lambda node: node.op not in CALLED_BY)))
+        return node_groups
 
     def maker(self, name: str) -> SourceNode | None:
         """Return the source node that computes a node's or a value's result, without merged nodes; None if it
@@ -142,9 +142,9 @@ def _nodes(table: Json) -> list[CanonicalNode]:
     for name, values, indices, reads in table["nodes"]:
         if not all(isinstance(i, int) and 0 <= i < count for i in reads):
             raise ValueError("a node reads a name that does not exist")
-        own = tuple(source[index] for index in indices)
-        called = str(name) or (own[0].name if own else "")
-        nodes.append(CanonicalNode(called, tuple(map(str, values)), own, tuple(reads)))
+        source_nodes = tuple(source[index] for index in indices)
+        called = str(name) or (source_nodes[0].name if source_nodes else "")
+        nodes.append(CanonicalNode(called, tuple(map(str, values)), source_nodes, tuple(reads)))
     return nodes
 
 

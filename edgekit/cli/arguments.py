@@ -108,17 +108,17 @@ def need_writable(output: Path, description: str) -> None:
 
 
 def _flags_of(path: Path) -> list[str]:
-    """The arguments and options of the command line that name this file."""
-    context, found = click.get_current_context(), []
-    for each in context.command.params:
-        value = context.params.get(each.name or "")
+    """Return the arguments and options of the command line that name this file."""
+    context, flags = click.get_current_context(), []
+    for param in context.command.params:
+        value = context.params.get(param.name or "")
         files = [
             part[1] if isinstance(part, tuple) else part
             for part in (value if isinstance(value, tuple) else (value,))
         ]
         if any(isinstance(file, Path) and file.resolve() == path.resolve() for file in files):
-            found.append(each.opts[0] if isinstance(each, click.Option) else str(each.name).upper())
-    return found
+            flags.append(param.opts[0] if isinstance(param, click.Option) else str(param.name).upper())
+    return flags
 
 
 def need_replaceable(output: Path) -> None:
@@ -141,7 +141,7 @@ def need_page(output: Path) -> None:
 
 
 def below(samples: str | None) -> str:
-    """The source of samples that stands for a folder and all below it."""
+    """Return the sample source that stands for a folder and all its subfolders."""
     if samples is None or not Path(samples).is_dir():
         raise UsageError(
             f"{samples} is not a folder; --recursive needs --samples FOLDER"
@@ -159,7 +159,7 @@ def refuse_others(option: str, *allowed: str) -> None:
 
 def refuse_given(names: Collection[str], reason: str) -> None:
     context = click.get_current_context()
-    for each in context.command.params:
-        given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
-        if given and each.name in names:
-            raise UsageError(f"{each.opts[0]} {reason}")
+    for param in context.command.params:
+        is_explicit = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if is_explicit and param.name in names:
+            raise UsageError(f"{param.opts[0]} {reason}")

@@ -74,17 +74,17 @@ def build_all(
     def report_row(row: CatalogueRow, done: int, count: int) -> None:
         seconds = row["seconds"] if row["state"] == "built" else 0.0
         report_stage(Stage(row["state"], f"{done} of {count}  {row['name']}", seconds))
-        say("", done, count, "builds")
+        notify("", done, count, "builds")
 
-    with step("building") as say:
-        made = build_matrix(
+    with step("building") as notify:
+        catalogue = build_matrix(
             matrix, on=on, workers=workers, memory_mb=memory_mb, retries=retries, progress=report_row
         )
     if report is not None:
         from edgekit.report.page import write_page
 
-        write_page(report, catalogue_page(made, matrix.stem))
+        write_page(report, catalogue_page(catalogue, matrix.stem))
     if not (quiet or as_json):
         click.echo("", err=True)
-    terminal.answer(as_json, made.as_json(), catalogue_text(made))
-    ctx.exit(0 if made.whole else 1)
+    terminal.answer(as_json, catalogue.as_json(), catalogue_text(catalogue))
+    ctx.exit(0 if catalogue.whole else 1)

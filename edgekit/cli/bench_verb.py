@@ -119,10 +119,10 @@ def bench(
     from edgekit.compiler.bench import text as bench_text
 
     _need_history(history, plot)
-    asked = [bench_limits.parse_limit(text) for text in limits]
-    known = bench_limits.read_baseline(baseline) if baseline is not None else None
+    checks = [bench_limits.parse_limit(text) for text in limits]
+    baseline_results = bench_limits.read_baseline(baseline) if baseline is not None else None
     points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
-    others = (asked, points, known is not None, price_per_hour is not None, history)
+    others = (checks, points, baseline_results is not None, price_per_hour is not None, history)
     if against is not None and any(others):
         raise UsageError(
             "--against cannot be combined with --sweep, --fail-if, --baseline, --price-per-hour or --history"
@@ -144,19 +144,19 @@ def bench(
     with open_bundle(bundle) as opened:
         digest = opened.digest  # of what is measured: --merge makes another
         if is_generation(opened.card):
-            given: dict[str, object] = {
+            flags: dict[str, object] = {
                 "--against": against,
                 "--sweep": sweep,
                 "--price-per-hour": price_per_hour,
             }
-            given |= {
+            flags |= {
                 "--accelerator": accelerator,
                 "--fail-if": limits,
                 "--baseline": baseline,
                 "--history": history,
                 "--device": device,
             }
-            bench_text.refuse_for_text(given)
+            bench_text.refuse_for_text(flags)
             rows = bench_text.bench_text(
                 opened, engine=engine, variant=variant, threads=threads, seconds=seconds
             )
@@ -167,8 +167,8 @@ def bench(
         if measured.by_tools:
             from edgekit.devices.vendor_tools import render as render_tools
 
-            if asked or history:
-                flag = "--fail-if" if asked else "--history"
+            if checks or history:
+                flag = "--fail-if" if checks else "--history"
                 raise DeviceError(f"{flag} is for what bench measures; {device} has a vendor's tool alone")
             terminal.answer(
                 as_json,
@@ -177,11 +177,11 @@ def bench(
             )
             return
         with sound_answer(device):
-            wrong = bench_limits.beyond(measured.results, asked, known)
+            wrong = bench_limits.beyond(measured.results, checks, baseline_results)
             text = benching.render(measured.results)
             ran = bench_history.run_now(bundle.name, digest, measured.results, measured.device)
         text += "".join(f"\n  beyond    {line}" for line in wrong)
-        beyond = {"beyond": wrong} if asked else {}
+        beyond = {"beyond": wrong} if checks else {}
         written, lines = _written(history, plot, ran)
         text += lines
         shown = {"device": measured.device, "results": measured.results, **beyond, **written}
@@ -191,10 +191,10 @@ def bench(
         opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
     with open_bundle(bundle) as opened:
         if against is not None:
-            found = bench_compare.compare_bundles(
+            ratios = bench_compare.compare_bundles(
                 opened, against, engine=engine, variant=variant, threads=threads, seconds=seconds, clock=clock
             )
-            terminal.answer(as_json, {"comparisons": found}, bench_compare.render_comparisons(found))
+            terminal.answer(as_json, {"comparisons": ratios}, bench_compare.render_comparisons(ratios))
             return
         results = benching.bench_engines(opened, accelerator=accelerator, **options)
         names = dict.fromkeys(str(result["variant"]) for result in results)
@@ -205,12 +205,12 @@ def bench(
             for point in bench_sweep.sweep(opened, name, points, seconds=seconds)
         ]
     ran = bench_history.run_now(bundle.name, digest, results, bench_history.this_machine())
-    wrong = bench_limits.beyond(results, asked, known)
+    wrong = bench_limits.beyond(results, checks, baseline_results)
     text = benching.render(results) + (f"\n\n{bench_sweep.render_sweep(swept)}" if swept else "")
     text += "".join(f"\n  beyond    {line}" for line in wrong)
     written, lines = _written(history, plot, ran)
     text += lines
-    sections = {**({"sweep": swept} if points else {}), **({"beyond": wrong} if asked else {}), **written}
+    sections = {**({"sweep": swept} if points else {}), **({"beyond": wrong} if checks else {}), **written}
     terminal.answer(as_json, {"results": results, **sections}, text)
     ctx.exit(1 if wrong else 0)
 

@@ -38,11 +38,11 @@ def check(
     from edgekit.target.installed_profiles import profile_names
 
     options = arguments_of(build_request(), opening)
-    found = check_model(model, list(targets) or None, **options)
-    refused = bool(errors(found))
+    findings = check_model(model, list(targets) or None, **options)
+    refused = bool(errors(findings))
     names = targets or sorted(set(profile_names().values()))
-    text = check_text(model, names, found, options["shapes"], options["trust_pickle"])
-    terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
+    text = check_text(model, names, findings, options["shapes"], options["trust_pickle"])
+    terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in findings]}, text)
     ctx.exit(1 if refused else 0)
 
 
@@ -124,8 +124,8 @@ def build(
     if not (quiet or as_json):
         click.echo("", err=True)
     bugs = faults(bundle)
-    found = {**bundle_json(bundle, output), "faults": bugs}
-    terminal.answer(as_json, found, built_text(bundle, output, quiet=quiet, verbose=verbose))
+    document = {**bundle_json(bundle, output), "faults": bugs}
+    terminal.answer(as_json, document, built_text(bundle, output, quiet=quiet, verbose=verbose))
     rejected = (
         any(v.rejected and v.shrunk is None for v in bundle.variants) and options["precision"] != "auto"
     )

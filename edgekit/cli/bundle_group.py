@@ -96,7 +96,7 @@ def defer(
     need_replaceable(output)
     from edgekit import defer as defer_to
 
-    found = defer_to(
+    deferral = defer_to(
         small,
         large,
         samples=samples,
@@ -107,16 +107,16 @@ def defer(
     )
     if not as_json:
         click.echo("", err=True)
-    if found.bundle is not None:
-        found.bundle.save(output)
+    if deferral.bundle is not None:
+        deferral.bundle.save(output)
     ending = (
         f"  {output}\n  next: edgekit verify {quote(str(output))}"
-        if found.bundle
+        if deferral.bundle
         else "  nothing was written"
     )
-    written = str(output) if found.bundle is not None else None
-    terminal.answer(as_json, {"bundle": written, **found.as_json()}, f"{found.text()}\n\n{ending}")
-    ctx.exit(0 if found.worthwhile else 1)
+    written = str(output) if deferral.bundle is not None else None
+    terminal.answer(as_json, {"bundle": written, **deferral.as_json()}, f"{deferral.text()}\n\n{ending}")
+    ctx.exit(0 if deferral.worthwhile else 1)
 
 
 @bundle.command(earlier={"--model": "--source", "--report": "--changes"})
@@ -161,10 +161,10 @@ def rebuild(
     from edgekit.system.atomic_files import write_atomically
 
     arguments = arguments_of(build_request(), overrides)
-    found = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
-    write_atomically(changes, [change_markdown(found, bundle.name).encode("utf-8")])
-    terminal.answer(as_json, {**found.as_json(), "report": str(changes)}, change_text(found))
-    ctx.exit(1 if found.worse else 0)
+    rebuilt = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
+    write_atomically(changes, [change_markdown(rebuilt, bundle.name).encode("utf-8")])
+    terminal.answer(as_json, {**rebuilt.as_json(), "report": str(changes)}, change_text(rebuilt))
+    ctx.exit(1 if rebuilt.worse else 0)
 
 
 @bundle.command(writes=True)
@@ -208,10 +208,10 @@ def drift(
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; give a folder")
     with Bundle.open(bundle) as opened:
-        found = drift_of(opened, base, new, engine=engine, variant=variant, threads=threads, limit=limit)
-    written = [str(path) for path in found.save(output)]
-    text = f"{found.text()}\n  written   {', '.join(written)}"
-    terminal.answer(as_json, {**found.as_json(), "files": written}, text)
+        report = drift_of(opened, base, new, engine=engine, variant=variant, threads=threads, limit=limit)
+    written = [str(path) for path in report.save(output)]
+    text = f"{report.text()}\n  written   {', '.join(written)}"
+    terminal.answer(as_json, {**report.as_json(), "files": written}, text)
 
 
 @bundle.command()
@@ -255,5 +255,5 @@ def log(bundle: Path, uri: str | None, project: str | None, as_json: bool) -> No
         *([f"  note      without the report: {no_page}"] if no_page else []),
         *([f"  next: wandb sync {quote(logged.folder)}"] if logged.folder else []),
     ]
-    found = {**logged._asdict(), "parameters": record.parameters, "metrics": record.metrics, "files": names}
-    terminal.answer(as_json, found, "\n".join(lines))
+    answer = {**logged._asdict(), "parameters": record.parameters, "metrics": record.metrics, "files": names}
+    terminal.answer(as_json, answer, "\n".join(lines))

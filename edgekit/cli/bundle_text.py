@@ -41,7 +41,7 @@ def _title(bundle: Bundle) -> str:
 
 
 def faults(bundle: Bundle) -> list[dict[str, str | None]]:
-    """The variants that a bundle just built lost to a bug: ``{variant, error, traceback}``.
+    """Return the variants that a new bundle lost to a bug: ``{variant, error, traceback}``.
 
     ``traceback`` is a path of this machine; None where it could not be written.
     """
@@ -65,7 +65,7 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
         f"  from      {source['file']}  opset {source['opset']}, {source['nodes']} nodes  "
         f"sha256 {source['sha256'][:16]}...",
         *(f"  input     {spec}" for spec in bundle.inputs),
-        *(f"  or        {', '.join(map(str, each))}" for each, _ in bundle.shapes[-2::-1]),
+        *(f"  or        {', '.join(map(str, specs))}" for specs, _ in bundle.shapes[-2::-1]),
         *(f"  output    {spec}" for spec in bundle.outputs),
         f"  built by  {', '.join(f'{tool} {version}' for tool, version in made_by.items())}",
         "",
@@ -79,7 +79,7 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
 
 
 def bundle_json(bundle: Bundle, path: Path) -> dict[str, Any]:
-    """The same for ``--json``."""
+    """Return a written bundle's path, digest, size and manifest for ``--json``."""
     return {
         "bundle": str(path),
         "sha256": bundle.digest,

@@ -84,21 +84,21 @@ def verify(
         measured = on_device(bundle, device, merge, "verify", {})
         rows = measured.results
         with sound_answer(device):
-            there = verified_text(device, rows)
+            device_text = verified_text(device, rows)
         words = [str(row["status"]).split(":")[0].split(" ")[0] for row in rows]
         ok = "verified" in words and "failed" not in words
-        terminal.answer(as_json, {"ok": ok, "device": measured.device, "checks": rows}, there)
+        terminal.answer(as_json, {"ok": ok, "device": measured.device, "checks": rows}, device_text)
         ctx.exit(0 if ok else 1 if "failed" in words else 3)
     with open_bundle(bundle) as opened:
         checks = verify_command.verify_bundle(opened)
     ran = any(check.ran for check in checks)
     ok = ran and not any(check.failed for check in checks)
-    found = {"ok": ok, "checks": [check.as_json() for check in checks]}
+    document = {"ok": ok, "checks": [check.as_json() for check in checks]}
     text = verify_command.render(checks)
     if signed is not None:
-        found["signed"] = {"key": signed.key.hint, "sha256": signed.sha256}
+        document["signed"] = {"key": signed.key.hint, "sha256": signed.sha256}
         text = f"  signed    by {signed.key.name}, key {signed.key.hint[:12]}\n\n{text}"
-    terminal.answer(as_json, found, text)
+    terminal.answer(as_json, document, text)
     ctx.exit(0 if ok else 3 if not ran else 1)
 
 
@@ -151,8 +151,8 @@ def explain(
         options = {"name": target, "variant": variant, "threads": threads or 1}
         measured = on_device(bundle, device, merge, "explain", options)
         with sound_answer(device):
-            there = explain_text.render(measured.results)
-        terminal.answer(as_json, {"device": measured.device, "variants": measured.results}, there)
+            device_text = explain_text.render(measured.results)
+        terminal.answer(as_json, {"device": measured.device, "variants": measured.results}, device_text)
         return
     with open_bundle(bundle) as opened:
         opened.verify_entries()
@@ -165,8 +165,8 @@ def explain(
             terminal.answer(as_json, {"copies": copies}, accelerated.render_accelerated(copies))
             return
         if base is None:
-            found = explained(opened, target, variant=variant, threads=threads or 1)
-            terminal.answer(as_json, {"variants": found}, explain_text.render(found))
+            explanations = explained(opened, target, variant=variant, threads=threads or 1)
+            terminal.answer(as_json, {"variants": explanations}, explain_text.render(explanations))
             return
         with open_bundle(base) as other:
             other.verify_entries()

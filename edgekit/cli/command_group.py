@@ -58,9 +58,9 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        found = super().resolve_command(ctx, args)
-        ctx.meta[RUNNING] = found[1]
-        return found
+        resolved = super().resolve_command(ctx, args)
+        ctx.meta[RUNNING] = resolved[1]
+        return resolved
 
 
 class FirstPage(Verbs):
@@ -92,7 +92,7 @@ class FirstPage(Verbs):
         except click.NoSuchCommand as error:
             close = click.NoSuchCommand(name, possibilities=[*self.commands, *MOVED], ctx=ctx)
             error.possibilities = [  # type: ignore[misc]
-                MOVED.get(each, each) for each in close.possibilities or []
+                MOVED.get(suggestion, suggestion) for suggestion in close.possibilities or []
             ]
             raise
 
@@ -108,18 +108,18 @@ class FirstPage(Verbs):
             raise
         except EdgeKitError as error:
             code, text, kind = error.exit_code, str(error), type(error).__name__
-            found = [f.as_json() for f in error.findings] if isinstance(error, UnsupportedError) else []
+            findings = [f.as_json() for f in error.findings] if isinstance(error, UnsupportedError) else []
         except KeyboardInterrupt:
             # What a search measured is in the cache, and files are written whole or not at all.
             left = getattr(ctx.meta.get(RUNNING), "left", "")
             goes_on = f"; {left}; run the same command again to continue" if left else ""
-            code, kind, found, text = 130, "KeyboardInterrupt", [], f"stopped{goes_on}"
+            code, kind, findings, text = 130, "KeyboardInterrupt", [], f"stopped{goes_on}"
         except OSError as error:
-            code, kind, found = 2, "OSError", []
+            code, kind, findings = 2, "OSError", []
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if getattr(ctx.meta.get(RUNNING), "writes", False) and "nothing was written" not in text.lower():
             text += "\n  nothing was written"
-        terminal.fail(kind, text, found, as_json="--json" in sys.argv)
+        terminal.fail(kind, text, findings, as_json="--json" in sys.argv)
         raise click.exceptions.Exit(code)
 
 
@@ -137,17 +137,18 @@ def main() -> None:
 
 def all_verbs() -> dict[str, click.Command]:
     """Return every verb by its words after ``edgekit``, in the order of the help."""
-    found: dict[str, click.Command] = {}
+    verbs: dict[str, click.Command] = {}
     for name in main.list_commands(click.Context(main)):
         command = main.commands[name]
         grouped = command.commands.items() if isinstance(command, click.Group) else ()
-        found |= {f"{name} {verb}": each for verb, each in grouped} or {name: command}
-    return found
+        verbs |= {f"{name} {verb}": verb_command for verb, verb_command in grouped} or {name: command}
+    return verbs
 
 
 @contextmanager
 def _misuse_in_json() -> Iterator[None]:
-    """For a usage error click prints the text and exits with 2; with ``--json`` this adds the object."""
+    """Print a usage error that the block raises as an object if ``--json`` is set; click prints the text and
+    exits with 2."""
     try:
         yield
     except click.ClickException as error:

@@ -40,9 +40,9 @@ def need_device(device: str | None, merge: bool, others: Mapping[str, Any]) -> N
         if merge:
             raise UsageError("--merge needs --device; BUNDLE already has the measurements of this machine")
         return
-    given = [flag for flag, value in others.items() if value]
-    if given:
-        raise UsageError(f"--device does not go with {' and '.join(given)}")
+    flags = [flag for flag, value in others.items() if value]
+    if flags:
+        raise UsageError(f"--device does not go with {' and '.join(flags)}")
 
 
 def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mapping[str, Json]) -> Measured:
@@ -51,8 +51,8 @@ def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mappin
 
     if merge:
         need_writable(bundle, "the bundle")
-    with step("measuring") as say:
-        say(device)
+    with step("measuring") as notify:
+        notify(device)
         measured = measure(bundle, device, verb, options, print_line)
     if merge:
         with sound_answer(device):
@@ -63,7 +63,7 @@ def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mappin
 
 @contextmanager
 def sound_answer(device: str) -> Iterator[None]:
-    """While a device's rows are read. Raises: DeviceError if they are not what ``--json`` has."""
+    """Raise DeviceError if the device's rows that the block reads are not what ``--json`` has."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
@@ -73,7 +73,7 @@ def sound_answer(device: str) -> Iterator[None]:
 
 
 def print_line(line: str) -> None:
-    """A line for the user while the device is busy."""
+    """Print a line for the user while the device is busy."""
     click.echo(f"  {line}", err=True)
 
 
@@ -164,7 +164,7 @@ def _measure_in_browser(
         need_writable(bundle, "the bundle")
     name = names[0] if names else None
     address, report = measure_in_browser(
-        bundle, name, seconds, tell, webgpu=webgpu, npm_package=npm_package, listen=listen, merge=merge
+        bundle, name, seconds, print_line, webgpu=webgpu, npm_package=npm_package, listen=listen, merge=merge
     )
-    rows = [row for row in inventory.known() if row["address"] == address]
+    rows = [row for row in inventory.known_devices() if row["address"] == address]
     terminal.answer(as_json, {"devices": rows, "results": report.results}, report.render())

@@ -73,7 +73,7 @@ class EngineCheck:
 
 
 def engines() -> list[EngineCheck]:
-    """Every target's engine, imported."""
+    """Import and check every target's engine."""
     return [_engine(name) for name in registry.target_names()]
 
 
@@ -90,12 +90,13 @@ def _engine(name: str) -> EngineCheck:
 
 
 def targets() -> list[dict[str, Any]]:
-    """Every target with its engine's state and its profiles: ``EngineCheck.as_json`` and ``profiles``."""
+    """Return every target with its engine's state and its profiles: ``EngineCheck.as_json`` and
+    ``profiles``."""
     names = profile_names()
     rows = [engine.as_json() for engine in engines()]
     for row in rows:
-        own = [profile for profile, owner in names.items() if owner == row["target"]]
-        row["profiles"] = {profile: find_profile(profile).title for profile in own}
+        profiles = [profile for profile, owner in names.items() if owner == row["target"]]
+        row["profiles"] = {profile: find_profile(profile).title for profile in profiles}
     return rows
 
 
@@ -104,17 +105,17 @@ def tools() -> list[dict[str, Any]]:
 
     A target lists its tools in the ``tools`` of its ``ENGINE`` (target/contract.py).
     """
-    found = []
+    tool_rows = []
     for name in registry.target_names():
         try:
             tools_of = registry.engine(name).ENGINE.tools
             rows = tools_of() if tools_of is not None else ()
         except Exception:  # a vendor's package may break anything; the row of its engine says so
             continue
-        found += [
+        tool_rows += [
             dict(zip(("target", "tool", "found", "purpose"), (name, *row), strict=True)) for row in rows
         ]
-    return found
+    return tool_rows
 
 
 def accelerators() -> list[dict[str, Any]]:
@@ -124,10 +125,10 @@ def accelerators() -> list[dict[str, Any]]:
         for kind in KINDS:
             try:
                 engine = registry.engine(name)
-                found = registry.accelerators_of(engine).find_accelerator(kind)
+                accelerator = registry.accelerators_of(engine).find_accelerator(kind)
             except Exception:  # a vendor's package may break anything; the row of its engine says so
                 continue
-            rows += [{"target": name, **found._asdict()}] if found is not None else []
+            rows += [{"target": name, **accelerator._asdict()}] if accelerator is not None else []
     return rows
 
 
@@ -149,7 +150,7 @@ def packaging() -> dict[str, Any]:
 
 
 def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
-    """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache.
+    """Describe this machine: engines, processor, memory, clocks, Python and EdgeKit's cache.
 
     Args:
         engines: Rows from :func:`engines`.
@@ -197,12 +198,12 @@ def hidden_by_a_folder() -> str | None:
     Python finds an editable install last. Beside a clone called ``edgekit``, Python treats the clone's folder
     as a namespace package (PEP 420), so ``import edgekit`` returns an empty module.
     """
-    here = os.getcwd()
-    spec = PathFinder.find_spec("edgekit", [here, *sys.path])
+    folder = os.getcwd()
+    spec = PathFinder.find_spec("edgekit", [folder, *sys.path])
     if spec is None or spec.origin is not None:
         return None
     return (
-        f"a Python started in {here} imports the folder edgekit there, which is not the package: "
+        f"a Python started in {folder} imports the folder edgekit there, which is not the package: "
         "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
     )
 
@@ -261,8 +262,8 @@ def _accelerator_words(row: Mapping[str, Any]) -> str:
 
 def _containment(limits: Mapping[str, str]) -> list[str]:
     """Describe the active limits of the process that opens a model's file (docs/security.md)."""
-    holding = ", ".join(name for name, why in limits.items() if not why) or "none of its limits holds"
-    lacking = [f"  contained without {name}: {why}" for name, why in limits.items() if why]
+    holding = ", ".join(name for name, reason in limits.items() if not reason) or "none of its limits holds"
+    lacking = [f"  contained without {name}: {reason}" for name, reason in limits.items() if reason]
     return [f"  contained {holding}", *lacking]
 
 
@@ -291,7 +292,8 @@ FEATURES = {
 
 
 def cpu_features() -> list[str]:
-    """The instruction set extensions that engines use, by common name; empty where the system hides them."""
+    """Return the instruction set extensions that engines use, by common name; empty if the system hides
+    them."""
     return list(dict.fromkeys(FEATURES[name] for name in cpu.instruction_sets()))
 
 

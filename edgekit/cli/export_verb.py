@@ -129,13 +129,13 @@ def _export_web(bundle: Path, folder: Path, npm_package: Path | None, webgpu: bo
     from edgekit.web.folder import write_web
 
     with open_bundle(bundle) as opened:
-        made = write_web(opened, folder, npm_package, webgpu=webgpu)
-    size = sum(path.stat().st_size for path in made.files)
+        web = write_web(opened, folder, npm_package, webgpu=webgpu)
+    size = sum(path.stat().st_size for path in web.files)
     lines = [
-        f"  {folder}   {len(made.files)} files, {size / 1e6:.1f} MB",
-        f"  runs      {', '.join(made.variants)}",
+        f"  {folder}   {len(web.files)} files, {size / 1e6:.1f} MB",
+        f"  runs      {', '.join(web.variants)}",
     ]
-    lines += [f"  note      {note}" for note in made.notes]
+    lines += [f"  note      {note}" for note in web.notes]
     lines += ["", f"  next: python -m http.server -d {folder}, and open http://localhost:8000"]
-    found = {"files": [str(path) for path in made.files], "variants": made.variants, "notes": made.notes}
-    terminal.answer(as_json, found, "\n".join(lines))
+    document = {"files": [str(path) for path in web.files], "variants": web.variants, "notes": web.notes}
+    terminal.answer(as_json, document, "\n".join(lines))

@@ -85,16 +85,16 @@ def fleet(
         for row in read_rows(reports, unused, time.time())
         if (channel is None or row.channel == channel) and (model is None or row.model == model)
     )
-    found = fleets(rows)
-    if not found:
-        why = f"; {unused.count} rows can't be used, the first: {unused.first}" if unused.count else ""
-        raise UsageError(f"no device reports found{why}")
-    if len(found) > 1 and (candidate or baseline):
-        raise UsageError(f"several models report: {', '.join(found)}; give --model")
+    groups = fleets(rows)
+    if not groups:
+        reason = f"; {unused.count} rows can't be used, the first: {unused.first}" if unused.count else ""
+        raise UsageError(f"no device reports found{reason}")
+    if len(groups) > 1 and (candidate or baseline):
+        raise UsageError(f"several models report: {', '.join(groups)}; give --model")
     shown: list[tuple[Fleet, Verdict | None]] = []
-    for each in found.values():
-        pair = _pair(each, candidate, baseline)
-        shown.append((each, None if pair is None else judged(each, *pair, compared, answers)))
+    for group in groups.values():
+        pair = _pair(group, candidate, baseline)
+        shown.append((group, None if pair is None else judged(group, *pair, compared, answers)))
     if output is not None:
         from edgekit.report.fleet import fleet_page
         from edgekit.report.page import write_page
@@ -103,16 +103,16 @@ def fleet(
     answer = {
         "models": [
             {
-                "model": each.model,
-                "devices": len(each.devices),
-                "lines": [line.as_json() for line in lines_of(each)],
+                "model": group.model,
+                "devices": len(group.devices),
+                "lines": [line.as_json() for line in lines_of(group)],
                 "rollout": None if verdict is None else verdict_json(verdict),
             }
-            for each, verdict in shown
+            for group, verdict in shown
         ],
         "unused_rows": unused.count,
     }
-    texts = [_text(each, verdict) for each, verdict in shown]
+    texts = [_text(group, verdict) for group, verdict in shown]
     if unused.count:
         texts.append(f"  note  {unused.count} rows can't be used; the first: {unused.first}")
     if output is not None:
@@ -123,11 +123,11 @@ def fleet(
 
 
 def _pair(fleet: Fleet, candidate: str | None, baseline: str | None) -> tuple[str, str] | None:
-    """Digests of the old and the new bundle; None where one bundle alone was ever reported."""
+    """Return the digests of the old and the new bundle, or None if only one bundle was ever reported."""
     bundles = fleet.bundles
     if candidate is None and baseline is None and len(bundles) < 2:
         return None
-    new = candidate or next((each for each in reversed(bundles) if each != baseline), "")
+    new = candidate or next((digest for digest in reversed(bundles) if digest != baseline), "")
     earlier = bundles[: bundles.index(new)] if new in bundles else bundles
     old = baseline or (earlier[-1] if earlier else "")
     if not old or old == new:

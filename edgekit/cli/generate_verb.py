@@ -158,14 +158,14 @@ def generate(
 def _schema(path: Path) -> dict[str, Any]:
     try:
         content = path.read_bytes()[: SCHEMA_LIMIT_BYTES + 1]
-        found = json.loads(content)
+        schema = json.loads(content)
     except OSError as problem:
         raise UsageError(f"can't read {path}: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:
         raise UsageError(f"{path} is not valid JSON: {problem}") from None
-    if not isinstance(found, dict) or len(content) > SCHEMA_LIMIT_BYTES:
+    if not isinstance(schema, dict) or len(content) > SCHEMA_LIMIT_BYTES:
         raise UsageError(f"{path} is not a JSON schema; give an object of at most {SCHEMA_LIMIT_BYTES} bytes")
-    return found
+    return schema
 
 
 def _as_json(session: TextSession, result: GeneratedText) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _as_json(session: TextSession, result: GeneratedText) -> dict[str, Any]:
 def _summary(session: TextSession, result: GeneratedText) -> list[str]:
     active = session.active
     lines = [f"  ran       {active.variant} on {active.engine}, {active.device}, {active.precision}"]
-    lines += [f"  fallback  {each.from_} -> {each.to}: {each.reason}" for each in session.fallbacks]
+    lines += [f"  fallback  {event.from_} -> {event.to}: {event.reason}" for event in session.fallbacks]
     speed = f", then {result.tokens_per_s:.1f} tokens a second" if result.tokens_per_s else ""
     lines.append(
         f"  made      {result.tokens} tokens after {result.prompt_tokens}, end: {result.reason}; "

@@ -89,7 +89,7 @@ class LiveLine:
     def __call__(self, stage: Stage) -> None:
         now = time.monotonic()
         with self._lock:
-            known = self._running.get(stage.name)
+            running = self._running.get(stage.name)
             if stage.seconds is not None:
                 self._running.pop(stage.name, None)
                 if stage.detail or not self._running:
@@ -98,12 +98,12 @@ class LiveLine:
                     click.echo(
                         _finished(stage, self._columns() - 22 if self.is_terminal else 0), file=self._stream
                     )
-            elif known is None:
+            elif running is None:
                 self._running[stage.name] = _Running(stage, now, now, (now, stage.done), FIRST_PLAIN_S)
             else:
-                if (stage.detail, stage.total) != (known.stage.detail, known.stage.total):
-                    known.counting = (now, stage.done)
-                known.stage, known.told = stage, now
+                if (stage.detail, stage.total) != (running.stage.detail, running.stage.total):
+                    running.counting = (now, stage.done)
+                running.stage, running.told = stage, now
             if self._running and self._thread is None:
                 self._thread = threading.Thread(target=self._tick, daemon=True)
                 self._thread.start()
@@ -180,9 +180,9 @@ def running_line(stage: Stage, elapsed: float, left_s: float | None, columns: in
     figures += [f"{left_s:.0f} s left"] if left_s is not None else []
     figures += [stage.best] if stage.best else []
     text = "; ".join(filter(None, (", ".join(figures), stage.detail))) or "..."
-    room = max(columns - 20, 3)
-    text = text if len(text) <= room else f"{text[: room - 3]}..."
-    return f"  {stage.name:<10} {text:<{min(room, DETAIL_COLUMNS)}} {int(elapsed):4} s"[:columns]
+    width = max(columns - 20, 3)
+    text = text if len(text) <= width else f"{text[: width - 3]}..."
+    return f"  {stage.name:<10} {text:<{min(width, DETAIL_COLUMNS)}} {int(elapsed):4} s"[:columns]
 
 
 def _finished(stage: Stage, columns: int) -> str:

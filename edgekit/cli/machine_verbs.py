@@ -35,6 +35,6 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     from edgekit.cli import doctor as examine
 
     engines = examine.engines()
-    found = examine.doctor(engines)
-    terminal.answer(as_json, found, examine.doctor_text(found))
+    report = examine.doctor(engines)
+    terminal.answer(as_json, report, examine.doctor_text(report))
     ctx.exit(1 if any(engine.broken for engine in engines) else 0)

@@ -49,11 +49,11 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
         raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
     from edgekit import import_model
 
-    found = import_model(model, **arguments_of(build_request(), opening))
-    found.save(output)
+    imported = import_model(model, **arguments_of(build_request(), opening))
+    imported.save(output)
     following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
-    text = f"{found.text()}\n\n  {output}\n{following}"
-    terminal.answer(as_json, {"onnx": str(output), **found.as_json()}, text)
+    text = f"{imported.text()}\n\n  {output}\n{following}"
+    terminal.answer(as_json, {"onnx": str(output), **imported.as_json()}, text)
 
 
 @model.command(writes=True, earlier={"--force": "--overwrite"})
@@ -77,8 +77,8 @@ def card(model: Path, output: Path, overwrite: bool, as_json: bool, **opening: A
     options = arguments_of(build_request(), opening)
     draft = draft_card(model, **options)
     write_atomically(output, [draft.text.encode("utf-8")])
-    found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
-    terminal.answer(as_json, found, drafted_text(draft, model, output, options["trust_pickle"]))
+    document = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
+    terminal.answer(as_json, document, drafted_text(draft, model, output, options["trust_pickle"]))
 
 
 @model.command(writes=True)
@@ -109,16 +109,16 @@ def shrink(
     from edgekit import shrink as shrink_model
 
     arguments = arguments_of(shrink_request(), options)
-    found = shrink_model(model, **arguments)
-    kept = found.faster or force
-    if kept:
-        found.save(output)
+    shrunk = shrink_model(model, **arguments)
+    saved = shrunk.faster or force
+    if saved:
+        shrunk.save(output)
     if not as_json:
         click.echo("", err=True)
-    ending = f"  {output}\n  next: edgekit build {quote(str(output))}" if kept else "  nothing was written"
-    written = str(output) if kept else None
-    terminal.answer(as_json, {"onnx": written, **found.as_json()}, f"{found.text()}\n\n{ending}")
-    ctx.exit(0 if kept else 1)
+    ending = f"  {output}\n  next: edgekit build {quote(str(output))}" if saved else "  nothing was written"
+    written = str(output) if saved else None
+    terminal.answer(as_json, {"onnx": written, **shrunk.as_json()}, f"{shrunk.text()}\n\n{ending}")
+    ctx.exit(0 if saved else 1)
 
 
 @model.command(
@@ -179,21 +179,21 @@ def distil(
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     arguments = arguments_of(distil_request(), options)
-    found = distil_model(teacher, **arguments, checkpoint=checkpoint)
-    kept = _end(found, output, checkpoint, force)
+    distilled = distil_model(teacher, **arguments, checkpoint=checkpoint)
+    saved = _end(distilled, output, checkpoint, force)
     if not as_json:
         click.echo("", err=True)
     nexts = []
-    for target, path in found.paths(output).items():
+    for target, path in distilled.paths(output).items():
         int8 = f" -t {target} --precision int8" if target else ""
         nexts.append(f"  {path}\n  next: edgekit build {quote(str(path))}{int8}")
-    ending = _ending("\n".join(nexts) if kept else "", found, checkpoint)
-    written = [str(path) for path in found.paths(output).values()] if kept else []
+    ending = _ending("\n".join(nexts) if saved else "", distilled, checkpoint)
+    written = [str(path) for path in distilled.paths(output).values()] if saved else []
     onnx = written[0] if written else None
     terminal.answer(
-        as_json, {"onnx": onnx, "written": written, **found.as_json()}, f"{found.text()}\n\n{ending}"
+        as_json, {"onnx": onnx, "written": written, **distilled.as_json()}, f"{distilled.text()}\n\n{ending}"
     )
-    ctx.exit(0 if kept else 1)
+    ctx.exit(0 if saved else 1)
 
 
 def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[str, Any]) -> int:
@@ -206,25 +206,25 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
     from edgekit.compiler.build.distil_draft import distil_draft
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
-    found = distil_draft(model, checkpoint=checkpoint, **options)
-    kept = _end(found, output, checkpoint, force)
+    distilled = distil_draft(model, checkpoint=checkpoint, **options)
+    saved = _end(distilled, output, checkpoint, force)
     if not as_json:
         click.echo("", err=True)
     written = f"  {output}\n  next: edgekit build {quote(str(model))} --draft {quote(str(output))}"
-    ending = _ending(written if kept else "", found, checkpoint)
-    told = {"folder": str(output) if kept else None, **found.as_json()}
-    terminal.answer(as_json, told, f"{found.text()}\n\n{ending}")
-    return 0 if kept else 1
+    ending = _ending(written if saved else "", distilled, checkpoint)
+    document = {"folder": str(output) if saved else None, **distilled.as_json()}
+    terminal.answer(as_json, document, f"{distilled.text()}\n\n{ending}")
+    return 0 if saved else 1
 
 
 def _end(trained: DistilledDraft | DistilledModel, output: Path, checkpoint: Path, force: bool) -> bool:
     """Write what was trained if it is better, or forced. Returns whether it was."""
-    kept = trained.better or force
-    if kept:
+    saved = trained.better or force
+    if saved:
         trained.save(output)
     if trained.finished:
         checkpoint.unlink(missing_ok=True)
-    return kept
+    return saved
 
 
 def _ending(written: str, trained: DistilledDraft | DistilledModel, checkpoint: Path) -> str:

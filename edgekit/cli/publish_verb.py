@@ -136,15 +136,15 @@ def publish(
     action = _action(bundle, options)
     channel = _channel(action, channels)
     repository = Repository(repo, RoleKeys(keys, offline_keys, repo))
-    found: dict[str, Any] = {"repository": str(repo), "done": action, "channel": channel}
-    found |= _DO[action](repository, bundle, list(channels), channel, options)
-    lines = [f"  {found['text']}"] + [f"  note  {note}" for note in found.get("notes", ())]
+    document: dict[str, Any] = {"repository": str(repo), "done": action, "channel": channel}
+    document |= _DO[action](repository, bundle, list(channels), channel, options)
+    lines = [f"  {document['text']}"] + [f"  note  {note}" for note in document.get("notes", ())]
     if action == "init":
         lines.append(
             f"  next: edgekit release publish BUNDLE --repo {repo} --keys {keys} "
-            f"--channel {found['channels'][0]}"
+            f"--channel {document['channels'][0]}"
         )
-    terminal.answer(as_json, found, "\n".join(lines))
+    terminal.answer(as_json, document, "\n".join(lines))
 
 
 def _publish_oci(folder: Path, bundle: Path | None, tag: str, name: str, as_json: bool) -> None:
@@ -152,20 +152,20 @@ def _publish_oci(folder: Path, bundle: Path | None, tag: str, name: str, as_json
 
     if bundle is None:
         raise UsageError("give the BUNDLE that is published")
-    made = add(folder, bundle, tag, name)
-    found = {
+    artifact = add(folder, bundle, tag, name)
+    document = {
         "layout": str(folder),
         "done": "publish",
         "tag": tag,
-        "digest": made.digest,
-        "file": made.file,
-        "size_bytes": made.size_bytes,
-        "signed": made.signature is not None,
+        "digest": artifact.digest,
+        "file": artifact.file,
+        "size_bytes": artifact.size_bytes,
+        "signed": artifact.signature is not None,
     }
-    lines = [f"  {folder}:{tag}  {made.digest}", f"  {made.file}, {made.size_bytes / 1e6:.2f} MB"]
-    lines[1] += ", with its signature" if made.signature is not None else ", not signed"
+    lines = [f"  {folder}:{tag}  {artifact.digest}", f"  {artifact.file}, {artifact.size_bytes / 1e6:.2f} MB"]
+    lines[1] += ", with its signature" if artifact.signature is not None else ", not signed"
     lines.append(f"  next: oras cp --from-oci-layout {folder}:{tag} REGISTRY/NAME:{tag}")
-    terminal.answer(as_json, found, "\n".join(lines))
+    terminal.answer(as_json, document, "\n".join(lines))
 
 
 def _write_platform(
@@ -180,9 +180,9 @@ def _write_platform(
         bundle.verify_entries()
         service = service_of(bundle, path, name, image, uri)
     written = write_platform_files(platform_files(platform, service), path, output)
-    found = {"platform": platform, "service": service.name, "files": [str(each) for each in written]}
-    lines = [f"  {service.name} {service.version} for {platform}", *(f"  {each}" for each in written)]
-    terminal.answer(as_json, found, "\n".join(lines))
+    document = {"platform": platform, "service": service.name, "files": [str(file) for file in written]}
+    lines = [f"  {service.name} {service.version} for {platform}", *(f"  {file}" for file in written)]
+    terminal.answer(as_json, document, "\n".join(lines))
 
 
 def _action(bundle: Path | None, arguments: dict[str, Any]) -> str:
@@ -205,7 +205,7 @@ def _action(bundle: Path | None, arguments: dict[str, Any]) -> str:
 def _flag(name: str) -> str:
     """Return the spelling of an option by its name."""
     command = click.get_current_context().command
-    return next(each.opts[0] for each in command.params if each.name == name)
+    return next(param.opts[0] for param in command.params if param.name == name)
 
 
 def _channel(action: str, channels: tuple[str, ...]) -> str:

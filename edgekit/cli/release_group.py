@@ -107,10 +107,10 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
         opened.verify_entries()
     content = sign_file(bundle, private)
     write_atomically(output, [content])
-    found = {"signature": str(output), "key": private.public.hint, "kind": private.kind}
+    document = {"signature": str(output), "key": private.public.hint, "kind": private.kind}
     lines = [f"  {output}  signed with {key}, {private.kind}, key {private.public.hint[:12]}"]
     lines.append(f"  next: edgekit verify {bundle} --key PUBLIC.pem, on any machine")
-    terminal.answer(as_json, found, "\n".join(lines))
+    terminal.answer(as_json, document, "\n".join(lines))
 
 
 @release.command(writes=True, earlier={"--key": "--private-key"})
@@ -144,9 +144,9 @@ def provenance(
         raise UsageError("--builder needs -o, the SLSA provenance it is a part of")
     if output is not None and output == bom:
         raise UsageError("-o and --bom name the same file: give two")
-    for path, what in ((output, "the provenance"), (bom, "the bill of materials")):
+    for path, label in ((output, "the provenance"), (bom, "the bill of materials")):
         if path is not None:
-            need_writable(path, what)
+            need_writable(path, label)
     private = None if key is None else _private_key(key)
     written = describe(bundle, output, bom, builder=builder, key=private)
     lines = [f"  {path}" for path in written]

@@ -100,14 +100,14 @@ class Verb(click.Command):
 
     @property
     def params(self) -> list[click.Parameter]:
-        found: list[click.Parameter] = []
-        for each in self._params:
-            found += each.options() if isinstance(each, RequestOptions) else [each]
-        for option in found:
+        expanded: list[click.Parameter] = []
+        for param in self._params:
+            expanded += param.options() if isinstance(param, RequestOptions) else [param]
+        for option in expanded:
             if isinstance(option, click.Option) and option.metavar is None and not option.is_flag:
                 option.metavar = PLACEHOLDERS.get(option.type.name)
-        self._params = found
-        return found
+        self._params = expanded
+        return expanded
 
     @params.setter
     def params(self, parameters: list[click.Parameter]) -> None:
@@ -116,21 +116,21 @@ class Verb(click.Command):
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)
         for was, now in self.earlier.items():
-            (option,) = (copy(each) for each in self.params if now in each.opts)
+            (option,) = (copy(param) for param in self.params if now in param.opts)
             option.opts = [was]
             option.add_to_parser(parser, ctx)
         return parser
 
     def headed_options(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return the rows of the help by heading; ten options or fewer have one heading."""
-        found: dict[str, list[tuple[str, str]]] = {}
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        for each in options:
-            heading = self.headings.get(each.name or "", getattr(each, "heading", COMMON))
-            record = each.get_help_record(ctx)
+        rows_by_heading: dict[str, list[tuple[str, str]]] = {}
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        for option in options:
+            heading = self.headings.get(option.name or "", getattr(option, "heading", COMMON))
+            record = option.get_help_record(ctx)
             if record is not None:
-                found.setdefault(heading if len(options) > MANY else "Options", []).append(record)
-        return dict(sorted(found.items(), key=lambda each: each[0] != COMMON))
+                rows_by_heading.setdefault(heading if len(options) > MANY else "Options", []).append(record)
+        return dict(sorted(rows_by_heading.items(), key=lambda option: option[0] != COMMON))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, rows in self.headed_options(ctx).items():
@@ -165,10 +165,10 @@ def request_options(
     def options() -> Iterator[click.Option]:
         from edgekit.system.declared_options import declared
 
-        for each in declared(request()):
-            text = each.option.rebuild_help if for_rebuild else each.option.help
-            if text and (not only or each.name in only):
-                yield _option(each, text, required and not for_rebuild)
+        for field in declared(request()):
+            text = field.option.rebuild_help if for_rebuild else field.option.help
+            if text and (not only or field.name in only):
+                yield _option(field, text, required and not for_rebuild)
 
     return click.option("--request", cls=RequestOptions, options=options)
 
@@ -182,9 +182,9 @@ def _option(field: Declared, text: str, required: bool) -> click.Option:
         if isinstance(field.default, str | int | float):
             more |= {"default": field.default, "show_default": True}
     required = required and field.is_needed and not option.repeatable
-    made = click.Option([*field.flags, field.name], help=text, required=required, **more)
-    made.heading = option.heading  # type: ignore[attr-defined]
-    return made
+    click_option = click.Option([*field.flags, field.name], help=text, required=required, **more)
+    click_option.heading = option.heading  # type: ignore[attr-defined]
+    return click_option
 
 
 class Parsed(click.ParamType[Any]):
@@ -234,21 +234,21 @@ def arguments_of(request: type, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     from edgekit.system.declared_options import declared
 
-    found = {}
-    for each in declared(request):
-        if (value := options.get(each.name)) is not None:
-            if each.option.repeatable == "by name":
-                value = once(value, each.flags[0])
-            found[each.name] = list(value) if each.option.repeatable == "values" else value
-    return found
+    arguments = {}
+    for field in declared(request):
+        if (value := options.get(field.name)) is not None:
+            if field.option.repeatable == "by name":
+                value = once(value, field.flags[0])
+            arguments[field.name] = list(value) if field.option.repeatable == "values" else value
+    return arguments
 
 
 def given_beside(request: type, other: type, options: Mapping[str, Any]) -> list[str]:
     """Return the flags that were given and that another request has, not this one."""
     from edgekit.system.declared_options import declared
 
-    own = {each.name for each in declared(request)}
-    return [each.shown for each in declared(other) if options.get(each.name) and each.name not in own]
+    names = {field.name for field in declared(request)}
+    return [field.shown for field in declared(other) if options.get(field.name) and field.name not in names]
 
 
 def once(pairs: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:

@@ -113,8 +113,8 @@ def update(
     if every:
         from edgekit.release.updates import polling
 
-        again = polling.without_every(sys.argv[1:])
-        polling.poll(lambda: polling.run_child(again), polling.interval_s(every))
+        arguments = polling.without_every(sys.argv[1:])
+        polling.poll(lambda: polling.run_child(arguments), polling.interval_s(every))
     from edgekit.release.updates.http_files import HttpFiles
     from edgekit.release.updates.update import update as run
     from edgekit.runtime.store.bundle_store import Store
@@ -124,7 +124,7 @@ def update(
     done = run(
         opened, files, channel, model, root, device_id, size_limit_bytes=max_size << 20, dry_run=dry_run
     )
-    found = {
+    document = {
         "outcome": done.outcome,
         "channel": channel,
         "model": done.model,
@@ -133,13 +133,13 @@ def update(
         "fetched_bytes": done.fetched_bytes,
         "notes": list(done.notes),
     }
-    what = f"release {done.release} of {done.model}" if done.release else done.model
+    subject = f"release {done.release} of {done.model}" if done.release else done.model
     more = f", {done.fetched_bytes / 1e6:.2f} MB fetched" if done.fetched_bytes else ""
-    lines = [f"  {done.outcome}  {what}, channel {channel}{more}"]
+    lines = [f"  {done.outcome}  {subject}, channel {channel}{more}"]
     lines += [f"  note  {note}" for note in done.notes]
     if done.outcome == "installed":
         lines.append("  the app loads it at its next start")
-    terminal.answer(as_json, found, "\n".join(lines))
+    terminal.answer(as_json, document, "\n".join(lines))
 
 
 def _update_oci(
@@ -158,11 +158,11 @@ def _update_oci(
     store = Store(root, factory, keys or None, name=name)
     outcome, artifact, bundle = run(store, reference, bool(keys), max_size << 20, dry_run)
     notes = [] if keys else ["digests show damage, not who made it; --key demands a signature"]
-    found = {"outcome": outcome, "tag": artifact.tag, "digest": artifact.digest, "file": artifact.file}
+    document = {"outcome": outcome, "tag": artifact.tag, "digest": artifact.digest, "file": artifact.file}
     lines = [f"  {outcome}  {artifact.file}, {artifact.digest}"] + [f"  note  {note}" for note in notes]
     if outcome == "installed":
         lines.append("  the app loads it at its next start")
-    terminal.answer(as_json, {**found, "bundle": bundle, "notes": notes}, "\n".join(lines))
+    terminal.answer(as_json, {**document, "bundle": bundle, "notes": notes}, "\n".join(lines))
 
 
 @store.command()
@@ -197,10 +197,10 @@ def install(
     path = stores.find_bundle(bundle, name)
     opened = Store(store, None, keys or None, name=name)
     digest = opened.install(path, signature, version=bundle_version)
-    found = {"bundle": str(path), "digest": digest, "phase": opened.state.phase(digest)}
-    lines = [f"  {path}  {digest[:12]} is {found['phase']} in {store}"]
+    document = {"bundle": str(path), "digest": digest, "phase": opened.state.phase(digest)}
+    lines = [f"  {path}  {digest[:12]} is {document['phase']} in {store}"]
     lines.append("  it runs from the app's next start on, and is committed when it has shown that it works")
-    terminal.answer(as_json, found, "\n".join(lines))
+    terminal.answer(as_json, document, "\n".join(lines))
 
 
 @store.command()
@@ -213,8 +213,8 @@ def status(store: Path, name: str | None, as_json: bool) -> None:
     """
     from edgekit.runtime.store import commands as stores
 
-    found = stores.status(store, name)
-    terminal.answer(as_json, found, stores.status_text(found))
+    store_status = stores.status(store, name)
+    terminal.answer(as_json, store_status, stores.status_text(store_status))
 
 
 @store.command()

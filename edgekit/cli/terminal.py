@@ -60,8 +60,8 @@ def error_object(kind: str, message: str, findings: Sequence[Any]) -> None:
 
 
 def fitted(text: str, columns: int) -> str:
-    """The lines no longer than ``columns``, but for commands; what goes on stands below the cell that it goes
-    on from.
+    """Break lines that are longer than ``columns``, except commands; a continuation is indented to the cell
+    that it continues.
 
     >>> print(fitted("  note      ort-fp32  outside the fast path: 2 CONV_2D", 44))
       note      ort-fp32

@@ -49,8 +49,8 @@ def install(name: str, accept_terms: bool, as_json: bool) -> None:
         click.echo(toolchain.terms.strip(), err=True)
         return click.confirm(toolchains.ASK, err=True)
 
-    found = toolchains.install_toolchain(name, accepts)
-    terminal.answer(as_json, found, f"  {name} is installed in {found['folder']}")
+    installed = toolchains.install_toolchain(name, accepts)
+    terminal.answer(as_json, installed, f"  {name} is installed in {installed['folder']}")
 
 
 @toolchain.command()
@@ -60,6 +60,6 @@ def remove(name: str, as_json: bool) -> None:
     """Remove a vendor's compiler."""
     from edgekit.compiler.toolchains import list_toolchains as toolchains
 
-    found = toolchains.remove_toolchain(name)
-    gone = f"  {name} was removed" if found["removed"] else f"  {name} is not installed"
-    terminal.answer(as_json, found, gone)
+    removal = toolchains.remove_toolchain(name)
+    gone = f"  {name} was removed" if removal["removed"] else f"  {name} is not installed"
+    terminal.answer(as_json, removal, gone)

@@ -44,9 +44,9 @@ def parse_address(text: str) -> DeviceAddress:
     kind, _, serial = text.partition(":")
     if kind == "adb" and _SERIAL.fullmatch(serial):
         return DeviceAddress(text, "adb", serial)
-    found = _HOST.fullmatch(text)
-    port = int(found["port"]) if found and found["port"] else None
-    if found is None or kind == "adb" or (port is not None and not 0 < port < 65_536):
+    match = _HOST.fullmatch(text)
+    port = int(match["port"]) if match and match["port"] else None
+    if match is None or kind == "adb" or (port is not None and not 0 < port < 65_536):
         raise UsageError(f"{text!r} is not a device: use user@host, user@host:port or adb:SERIAL")
-    host = found["host"].strip("[]")
-    return DeviceAddress(text, "ssh", f"{found['user']}@{host}" if found["user"] else host, port)
+    host = match["host"].strip("[]")
+    return DeviceAddress(text, "ssh", f"{match['user']}@{host}" if match["user"] else host, port)

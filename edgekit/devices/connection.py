@@ -93,20 +93,20 @@ class Connection:
             try:
                 return self._once(request, payload)
             except _Lost as lost:
-                why = transport.why_unreachable(self.address, lost.stderr)
+                reason = transport.why_unreachable(self.address, lost.stderr)
                 if not self._reached:
-                    raise DeviceError(f"{self.address.text} can't be reached: {why}") from None
+                    raise DeviceError(f"{self.address.text} can't be reached: {reason}") from None
                 if wait_s is None:
                     raise DeviceError(
-                        f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
+                        f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {reason}\n"
                         "  run the same command again: it does not resend what the device has received"
                     ) from None
-                self.notify(f"the connection to {self.address.text} was lost ({why}); trying again")
+                self.notify(f"the connection to {self.address.text} was lost ({reason}); trying again")
                 time.sleep(wait_s)
         raise AssertionError  # the last wait is None
 
     def send(self, content: bytes, digest: str, *, unpack: bool) -> int:
-        """Have a file on the device, from the byte on that an earlier connection got to.
+        """Send a file to the device, starting at the byte that an earlier connection reached.
 
         Args:
             content: Content of the file.
@@ -120,14 +120,14 @@ class Connection:
             DeviceError: as :meth:`ask`.
         """
         for wait_s in (*WAITS_S, None):
-            here = self.ask({"do": "received", "digest": digest})
+            state = self.ask({"do": "received", "digest": digest})
             try:
-                whole, there = bool(here["whole"]), int(here["bytes"])
+                whole, received = bool(state["whole"]), int(state["bytes"])
             except (KeyError, TypeError, ValueError) as problem:
                 raise DeviceError(f"{self.address.text} sent an invalid response: {problem}") from None
             if whole:
                 return 0
-            offset = there if 0 <= there <= len(content) else 0
+            offset = received if 0 <= received <= len(content) else 0
             request: dict[str, Json] = {
                 "do": "receive",
                 "digest": digest,
@@ -136,16 +136,16 @@ class Connection:
                 "unpack": unpack,
             }
             try:
-                self._once(request, lambda at=offset: _pieces(content, at))  # type: ignore[misc]
+                self._once(request, lambda start=offset: _pieces(content, start))  # type: ignore[misc]
             except _Lost as lost:
-                why = transport.why_unreachable(self.address, lost.stderr)
+                reason = transport.why_unreachable(self.address, lost.stderr)
                 if wait_s is None:
                     raise DeviceError(
-                        f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
+                        f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {reason}\n"
                         "  run the same command again: it continues where it stopped"
                     ) from None
                 self.notify(
-                    f"the connection to {self.address.text} was lost ({why}); it continues from there"
+                    f"the connection to {self.address.text} was lost ({reason}); it continues from there"
                 )
                 time.sleep(wait_s)
             else:
@@ -167,8 +167,8 @@ class Connection:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        said, errors = bytearray(), process.stderr
-        reader = threading.Thread(target=keep_the_end, args=(errors, said), daemon=True)
+        stderr_tail, errors = bytearray(), process.stderr
+        reader = threading.Thread(target=keep_the_end, args=(errors, stderr_tail), daemon=True)
         reader.start()
         try:
             script = resources.files("edgekit.devices").joinpath("device_script.py").read_bytes()
@@ -183,10 +183,10 @@ class Connection:
             pass
         hello, row = False, None
         while row is None and (line := process.stdout.readline(ANSWER_LIMIT_BYTES + 1)):
-            found = self._row(line)
-            row = found if "answer" in found or "error" in found else None
-            if row is None and (hello or "hello" not in found):
-                raise self._unexpected(f"{sorted(found)[:9]}")
+            message = self._row(line)
+            row = message if "answer" in message or "error" in message else None
+            if row is None and (hello or "hello" not in message):
+                raise self._unexpected(f"{sorted(message)[:9]}")
             hello = self._reached = True
         with contextlib.suppress(OSError):  # as above
             process.stdin.close()
@@ -195,7 +195,7 @@ class Connection:
         if row is None:
             if code == NO_PYTHON:
                 raise NoPython
-            raise _Lost(hello, bytes(said).decode("utf-8", errors="replace"))
+            raise _Lost(hello, bytes(stderr_tail).decode("utf-8", errors="replace"))
         if "error" in row:
             error = DeviceError(f"{self.address.text}: {str(row['error'])[:ERROR_LIMIT_CHARS]}")
             if row.get("exit_code") in (1, 2, 3):
@@ -217,8 +217,8 @@ class Connection:
 
 
 def _pieces(content: bytes, offset: int) -> Iterator[bytes]:
-    for at in range(offset, len(content), 1 << 16):
-        yield content[at : at + (1 << 16)]
+    for start in range(offset, len(content), 1 << 16):
+        yield content[start : start + (1 << 16)]
 
 
 def end(process: subprocess.Popen[bytes]) -> int:

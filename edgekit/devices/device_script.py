@@ -28,7 +28,7 @@ TOOLS = {
 
 
 def folder_here() -> str:
-    """A folder of this user's own, which nobody else may write to."""
+    """Create and return a folder that only this user may write to."""
     path = os.path.abspath(os.path.expanduser(FOLDER))
     os.makedirs(path, mode=0o700, exist_ok=True)
     facts = os.stat(path)
@@ -38,7 +38,7 @@ def folder_here() -> str:
 
 
 def inventory() -> dict[str, Any]:
-    """Python, system, processor, room and packages."""
+    """Return Python, system, processor, free space and packages."""
     from importlib.metadata import distributions
 
     folder = folder_here()
@@ -46,7 +46,7 @@ def inventory() -> dict[str, Any]:
     for name in ("/proc/cpuinfo", "/proc/meminfo"):
         with contextlib.suppress(OSError), open(name, encoding="utf-8", errors="replace") as file:
             texts[name] = file.read(16_384)
-    found = {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]}
+    packages = {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]}
     return {
         "python": list(sys.version_info[:3]),
         "implementation": sys.implementation.name,
@@ -57,15 +57,15 @@ def inventory() -> dict[str, Any]:
         "libc": list(platform.libc_ver()),
         "texts": texts,
         "free_bytes": shutil.disk_usage(folder).free,
-        "packages": found,
+        "packages": packages,
         "tools": {name: path for name in TOOLS if (path := tool(name)) is not None},
     }
 
 
 def tool(name: str) -> str | None:
     """Return the path of a vendor's tool, or None."""
-    usual = (path for path in TOOLS[name] if os.access(path, os.X_OK))
-    return shutil.which(name) or next(usual, None)
+    candidates = (path for path in TOOLS[name] if os.access(path, os.X_OK))
+    return shutil.which(name) or next(candidates, None)
 
 
 def received(digest: str) -> dict[str, Any]:
@@ -101,11 +101,11 @@ def receive(source: BinaryIO, digest: str, size_bytes: int, offset: int, unpack:
             file.flush()
             left -= len(piece)
         file.seek(0)
-        found = hashlib.sha256()
+        checksum = hashlib.sha256()
         while piece := file.read(1 << 20):
-            found.update(piece)
+            checksum.update(piece)
         os.fsync(file.fileno())
-    if found.hexdigest() != digest:
+    if checksum.hexdigest() != digest:
         os.unlink(part)
         raise ValueError(f"the received file does not have the sha256 {digest}")
     if not unpack:
@@ -128,8 +128,8 @@ def keep_the_last(folder: str) -> None:
     """Remove what was used longest ago: bundles are files, packages are folders."""
     paths = [os.path.join(folder, name) for name in os.listdir(folder)]
     for kind in (os.path.isdir, os.path.isfile):
-        own = sorted((p for p in paths if kind(p)), key=os.path.getmtime, reverse=True)
-        for path in own[2 * KEPT if kind is os.path.isdir else KEPT :]:
+        newest_first = sorted((p for p in paths if kind(p)), key=os.path.getmtime, reverse=True)
+        for path in newest_first[2 * KEPT if kind is os.path.isdir else KEPT :]:
             if kind is os.path.isdir:
                 shutil.rmtree(path, ignore_errors=True)
             else:

@@ -124,7 +124,8 @@ def words(value: Any) -> str:
 
 
 def _of_python(machine: str, bits: int) -> str:
-    """A 64-bit kernel with 32-bit programs, as older Raspberry Pi OS has it, says ``aarch64`` too."""
+    """Return the architecture of the Python program. A 64-bit kernel with 32-bit programs, as in older
+    Raspberry Pi OS, reports ``aarch64`` too."""
     kind = cpu.processor_kind(machine)
     return {"aarch64": "armv7l", "x86_64": "i686"}.get(kind, kind) if bits == 32 else kind
 
@@ -140,13 +141,14 @@ def remember(address: str, inventory: Inventory, engines: Sequence[str] = ()) ->
         inventory: Inventory of the device.
         engines: Distributions with which it ran, its own and those brought, e.g. ``onnxruntime 1.23.2``.
     """
-    seen = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
-    row = {"address": address, "seen": seen, "engines": list(engines), **inventory.as_json()}
+    timestamp = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
+    row = {"address": address, "seen": timestamp, "engines": list(engines), **inventory.as_json()}
     json_records.record(_folder(), hashlib.sha256(address.encode()).hexdigest(), row, KNOWN_LIMIT)
 
 
 def known_devices() -> list[dict[str, Any]]:
-    """The devices remembered here, by address: ``Inventory.as_json``, ``address``, ``seen``, ``engines``."""
+    """Return the remembered devices, by address: ``Inventory.as_json``, ``address``, ``seen``,
+    ``engines``."""
     rows = []
     for path in sorted(_folder().glob("*.json")):
         row = json_records.recall(_folder(), path.stem, RECORD_LIMIT_BYTES)
@@ -156,7 +158,7 @@ def known_devices() -> list[dict[str, Any]]:
 
 
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of ``edgekit devices``."""
+    """Format the table of ``edgekit devices``."""
     if not rows:
         return "  no device is known here: add one with edgekit devices user@host"
     lines = table(

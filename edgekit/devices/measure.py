@@ -65,10 +65,10 @@ def look(address: DeviceAddress, notify: Callable[[str], None]) -> tuple[Connect
         NoPython: nothing there runs EdgeKit.
     """
     connection = Connection(address, notify)
-    found = inventories.read_inventory(connection.ask({"do": "inventory"}), address.text)
-    libc = " ".join(found.libc).strip() or "a libc other than glibc"
-    notify(f"{address.text}: {found.machine}, CPython {found.python_text}, {libc}")
-    return connection, found
+    inventory = inventories.read_inventory(connection.ask({"do": "inventory"}), address.text)
+    libc = " ".join(inventory.libc).strip() or "a libc other than glibc"
+    notify(f"{address.text}: {inventory.machine}, CPython {inventory.python_text}, {libc}")
+    return connection, inventory
 
 
 def inspect(device: str, notify: Callable[[str], None]) -> Inventory:
@@ -80,12 +80,12 @@ def inspect(device: str, notify: Callable[[str], None]) -> Inventory:
     """
     address = parse_address(device)
     try:
-        _, found = look(address, notify)
+        _, inventory = look(address, notify)
     except NoPython:
-        found = vendor_tools.look_for_tools(address)
-        notify(f"{device}: {found.machine}, no Python 3.10 or newer")
-    inventories.remember(address.text, found)
-    return found
+        inventory = vendor_tools.look_for_tools(address)
+        notify(f"{device}: {inventory.machine}, no Python 3.10 or newer")
+    inventories.remember(address.text, inventory)
+    return inventory
 
 
 def measure(
@@ -113,21 +113,21 @@ def measure(
         targets = _targets(bundle, options)
         manifest = bundle.manifest
     try:
-        connection, found = look(address, notify)
+        connection, inventory = look(address, notify)
     except NoPython:
         if verb == "bench":
             notify(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
             return _by_tools(path, address, options, notify)
         raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs") from None
-    needed = provision.missing_packages(targets, found, NEEDS.get(verb, ()))
+    needed = provision.missing_packages(targets, inventory, NEEDS.get(verb, ()))
     archives = [provision.edgekit_archive(targets)]
-    packages = provision.packages_archive(needed, found, device)
+    packages = provision.packages_archive(needed, inventory, device)
     if packages is not None:
         archives.insert(0, packages)
     room_mb = (ROOM * sum(len(archive.content) for archive in archives) + len(content)) >> 20
-    if found.free_mb < room_mb:
+    if inventory.free_mb < room_mb:
         raise DeviceError(
-            f"{device} has {found.free_mb} MB of free space but needs {room_mb} MB; free some space"
+            f"{device} has {inventory.free_mb} MB of free space but needs {room_mb} MB; free some space"
         )
     for archive in archives:
         sent = connection.send(archive.content, archive.digest, unpack=True)
@@ -140,7 +140,7 @@ def measure(
         {"do": "measure", "packages": [a.digest for a in archives], "bundle": digest, "request": request}
     )
     engines = [f"{name} {version}" for name, version in needed.present.items()]
-    inventories.remember(address.text, found, [*engines, *(packages.holds if packages else ())])
+    inventories.remember(address.text, inventory, [*engines, *(packages.holds if packages else ())])
     facts, results = _checked(answer, verb, manifest, device)
     return Measured(facts, {BY_EDGEKIT: results}, manifest)
 
@@ -148,16 +148,21 @@ def measure(
 def _by_tools(
     path: Path, address: DeviceAddress, options: Mapping[str, Json], notify: Callable[[str], None]
 ) -> Measured:
-    found = vendor_tools.look_for_tools(address)
+    inventory = vendor_tools.look_for_tools(address)
     threads = int(options.get("threads") or 1)
     with Bundle.open(path) as bundle:
         chosen = _chosen(bundle, options)
         rows = vendor_tools.bench_by_tools(
-            bundle, chosen, address, found, threads, float(options["seconds"]), notify
+            bundle, chosen, address, inventory, threads, float(options["seconds"]), notify
         )
         manifest = bundle.manifest
-    inventories.remember(address.text, found)
-    facts = {"cpu": found.cpu, "isa": list(found.isa), "machine": found.machine, "system": found.system}
+    inventories.remember(address.text, inventory)
+    facts = {
+        "cpu": inventory.cpu,
+        "isa": list(inventory.isa),
+        "machine": inventory.machine,
+        "system": inventory.system,
+    }
     return Measured({**facts, "python": ""}, rows, manifest)
 
 
@@ -167,12 +172,12 @@ def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
 
 
 def _chosen(bundle: Bundle, options: Mapping[str, Json]) -> list[Variant]:
-    """The variants that the options name."""
-    kept = kept_variants(bundle)
+    """Return the variants that the options name."""
+    variants = kept_variants(bundle)
     engine, variant, name = (options.get(key) for key in ("engine", "variant", "name"))
     return [
         v
-        for v in kept
+        for v in variants
         if engine in (None, v.target)
         and variant in (None, v.name)
         and name in (None, v.name, v.profile, v.target)
@@ -182,12 +187,12 @@ def _chosen(bundle: Bundle, options: Mapping[str, Json]) -> list[Variant]:
 def _checked(
     answer: Any, verb: str, manifest: Mapping[str, Json], device: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The answer, as far as what follows relies on it: it comes from another machine."""
+    """Check an answer, which comes from another machine, and return its device facts and results."""
     try:
         facts, results = dict(answer["device"]), [dict(row) for row in answer["results"]]
         texts = [facts["cpu"], facts["machine"], facts["system"], facts["python"], *facts["isa"]]
-        known = {variant["name"] for variant in manifest["variants"]}
-        if not known.issuperset(row["variant"] for row in results):
+        variant_names = {variant["name"] for variant in manifest["variants"]}
+        if not variant_names.issuperset(row["variant"] for row in results):
             raise ValueError("a variant is not in the bundle")
         if verb == "bench":
             texts += [row["engine"] for row in results]

@@ -62,13 +62,13 @@ def merge(
                 "  nothing was written; run it again"
             )
         extensions = dict(bundle.manifest.get("extensions") or {})
-        for who, results in rows_by_tool.items():
-            extensions[KEY] = with_results(extensions.get(KEY), verb, results, device, who)
+        for tool, results in rows_by_tool.items():
+            extensions[KEY] = with_results(extensions.get(KEY), verb, results, device, tool)
         manifest = {**bundle.manifest, "extensions": extensions}
         entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in manifest["entries"]}
-        made = Bundle.create(manifest, entries)
-        made.save(path, path.stat().st_mode & 0o777)
-    return made.digest
+        merged = Bundle.create(manifest, entries)
+        merged.save(path, path.stat().st_mode & 0o777)
+    return merged.digest
 
 
 def with_results(
@@ -78,19 +78,20 @@ def with_results(
     device: Mapping[str, Any],
     tool: str,
 ) -> list[Json]:
-    """The list of devices with new results; those of the same processor, tool, variant and threads go."""
+    """Return the list of devices with new results, which replace those of the same processor, tool, variant
+    and threads."""
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
     records = [dict(row) for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
     identity = (device["cpu"], list(device["isa"]), device["machine"], tool)
-    own = next(
+    record = next(
         (r for r in records if (r.get("cpu"), r.get("isa"), r.get("machine"), r.get("by")) == identity), None
     )
-    if own is None:
-        own = {"variants": {}}
-        records.append(own)
-    own |= {name: device[name] for name in FACTS if name in device}
-    own["by"] = tool
-    variants = own["variants"] = dict(own.get("variants") or {})
+    if record is None:
+        record = {"variants": {}}
+        records.append(record)
+    record |= {name: device[name] for name in FACTS if name in device}
+    record["by"] = tool
+    variants = record["variants"] = dict(record.get("variants") or {})
     for result in results:
         variant = dict(variants.get(result["variant"]) or {})
         if verb == "bench":
@@ -102,8 +103,8 @@ def with_results(
             ]
             variant["bench"] = [*rows, {**_selected(result, BENCH_FIELDS), "measured": now}]
         else:
-            taken = _explained(result) if verb == "explain" else _selected(result, ("status", "outputs"))
-            variant[verb] = {**taken, "measured": now}
+            summary = _explained(result) if verb == "explain" else _selected(result, ("status", "outputs"))
+            variant[verb] = {**summary, "measured": now}
         variants[result["variant"]] = variant
     return records
 
@@ -119,7 +120,7 @@ def _selected(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Json]:
 
 
 def without_devices(bundle: Bundle) -> Bundle:
-    """The bundle as it was built: what was measured on devices left out."""
+    """Return the bundle as it was built, without what was measured on devices."""
     entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in bundle.manifest["entries"]}
     return Bundle.create(_built(bundle.manifest), entries)
 

@@ -99,13 +99,13 @@ def missing_packages(
     without: dict[str, str] = {}
     for target in sorted(set(targets)):
         try:
-            own = _requirements(target)
+            requirements = _requirements(target)
         except ProfileError as unknown:
             without[target] = str(unknown)
             continue
         if target in HAS_NO_WHEELS:
             without[target] = HAS_NO_WHEELS[target]
-        for requirement in own:
+        for requirement in requirements:
             marker = requirement.marker
             named = (target, *extras)
             if marker and not any(marker.evaluate({**environment, "extra": name}) for name in named):
@@ -143,7 +143,7 @@ def _meets(requirement: Requirement, version: str) -> bool:
 
 
 def packages_archive(packages: MissingPackages, inventory: Inventory, device: str) -> Archive | None:
-    """The wheels of what is missing, as pip installs them; None where nothing is.
+    """Return the wheels of the missing packages, as pip installs them; None if nothing is missing.
 
     pip reads markers of a wheel's own requirements for this machine's Python and system, which is known of it
     (pip install --help, --platform). What was made once is kept in the cache folder.
@@ -156,19 +156,19 @@ def packages_archive(packages: MissingPackages, inventory: Inventory, device: st
         return None
     if find_spec("pip") is None:
         raise MissingDependency("pip", "bringing wheels to the device", "python -m ensurepip")
-    here = {normalized(d.metadata["Name"]): d.version for d in metadata.distributions() if d.metadata["Name"]}
-    likely = [f"{name}=={version}" for name, version in sorted({**here, **inventory.packages}.items())]
+    host = {normalized(d.metadata["Name"]): d.version for d in metadata.distributions() if d.metadata["Name"]}
+    likely = [f"{name}=={version}" for name, version in sorted({**host, **inventory.packages}.items())]
     facts = [*packages.missing, *_platforms(inventory), inventory.python_text]
     # First in the versions that figures of this machine are of, then in any that the device can have.
     keys = {_key([*facts, *constraints]): constraints for constraints in (likely, [])}
-    kept = next((archive for key in keys if (archive := _cached_archive(key)) is not None), None)
-    if kept is not None:
-        return kept
+    cached = next((archive for key in keys if (archive := _cached_archive(key)) is not None), None)
+    if cached is not None:
+        return cached
     for key, constraints in keys.items():
         with tempfile.TemporaryDirectory(prefix="edgekit-wheels-") as temporary:
             folder = Path(temporary, "site")
-            why = _pip(folder, packages.missing, constraints, inventory, Path(temporary))
-            if not why:
+            reason = _pip(folder, packages.missing, constraints, inventory, Path(temporary))
+            if not reason:
                 archive = _archive_of(folder, packages.missing)
                 _keep(key, archive)
                 return archive
@@ -176,19 +176,19 @@ def packages_archive(packages: MissingPackages, inventory: Inventory, device: st
     raise DeviceError(
         f"{device} lacks {', '.join(packages.missing)}, and pip has no wheels for its CPython "
         f"{inventory.python_text} on {inventory.machine}, {libc}:\n"
-        f"  {why}\n"
+        f"  {reason}\n"
         "  install them on the device, or give this machine access to a package index"
     )
 
 
 def _archive_of(folder: Path, missing: Sequence[str]) -> Archive:
-    asked = {normalized(re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0]) for text in missing}
-    there = metadata.distributions(path=[str(folder)])
-    found = {normalized(d.metadata["Name"]): d.version for d in there}
-    held = [f"{name} {version}" for name, version in sorted(found.items()) if name in asked]
+    missing_names = {normalized(re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0]) for text in missing}
+    distributions = metadata.distributions(path=[str(folder)])
+    versions = {normalized(d.metadata["Name"]): d.version for d in distributions}
+    contents = [f"{name} {version}" for name, version in sorted(versions.items()) if name in missing_names]
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
     content = _archive((path.relative_to(folder).as_posix(), path) for path in paths)
-    return Archive(content, hashlib.sha256(content).hexdigest(), tuple(held))
+    return Archive(content, hashlib.sha256(content).hexdigest(), tuple(contents))
 
 
 def edgekit_archive(targets: Iterable[str]) -> Archive:
@@ -239,7 +239,7 @@ def _pip(
 
 
 def _platforms(inventory: Inventory) -> list[str]:
-    """Platform tags of wheels that run there, the newest first (PEP 600, PEP 656)."""
+    """Return the platform tags of wheels that run on the device, the newest first (PEP 600, PEP 656)."""
     name, version = inventory.libc
     major, _, minor = version.partition(".")
     machine = inventory.machine
@@ -252,7 +252,7 @@ def _platforms(inventory: Inventory) -> list[str]:
 
 
 def _archive(files: Iterable[tuple[str, Path | bytes]]) -> bytes:
-    """The same bytes for the same files."""
+    """Return an archive of the files; the same files give the same bytes."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=5, mtime=0) as zipped,

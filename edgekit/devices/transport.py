@@ -43,7 +43,7 @@ _SAID = {
 
 
 def command_line(address: DeviceAddress, remote: str) -> list[str]:
-    """The arguments of ssh or adb that run a command on a device.
+    """Return the arguments of ssh or adb that run a command on a device.
 
     Args:
         address: Address whose parts cannot be options.
@@ -56,12 +56,12 @@ def command_line(address: DeviceAddress, remote: str) -> list[str]:
     if address.kind == "adb":
         return [_program("adb", "android-tools-adb"), "-s", address.host, "shell", "-T", remote]
     try:
-        given = shlex.split(os.environ.get("EDGEKIT_SSH") or "ssh")
+        ssh_command = shlex.split(os.environ.get("EDGEKIT_SSH") or "ssh")
     except ValueError as problem:
         raise UsageError(f"EDGEKIT_SSH is not a command: {problem}") from None
-    program = _program(given[0], "openssh-client")
+    program = _program(ssh_command[0], "openssh-client")
     port = ["-p", str(address.port)] if address.port else []
-    return [program, *SSH_OPTIONS, *given[1:], *port, "--", address.host, remote]
+    return [program, *SSH_OPTIONS, *ssh_command[1:], *port, "--", address.host, remote]
 
 
 def start(address: DeviceAddress, remote: str) -> subprocess.Popen[bytes]:
@@ -78,15 +78,15 @@ def start(address: DeviceAddress, remote: str) -> subprocess.Popen[bytes]:
 def why_unreachable(address: DeviceAddress, stderr: str) -> str:
     """Return a remedy for an error of ssh or adb, or else its last line."""
     port = f"-p {address.port} " if address.port else ""
-    for said, remedy in _SAID.items():
-        if said in stderr:
+    for message, remedy in _SAID.items():
+        if message in stderr:
             return remedy.format(login=f"{port}{address.host}")
     lines = [line for line in stderr.splitlines() if line.strip()]
     return lines[-1].strip()[:300] if lines else f"{'adb' if address.kind == 'adb' else 'ssh'} gave no reason"
 
 
 def _program(name: str, package: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise MissingDependency(name, "reaching the device", f"apt install {package}")
-    return found
+    return path

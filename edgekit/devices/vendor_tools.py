@@ -57,7 +57,7 @@ class VendorTool:
 
 
 def benchmark_model_times(output: str) -> dict[str, Any] | None:
-    """Times of a run of benchmark_model.
+    """Parse the times of a run of benchmark_model.
 
     Its last line of times has averages in us: ``Inference timings in us: Init: 5685, First inference: 18535,
     Warmup (avg): 14462.3, Inference (avg): 14575.2``. Newer ones print ``median=`` and ``p95=`` as well, in
@@ -67,10 +67,10 @@ def benchmark_model_times(output: str) -> dict[str, Any] | None:
     {'load_ms': 2.0, 'first_ms': 9.0, 'p50_ms': 7.5005, 'p50_is': 'average'}
     """
     number = r"([0-9.e+]+)"
-    found = re.search(rf"Init: {number}, First inference: {number}, .*Inference \(avg\): {number}", output)
-    if found is None:
+    match = re.search(rf"Init: {number}, First inference: {number}, .*Inference \(avg\): {number}", output)
+    if match is None:
         return None
-    load_ms, first_ms, average_ms = (float(text) / 1000 for text in found.groups())
+    load_ms, first_ms, average_ms = (float(text) / 1000 for text in match.groups())
     times: dict[str, Any] = {"load_ms": load_ms, "first_ms": first_ms}
     times |= {"p50_ms": average_ms, "p50_is": "average"}
     counts = [line for line in output.splitlines() if "count=" in line]
@@ -84,7 +84,7 @@ def benchmark_model_times(output: str) -> dict[str, Any] | None:
 
 
 def trtexec_times(output: str) -> dict[str, Any] | None:
-    """Times of a run of trtexec, host to host.
+    """Parse the times of a run of trtexec, host to host.
 
     >>> trtexec_times("[I] Latency: min = 1 ms, max = 3 ms, mean = 1.5 ms, median = 1.4 ms, "
     ...     "percentile(90%) = 1.8 ms, percentile(95%) = 2 ms, percentile(99%) = 2.5 ms")
@@ -142,11 +142,11 @@ def look_for_tools(address: DeviceAddress) -> Inventory:
         f'p=$(command -v {t.name}) || p={t.default_path}; [ -x "$p" ] && echo "tool {t.name} $p"'
         for t in TOOLS
     )
-    said = _shell(address, f"uname -sr; uname -m; {search}; echo; head -c 16384 /proc/cpuinfo; true")
-    head, _, cpuinfo = said.partition("\n\n")
-    system, machine, *found = [*head.splitlines(), "", ""]
+    output = _shell(address, f"uname -sr; uname -m; {search}; echo; head -c 16384 /proc/cpuinfo; true")
+    head, _, cpuinfo = output.partition("\n\n")
+    system, machine, *tool_lines = [*head.splitlines(), "", ""]
     facts = cpu.parse_cpuinfo(cpuinfo)
-    tools = dict(line.split(" ", 2)[1:] for line in found if line.startswith("tool "))
+    tools = dict(line.split(" ", 2)[1:] for line in tool_lines if line.startswith("tool "))
     return Inventory(
         machine=cpu.processor_kind(machine.strip() or "unknown"),
         cpu=cpu.name_in(facts),
@@ -192,8 +192,8 @@ def bench_by_tools(
                 row = _timed(bundle, variant, tool, path, address, threads, seconds)
                 rows.setdefault(tool.name, []).append(row)
     if not rows:
-        wanted = {t.name for t in TOOLS for v in variants if v.target == t.target}
-        has = ", ".join(sorted(wanted)) or "a tool for these variants"
+        tool_names = {t.name for t in TOOLS for v in variants if v.target == t.target}
+        has = ", ".join(sorted(tool_names)) or "a tool for these variants"
         raise DeviceError(
             f"{address.text} has neither Python 3.10 or newer nor {has}: install one of them there; tools "
             "are searched on the PATH and in their usual folders"
@@ -202,14 +202,14 @@ def bench_by_tools(
 
 
 def render(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The table of what tools measured."""
+    """Format the measurements of the tools as a table."""
     cells = [
         (row["variant"], *(_time(row, key) for key in ("load_ms", "first_ms", "p50_ms", "p95_ms")), tool)
-        for tool, own in rows.items()
-        for row in own
+        for tool, tool_rows in rows.items()
+        for row in tool_rows
     ]
     lines = table(("variant", "load", "first", "p50", "p95", "by"), cells)
-    if any(row.get("p50_is") for own in rows.values() for row in own):
+    if any(row.get("p50_is") for tool_rows in rows.values() for row in tool_rows):
         lines += ["", "  note      this benchmark_model prints no median: p50 is the average"]
     return "\n".join(lines)
 
@@ -229,20 +229,20 @@ def _timed(
 ) -> dict[str, Any]:
     file, entry = next((f, e) for f, e in variant.files.items() if f.endswith(tool.file))
     root = ROOTS[address.kind]
-    there = f"{root}/{bundle.sha256(entry)}{tool.file}"
-    draft, whole = shlex.quote(f"{there}.part"), shlex.quote(there)
-    here = _shell(address, f"[ -e {whole} ] && wc -c <{whole} || echo 0")
-    if here.strip() != str(bundle.size_bytes(entry)):
+    remote_path = f"{root}/{bundle.sha256(entry)}{tool.file}"
+    draft, whole = shlex.quote(f"{remote_path}.part"), shlex.quote(remote_path)
+    stored_size = _shell(address, f"[ -e {whole} ] && wc -c <{whole} || echo 0")
+    if stored_size.strip() != str(bundle.size_bytes(entry)):
         content = bytes(bundle.read(entry))
-        said = _shell(
+        written_size = _shell(
             address,
             f"umask 077; mkdir -p {shlex.quote(root)} && "
             f"cat >{draft} && wc -c <{draft} && mv {draft} {whole}",
             content,
         )
-        if said.strip() != str(len(content)):
+        if written_size.strip() != str(len(content)):
             raise DeviceError(f"{address.text}: {file} did not arrive whole; run the same command again")
-    words = [path, *tool.arguments(there, threads, seconds)]
+    words = [path, *tool.arguments(remote_path, threads, seconds)]
     output = _shell(address, f"{' '.join(map(shlex.quote, words))} 2>&1")
     times = tool.times(output)
     if times is None:
@@ -282,12 +282,12 @@ def _shell(address: DeviceAddress, command: str, content: bytes = b"") -> str:
     text = printable(out.decode("utf-8", errors="replace"))
     if process.returncode == 0:
         return text
-    said = printable(bytes(err).decode("utf-8", errors="replace"))
-    lost = process.returncode == 255 if address.kind == "ssh" else said.startswith(("adb:", "error:"))
+    message = printable(bytes(err).decode("utf-8", errors="replace"))
+    lost = process.returncode == 255 if address.kind == "ssh" else message.startswith(("adb:", "error:"))
     if not lost:
-        last = next((line for line in reversed((text + said).splitlines()) if line.strip()), "no reason")
+        last = next((line for line in reversed((text + message).splitlines()) if line.strip()), "no reason")
         raise DeviceError(f"{address.text}: a command there ended with {process.returncode}: {last[:300]}")
-    raise DeviceError(f"{address.text} can't be reached: {transport.why_unreachable(address, said)}")
+    raise DeviceError(f"{address.text} can't be reached: {transport.why_unreachable(address, message)}")
 
 
 def _give(stdin: IO[bytes], content: bytes) -> None:

@@ -92,13 +92,13 @@ def compile_library(
     source = "".join(f'#include "{path}"\n' for path in sources())
     if target == webassembly.TARGET:
         folder.mkdir(parents=True, exist_ok=True)
-        module, given = folder / "edgekit.wasm", [*FLAGS, *flags, *definitions()]
-        webassembly.compile_module(compiler, module, given, source, _run)
+        module, options = folder / "edgekit.wasm", [*FLAGS, *flags, *definitions()]
+        webassembly.compile_module(compiler, module, options, source, _run)
         (folder / "edgekit.wasm.lock").write_text(webassembly.lock_of(module, compiled_digest()))
         return module
     command = [*compiler, *(("-target", target) if target else ())]
-    here = {"darwin": "macos", "win32": "windows"}.get(sys.platform, sys.platform)
-    system = next((name for name in SUFFIXES if name in (target or here)), "")
+    host = {"darwin": "macos", "win32": "windows"}.get(sys.platform, sys.platform)
+    system = next((name for name in SUFFIXES if name in (target or host)), "")
     library = folder / f"libedgekit{SUFFIXES.get(system, '.so')}"
     folder.mkdir(parents=True, exist_ok=True)
     linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl",))]
@@ -124,7 +124,7 @@ def compile_program(source: Path, program: Path, *, target: str = "", flags: Seq
         MissingDependency: no compiler is installed.
         EdgeKitError: the compiler failed.
     """
-    lines = "".join(f'#include "{each}"\n' for each in (*sources(), str(source.resolve())))
+    lines = "".join(f'#include "{file}"\n' for file in (*sources(), str(source.resolve())))
     output = ["-x", "c++", "-", "-x", "none", "-o", str(program.resolve()), "-ldl"]
     command = [*compiler_command(), *(("-target", target) if target else ())]
     _run([*command, *FLAGS, *flags, *definitions(), *output], lines)
@@ -160,8 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compile the library and print its path and size."""
     parser = argparse.ArgumentParser(prog="python -m edgekit.native.build", description="Compile libedgekit.")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write the library to")
-    known = ", ".join(TARGETS)
-    parser.add_argument("--target", default="", help=f"another platform by zig's name, or all: {known}")
+    targets = ", ".join(TARGETS)
+    parser.add_argument("--target", default="", help=f"another platform by zig's name, or all: {targets}")
     parser.add_argument("--compiler", default="", help="compiler to use instead of zig, g++ or clang++")
     options = parser.parse_args(arguments)
     every = options.target == "all"

@@ -92,7 +92,7 @@ def lock_of(module: Path, sources: str) -> str:
 
 def _zig_library() -> Path:
     """Return the folder of zig's own sources."""
-    found = importlib.util.find_spec("ziglang")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
         raise MissingDependency("ziglang", "compiling WebAssembly", install="pip install ziglang")
-    return Path(found.origin).parent / "lib"
+    return Path(spec.origin).parent / "lib"

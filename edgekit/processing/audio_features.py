@@ -28,7 +28,7 @@ POVEY_EXPONENT = 0.85  # Kaldi, feat/feature-window.cc
 
 
 def compute_features(samples: Array, features: Features, rate: int) -> Array:
-    """The features of a window.
+    """Compute the features of a window.
 
     Args:
         samples: float64 [n], at least one frame.
@@ -75,15 +75,16 @@ def _logarithm(values: Array, features: Features) -> Array:
     if features.log == "none":
         return values
     values = np.maximum(values + features.offset, features.floor)
-    found: Array = np.log(values) if features.log == "ln" else np.log10(values)
+    logarithms: Array = np.log(values) if features.log == "ln" else np.log10(values)
     if features.log == "db":
-        found *= 10
-    return np.maximum(found, found.max() - features.range) if features.range else found
+        logarithms *= 10
+    return np.maximum(logarithms, logarithms.max() - features.range) if features.range else logarithms
 
 
 @lru_cache(maxsize=8)
 def _taper(features: Features) -> Array:
-    """The window function [cut]; ``align = "center"`` puts it into the middle of ``n_fft`` samples."""
+    """Compute the window function [cut]. ``align = "center"`` puts it into the middle of ``n_fft``
+    samples."""
     size = features.frame
     symmetric = features.window.endswith("-symmetric") or features.window == "povey"
     angle = 2 * np.pi * np.arange(size) / (size - 1 if symmetric else size)
@@ -102,15 +103,16 @@ def _taper(features: Features) -> Array:
 
 @lru_cache(maxsize=8)
 def _filter_bank(features: Features, rate: int) -> Array:
-    """Triangles [bins, mels]: each rises from the middle of the band below, and falls to that of the next."""
+    """Compute triangles [bins, mels]. Each rises from the centre of the band below, and falls to the centre
+    of the band above."""
     hertz = np.arange(features.n_fft // 2 + 1) * (rate / features.n_fft)
     ends = _mel(np.array([features.fmin, features.fmax or rate / 2]), features)
     edges = np.linspace(ends[0], ends[1], features.mels + 2)
     edges_hertz = _hertz(edges, features)
-    at, corners = (hertz, edges_hertz) if features.triangles == "hz" else (_mel(hertz, features), edges)
+    bins, corners = (hertz, edges_hertz) if features.triangles == "hz" else (_mel(hertz, features), edges)
     low, middle, high = corners[:-2], corners[1:-1], corners[2:]
-    rising = (at[:, None] - low) / (middle - low)
-    falling = (high - at[:, None]) / (high - middle)
+    rising = (bins[:, None] - low) / (middle - low)
+    falling = (high - bins[:, None]) / (high - middle)
     bands: Array = np.maximum(0.0, np.minimum(rising, falling))
     if features.mel_norm == "slaney":
         bands *= 2.0 / (edges_hertz[2:] - edges_hertz[:-2])
@@ -137,7 +139,7 @@ def _hertz(mel: Array, features: Features) -> Array:
 
 @lru_cache(maxsize=8)
 def _cosines(features: Features) -> Array:
-    """The cosine transform (DCT-II) [mels, coefficients]."""
+    """Compute the matrix of the discrete cosine transform (DCT-II): [mels, coefficients]."""
     bands = features.mels
     angles = np.pi / bands * (np.arange(bands)[:, None] + 0.5) * np.arange(features.coefficients)
     cosines: Array = np.sqrt(2.0 / bands) * np.cos(angles)

@@ -24,7 +24,7 @@ class AudioWindow(NamedTuple):
 
 
 def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
-    """A sound's samples at the input's rate.
+    """Return a sound's samples as one channel at the input's rate.
 
     Args:
         sound: Floats from -1 to 1 or int16, [n] or [n, channels], whose mean is taken.
@@ -74,10 +74,10 @@ def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = Non
     Raises:
         UsageError: there are more samples.
     """
-    room = entry.window - entry.context
-    if len(samples) > room:
+    limit = entry.window - entry.context
+    if len(samples) > limit:
         raise UsageError(
-            f"{entry.name} takes {room} samples at once ({room / entry.rate:g} s at {entry.rate} Hz), not "
+            f"{entry.name} takes {limit} samples at once ({limit / entry.rate:g} s at {entry.rate} Hz), not "
             f"{len(samples)}; session.listen(sound) goes through a longer one, window by window"
         )
     samples = _normalized(samples, entry)
@@ -93,7 +93,7 @@ def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = Non
 
 
 def loudest(samples: Array, entry: AudioInput) -> Array:
-    """The part of a sound that is one sample of the model: the loudest window, in steps of its hop.
+    """Return the part of a sound that is one sample of the model: the loudest window, in steps of its hop.
 
     Args:
         samples: float64 [n].
@@ -102,13 +102,13 @@ def loudest(samples: Array, entry: AudioInput) -> Array:
     Returns:
         At most a window, less its context.
     """
-    room = entry.window - entry.context
-    if len(samples) <= room:
+    length = entry.window - entry.context
+    if len(samples) <= length:
         return samples
     energy = np.concatenate([[0.0], np.cumsum(np.square(samples))])
-    starts = np.arange(0, len(samples) - room + 1, entry.hop)
-    start = starts[np.argmax(energy[starts + room] - energy[starts])]
-    return samples[start : start + room]
+    starts = np.arange(0, len(samples) - length + 1, entry.hop)
+    start = starts[np.argmax(energy[starts + length] - energy[starts])]
+    return samples[start : start + length]
 
 
 def _normalized(samples: Array, entry: AudioInput) -> Array:

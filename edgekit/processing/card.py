@@ -67,15 +67,15 @@ class Card:
     schedule: Schedule | None = None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Static shape by input name."""
+        """Return the static shape of each input, by name."""
         return {name: entry.shape for name, entry in self.inputs.items()}
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Least and greatest value by input name, for those the card says it of."""
+        """Return the minimum and maximum value of each input that has a range in the card, by name."""
         return {name: entry.range for name, entry in self.inputs.items() if entry.range is not None}
 
     def image_input(self) -> ImageInput:
-        """The one image that goes in; the other inputs are constants.
+        """Return the only image input. The other inputs are constants.
 
         Raises:
             CardError: the inputs are not one image.
@@ -88,7 +88,8 @@ class Card:
         )
 
     def sources(self) -> Sequence[Input]:
-        """The inputs that are made of what a caller gives: one image, one sound, or the parts of one text.
+        """Return the inputs that are computed from the caller's data: one image, one sound, or the parts of
+        one text.
 
         Raises:
             CardError: the inputs are something else.
@@ -103,7 +104,7 @@ class Card:
         )
 
     def _fed_inputs(self) -> list[Input]:
-        """The inputs that are neither constant nor a state."""
+        """Return the inputs that are neither a constant nor a state."""
         entries = (entry for name, entry in self.inputs.items() if name not in self.states)
         return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
 
@@ -125,7 +126,8 @@ class Card:
             )
 
     def constants(self) -> dict[str, Array]:
-        """The inputs that are the same with every frame, by name; a state with a value begins with it."""
+        """Return the inputs that are the same for every frame, by name. For a state, the value is its initial
+        one."""
         constant = (e for e in self.inputs.values() if isinstance(e, TensorInput) and e.value is not None)
         return {entry.name: entry.constant() for entry in constant}
 
@@ -139,7 +141,7 @@ class Card:
         return {**zeros, **{name: value for name, value in self.constants().items() if name in zeros}}
 
     def as_json(self) -> dict[str, Json]:
-        """The card as ``parse_card`` takes it."""
+        """Return the card in the form that ``parse_card`` reads."""
         table: dict[str, Json] = {"title": self.title}
         table["inputs"] = {name: entry.as_json() for name, entry in self.inputs.items()}
         if self.task is not None:
@@ -174,18 +176,18 @@ class Card:
                 raise CardError(
                     f"{self.title}: input {name} is {entry.dtype} in the card but {spec.dtype} in the model"
                 )
-        given = {spec.name: (spec.shape, spec.dtype) for spec in outputs}
+        signature = {spec.name: (spec.shape, spec.dtype) for spec in outputs}
         for name, output in self.states.items():
-            if name not in self.inputs or given.get(output) != (specs[name].shape, specs[name].dtype):
+            if name not in self.inputs or signature.get(output) != (specs[name].shape, specs[name].dtype):
                 raise CardError(
                     f"{self.title}: states.{name} is {output!r}, which is not an output with the "
                     f"shape and dtype of {name}"
                 )
         for role, name in self.task.outputs.items() if self.task else ():
-            if name not in given:
+            if name not in signature:
                 raise CardError(
                     f"{self.title}: task.outputs.{role} is {name!r}, but the model's outputs are "
-                    f"{', '.join(given)}"
+                    f"{', '.join(signature)}"
                 )
 
 
@@ -257,15 +259,15 @@ def parse_card(
     parsed = {name: _input(name, entry, f"{location}: inputs.{name}") for name, entry in entries.items()}
     task = read_task(get(table, "task", dict, location), f"{location}: task") if "task" in table else None
     latency = read_latency(table["latency"], f"{location}: latency") if "latency" in table else None
-    when = _schedule(table["schedule"], f"{location}: schedule") if "schedule" in table else None
+    schedule = _schedule(table["schedule"], f"{location}: schedule") if "schedule" in table else None
     about, states = texts(table, "about", ABOUT, location), texts(table, "states", tuple(parsed), location)
     named = _check_texts(parsed, location)
-    if own := getattr(task.options, "tokenizer", "") if task is not None else "":
-        if Path(own).name != own:  # a card from elsewhere reads no other files
-            raise CardError(f"{location}: task.tokenizer is {own!r}; it must be a file beside the card")
-        named.append(own)
+    if tokenizer := getattr(task.options, "tokenizer", "") if task is not None else "":
+        if Path(tokenizer).name != tokenizer:  # a card from elsewhere reads no other files
+            raise CardError(f"{location}: task.tokenizer is {tokenizer!r}; it must be a file beside the card")
+        named.append(tokenizer)
     contents = {name: files(name) for name in named} if files is not None else {}
-    card = Card(title, parsed, task, latency, about, states, contents, when)
+    card = Card(title, parsed, task, latency, about, states, contents, schedule)
     if task is not None:
         card.sources()  # a task answers about something
     if inputs is not None or outputs is not None:
@@ -298,7 +300,7 @@ def _read_text(name: str, table: dict[str, Json], location: str) -> Input:
 
 
 def _check_texts(inputs: Mapping[str, Input], location: str) -> list[str]:
-    """The files that the parts of a text name, once these were found to fit each other."""
+    """Check that the parts of a text fit each other, and return the names of the files that they use."""
     if all(entry.kind != "text" for entry in inputs.values()):
         return []
     from edgekit.processing.inputs.text import TextInput, check_parts

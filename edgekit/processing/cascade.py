@@ -65,7 +65,7 @@ class CascadeStage:
 
 
 def read_stages(table: Json, location: str) -> tuple[CascadeStage, ...]:
-    """The stages after the first, from what TOML or JSON gives.
+    """Read the stages after the first from parsed TOML or JSON.
 
     Raises:
         CardError: they are malformed.
@@ -97,9 +97,9 @@ def stage_name(table: Mapping[str, Json], location: str) -> str:
 
 def _stage(table: Json, location: str) -> CascadeStage:
     only(table, [f.name for f in fields(CascadeStage)], location)
-    found: dict[str, Any] = {"name": stage_name(table, location)}
+    settings: dict[str, Any] = {"name": stage_name(table, location)}
     if "crop" in table:
-        found["crop"] = choice(table, "crop", CROPS, location)
+        settings["crop"] = choice(table, "crop", CROPS, location)
     for key, kind in (
         ("margin", float),
         ("square", bool),
@@ -108,12 +108,12 @@ def _stage(table: Json, location: str) -> CascadeStage:
         ("turn_score", float),
     ):
         if key in table:
-            found[key] = get(table, key, kind, location)
+            settings[key] = get(table, key, kind, location)
     if "classes" in table:
-        found["classes"] = _labels(get(table, "classes", list, location), location)
+        settings["classes"] = _labels(get(table, "classes", list, location), location)
     if "turn" in table:
-        found["turn"] = _angles(get(table, "turn", dict, location), location)
-    stage = CascadeStage(**found)
+        settings["turn"] = _angles(get(table, "turn", dict, location), location)
+    stage = CascadeStage(**settings)
     for key in OF_BOXES:
         if key in table and stage.crop != "box":
             raise CardError(f"{location}.{key} needs crop = 'box', but crop is {stage.crop!r}")

@@ -58,7 +58,7 @@ class Crop:
 
 
 def cut(frame: Array, prediction: Any, stage: CascadeStage) -> list[Crop]:
-    """The crops of what the first stage has found.
+    """Crop the objects that the first stage detected.
 
     Args:
         frame: uint8 [height, width, 3].
@@ -80,7 +80,8 @@ def cut(frame: Array, prediction: Any, stage: CascadeStage) -> list[Crop]:
 
 
 def boxes_of(prediction: Any, stage: str) -> Array:
-    """Upright boxes [n, 4] of the things in a prediction, around their corners where they have these only.
+    """Return upright boxes [n, 4] of the objects in a prediction, around their corners if it has corners
+    only.
 
     Raises:
         EngineError: they have no places.
@@ -93,18 +94,18 @@ def boxes_of(prediction: Any, stage: str) -> Array:
 
 
 def _corners_of(prediction: Any, stage: str) -> Array:
-    """Corners [n, 4, 2] of the things, of their boxes where they have these only."""
+    """Return the objects' corners [n, 4, 2], or those of their boxes if the prediction has boxes only."""
     boxes = getattr(prediction, "boxes", None)
     if boxes is not None and boxes.shape[1] == 4:
         return np.asarray(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
-    if not all(len(getattr(thing, "corners", ())) == 4 for thing in prediction) or isinstance(
+    if not all(len(getattr(detection, "corners", ())) == 4 for detection in prediction) or isinstance(
         prediction, Classes
     ):
         raise EngineError(
             f"stage {stage}: the first stage predicts {type(prediction).__name__}, "
             "which has no regions to crop; use a detector"
         )
-    return np.array([thing.corners for thing in prediction], np.float32).reshape(-1, 4, 2)
+    return np.array([detection.corners for detection in prediction], np.float32).reshape(-1, 4, 2)
 
 
 def _chosen(prediction: Any, stage: CascadeStage) -> list[int]:
@@ -132,14 +133,14 @@ def _box(frame: Array, index: int, box: Array, stage: CascadeStage) -> Crop | No
         left, top, right, bottom = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
     if max(right - left, bottom - top) > SIDE_LIMIT * max(height, width):
         return None
-    inside = frame[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
-    if not inside.size:
+    visible = frame[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+    if not visible.size:
         return None
-    pixels = inside
-    if (bottom - top, right - left) != inside.shape[:2]:
+    pixels = visible
+    if (bottom - top, right - left) != visible.shape[:2]:
         pixels = np.zeros((bottom - top, right - left, 3), np.uint8)
         y, x = max(-top, 0), max(-left, 0)
-        pixels[y : y + inside.shape[0], x : x + inside.shape[1]] = inside
+        pixels[y : y + visible.shape[0], x : x + visible.shape[1]] = visible
     corner = np.array([left, top], np.float32)
     return Crop(index, np.ascontiguousarray(pixels), lambda points: points + corner)
 
@@ -165,18 +166,18 @@ def _corners(frame: Array, index: int, corners: Array, stage: CascadeStage) -> C
 
 
 def in_frame(prediction: Any, crop: Crop) -> Any:
-    """A prediction about a crop with its places in the frame's pixels: those of detections and keypoints.
-    Others stay as they are, e.g. masks, which keep the crop's pixels."""
+    """Return a prediction about a crop with detections and keypoints in the frame's pixels. Others are
+    unchanged, e.g. masks, which keep the crop's pixels."""
     if crop.to_frame is None or not isinstance(prediction, Detections | Keypoints | TextRegions):
         return prediction
-    moved: dict[str, Any] = {}
+    mapped: dict[str, Any] = {}
     for name in ("points", "landmarks", "corners"):
         points = getattr(prediction, name, None)
         if points is not None:
-            moved[name] = crop.to_frame(points.reshape(-1, 2)).reshape(points.shape).astype(points.dtype)
+            mapped[name] = crop.to_frame(points.reshape(-1, 2)).reshape(points.shape).astype(points.dtype)
     boxes = getattr(prediction, "boxes", None)
     if boxes is not None:
         corners = crop.to_frame(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)).reshape(-1, 4, 2)
         around = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-        moved["boxes"] = around.reshape(-1, 4).astype(boxes.dtype)
-    return replace(prediction, **moved)
+        mapped["boxes"] = around.reshape(-1, 4).astype(boxes.dtype)
+    return replace(prediction, **mapped)

@@ -55,31 +55,32 @@ class Canvas:
         self.font: Any = ImageFont.load_default(max(12, self.side / 36))
 
     def show(self, pixels: Array) -> None:
-        """Another picture instead: uint8 [height, width], [height, width, 1] or [height, width, 3]."""
+        """Replace the picture: uint8 [height, width], [height, width, 1] or [height, width, 3]."""
         pixels = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
         self._hold(pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2))
 
     def box(self, corners: Sequence[float], colour: tuple[int, int, int]) -> None:
-        """A rectangle x1, y1, x2, y2 in pixels; the order of its corners is free."""
+        """Draw a rectangle x1, y1, x2, y2 in pixels, with its corners in any order."""
         x1, y1, x2, y2 = corners
         edges = [min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)]
         self.pen.rectangle(edges, outline=colour, width=self.line)
 
     def polygon(self, points: Sequence[tuple[float, float]], colour: tuple[int, int, int]) -> None:
-        """A closed line through points."""
+        """Draw a closed line through points."""
         self.path([*points, points[0]], colour)
 
     def path(self, points: Sequence[tuple[float, float]], colour: tuple[int, int, int]) -> None:
-        """A line through points."""
+        """Draw a line through points."""
         self.pen.line(list(points), fill=colour, width=self.line, joint="curve")
 
     def dot(self, point: tuple[float, float], colour: tuple[int, int, int], radius: float) -> None:
-        """A filled circle with a white rim, so that it is seen on its own colour."""
+        """Draw a filled circle with a white rim, so that it is visible on its own colour."""
         x, y = point
         self.pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=colour, outline="white")
 
     def label(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
-        """Text on its colour, above a corner, or below where there is no room above; kept in the picture."""
+        """Draw text on a coloured background above a corner, or below it if there is no space above. The text
+        stays within the picture."""
         high = self.text_height
         self.text(text, (corner[0], corner[1] - high if corner[1] >= high else corner[1]), colour)
 
@@ -89,7 +90,8 @@ class Canvas:
         return float(self.font.size + 2 * self.line)
 
     def text(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
-        """One line of text on its colour, with its top left corner given; kept in the picture."""
+        """Draw one line of text on a coloured background at its top left corner. The text stays within the
+        picture."""
         wide, high = self.pen.textlength(text, font=self.font) + 2 * self.line, self.text_height
         x = min(max(corner[0], 0), max(self.image.width - wide, 0))
         y = min(max(corner[1], 0), max(self.image.height - high, 0))
@@ -131,15 +133,15 @@ def draw(prediction: Any, canvas: Canvas) -> None:
 
 
 def _draw_cascaded(prediction: Cascaded, canvas: Canvas) -> None:
-    """The first stage's things, with the best of what the others say of each."""
+    """Draw the first stage's objects, each with the best result of the other stages."""
     draw(prediction.found, canvas)
     places = boxes_of(prediction.found, "drawing")
     for number, (place, details) in enumerate(zip(places, prediction.details, strict=True)):
-        for row, said in enumerate(details.values()):
-            if isinstance(said, Detections | Keypoints):
-                draw(said, canvas)
+        for row, detail in enumerate(details.values()):
+            if isinstance(detail, Detections | Keypoints):
+                draw(detail, canvas)
                 continue
-            text = " ".join((str(said).splitlines() or [""])[0].split())
+            text = " ".join((str(detail).splitlines() or [""])[0].split())
             canvas.text(
                 text, (float(place[0]), float(place[3]) + row * canvas.text_height), colour_of(number)
             )
@@ -180,5 +182,5 @@ def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
 
 
 def colour_of(index: int) -> tuple[int, int, int]:
-    """The colour of a class or of a thing, by its number."""
+    """Return the colour of a class or object, by its index."""
     return COLOURS[index % len(COLOURS)]

@@ -31,8 +31,8 @@ class Taps(NamedTuple):
 
 
 def planes_of(output: Array, layout: str, description: str) -> Array:
-    """An output as planes [channels, height, width]: a batch of one is left out, one plane may go without
-    its channel.
+    """Return an output as planes [channels, height, width]. A batch dimension of one is dropped. A single
+    plane may lack its channel dimension.
 
     Raises:
         EngineError: it has other dimensions.
@@ -49,7 +49,7 @@ def planes_of(output: Array, layout: str, description: str) -> Array:
 
 
 def content(placed: ImagePlacement, shape: Sequence[int]) -> tuple[slice, slice]:
-    """The rows and columns of a plane [height, width] that show the frame, in whole cells."""
+    """Return the rows and columns of a plane [height, width] that show the frame, in whole cells."""
     rows, columns = shape
     return (
         _cells(placed.offset_y, placed.scale_y * placed.frame_height, placed.input_height, rows),
@@ -63,22 +63,23 @@ def _cells(offset: float, extent: float, size: int, cells: int) -> slice:
 
 
 def frame_taps(placed: ImagePlacement, shape: Sequence[int]) -> tuple[Taps, Taps]:
-    """Down and across the frame: between which cells of a plane [height, width] its pixels are."""
+    """Compute the cells of a plane [height, width] on both sides of each frame row and of each frame
+    column."""
     rows, columns = content(placed, shape)
-    down = (placed.frame_height, placed.scale_y, placed.offset_y, shape[0] / placed.input_height, rows)
-    across = (placed.frame_width, placed.scale_x, placed.offset_x, shape[1] / placed.input_width, columns)
-    return _taps(*down), _taps(*across)
+    vertical = (placed.frame_height, placed.scale_y, placed.offset_y, shape[0] / placed.input_height, rows)
+    horizontal = (placed.frame_width, placed.scale_x, placed.offset_x, shape[1] / placed.input_width, columns)
+    return _taps(*vertical), _taps(*horizontal)
 
 
 def _taps(size: int, scale: float, offset: float, cells_a_pixel: float, content: slice) -> Taps:
-    at = ((np.arange(size) + 0.5) * scale + offset) * cells_a_pixel - 0.5
-    at = np.clip(at, content.start, content.stop - 1)
-    first = np.floor(at).astype(np.intp)
-    return Taps(first, np.minimum(first + 1, content.stop - 1), (at - first).astype(np.float32))
+    positions = ((np.arange(size) + 0.5) * scale + offset) * cells_a_pixel - 0.5
+    positions = np.clip(positions, content.start, content.stop - 1)
+    first = np.floor(positions).astype(np.intp)
+    return Taps(first, np.minimum(first + 1, content.stop - 1), (positions - first).astype(np.float32))
 
 
 def linear_to_frame(planes: Array, placed: ImagePlacement) -> Array:
-    """Planes at the frame's size, by bilinear interpolation.
+    """Resize planes to the frame's size by bilinear interpolation.
 
     Args:
         planes: [channels, height, width].
@@ -88,23 +89,23 @@ def linear_to_frame(planes: Array, placed: ImagePlacement) -> Array:
         float32 [channels, frame height, frame width].
     """
     planes = planes.astype(np.float32, copy=False)
-    down, across = frame_taps(placed, planes.shape[1:])
+    y_taps, x_taps = frame_taps(placed, planes.shape[1:])
     result = np.empty((len(planes), placed.frame_height, placed.frame_width), np.float32)
     for plane, target in zip(planes, result, strict=True):
         # Across first, on the rows that are there: most planes are smaller than the frame.
-        wide = plane[:, across.first]
-        wide += (plane[:, across.second] - wide) * across.weight
+        wide = plane[:, x_taps.first]
+        wide += (plane[:, x_taps.second] - wide) * x_taps.weight
         for start in range(0, len(target), ROWS):
             part = slice(start, start + ROWS)
-            low = wide[down.first[part]]
-            np.subtract(wide[down.second[part]], low, out=target[part])
-            target[part] *= down.weight[part, None]
+            low = wide[y_taps.first[part]]
+            np.subtract(wide[y_taps.second[part]], low, out=target[part])
+            target[part] *= y_taps.weight[part, None]
             target[part] += low
     return result
 
 
 def nearest_to_frame(plane: Array, placed: ImagePlacement) -> Array:
-    """A plane [height, width] at the frame's size: of each pixel the cell that its centre is in."""
+    """Return a plane [height, width] at the frame's size; each pixel takes the cell that its centre is in."""
     taps = frame_taps(placed, plane.shape)
-    down, across = (np.where(axis.weight >= 0.5, axis.second, axis.first) for axis in taps)
-    return plane[down[:, None], across]
+    rows, columns = (np.where(axis.weight >= 0.5, axis.second, axis.first) for axis in taps)
+    return plane[rows[:, None], columns]

@@ -45,7 +45,7 @@ class GenerationCard(NamedTuple):
     about: Mapping[str, str]
 
     def as_json(self) -> dict[str, Json]:
-        """The card as ``read_generation`` takes it."""
+        """Return the card in the form that ``read_generation`` reads."""
         task: dict[str, Json] = {
             "kind": KIND,
             "tokenizer": self.tokenizer,
@@ -87,21 +87,21 @@ def read_generation(card: Mapping[str, Json], location: str) -> GenerationCard:
         CardError: it is malformed.
     """
     only(card, ("title", "task", "about"), location)
-    task, inside = get(card, "task", dict, location), f"{location}: task"
-    only(task, ("kind", "tokenizer", "chat_template", "stop_ids", "bos_id", "context_length"), inside)
-    tokenizer, template = get(task, "tokenizer", str, inside), get(task, "chat_template", str, inside)
+    task, section = get(card, "task", dict, location), f"{location}: task"
+    only(task, ("kind", "tokenizer", "chat_template", "stop_ids", "bos_id", "context_length"), section)
+    tokenizer, template = get(task, "tokenizer", str, section), get(task, "chat_template", str, section)
     for name in (tokenizer, template):
         if "/" in name or "\\" in name or (name != template and not name):
-            raise CardError(f"{inside}: {name!r} is not the name of a file beside the card")
-    stop_ids = whole_numbers(task, "stop_ids", inside)
+            raise CardError(f"{section}: {name!r} is not the name of a file beside the card")
+    stop_ids = whole_numbers(task, "stop_ids", section)
     if not 0 < len(stop_ids) <= STOP_IDS_LIMIT or min(stop_ids) < 0:
-        raise CardError(f"{inside}.stop_ids must be 1 to {STOP_IDS_LIMIT} tokens")
+        raise CardError(f"{section}.stop_ids must be 1 to {STOP_IDS_LIMIT} tokens")
     bos_id = task.get("bos_id")
     if bos_id is not None and (type(bos_id) is not int or bos_id < 0):
-        raise CardError(f"{inside}.bos_id must be a token or null")
-    context = get(task, "context_length", int, inside)
+        raise CardError(f"{section}.bos_id must be a token or null")
+    context = get(task, "context_length", int, section)
     if not 0 < context <= CONTEXT_LIMIT_TOKENS:
-        raise CardError(f"{inside}.context_length is {context}; it must be 1 to {CONTEXT_LIMIT_TOKENS}")
+        raise CardError(f"{section}.context_length is {context}; it must be 1 to {CONTEXT_LIMIT_TOKENS}")
     about = texts(card, "about", _ABOUT, location)
     return GenerationCard(
         get(card, "title", str, location), tokenizer, template, stop_ids, bos_id, context, about

@@ -57,7 +57,7 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
 
 
 def from_bytes(image: ImageInput, pixels: Array) -> Array:
-    """The input's array for a picture that is resized already.
+    """Convert a picture that is already resized to the input's array.
 
     Args:
         image: The input.
@@ -97,7 +97,7 @@ def _check_frame(frame: Array, order: str) -> None:
 
 
 def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
-    """The part of a frame that is used, and where in the input it goes."""
+    """Compute the part of a frame that is used, and its place in the input."""
     whole, full = Box(0, 0, width, height), Box(0, 0, image.width, image.height)
     if image.resize == "stretch":
         return whole, full
@@ -139,21 +139,21 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
         margin = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
         whole[:, : target.top] = whole[:, bottom:] = margin
         whole[:, target.top : bottom, : target.left] = whole[:, target.top : bottom, right:] = margin
-    inside = whole[:, target.top : bottom, target.left : right]
+    region = whole[:, target.top : bottom, target.left : right]
     if image.layout == "NCHW" and dtype == np.float32 and not image.plain:
-        _values(image, planes, inside)
+        _values(image, planes, region)
         return feed
     values = _values(image, planes)
     if image.layout == "NCHW" or image.plain:
-        inside[:] = values
+        region[:] = values
     else:  # one plane after the other: three bytes at a time, numpy takes three times as long
-        for plane, given in zip(inside, values, strict=True):
-            plane[:] = given
+        for plane, channel in zip(region, values, strict=True):
+            plane[:] = channel
     return feed
 
 
 def _values(image: ImageInput, planes: Array, out: Array | None = None) -> Array:
-    """Pixels [channels, rows, columns] as the model's numbers; in ``out`` where it is given (float32)."""
+    """Convert pixels [channels, rows, columns] to the model's values, float32, in ``out`` if it is passed."""
     if image.plain:
         return planes
     mean = np.asarray(image.mean, np.float32)[:, None, None]

@@ -31,7 +31,7 @@ class Latency:
 
 
 def read_latency(table: Json, location: str) -> Latency:
-    """The contract of a card.
+    """Read the latency contract of a card.
 
     Args:
         table: The card's ``latency``.
@@ -45,9 +45,9 @@ def read_latency(table: Json, location: str) -> Latency:
     whole_ms = get(table, "p95_ms", float, location)
     if whole_ms <= 0:
         raise CardError(f"{location}.p95_ms is {whole_ms:g}; it must be above 0")
-    given = get(table, "stages", dict, location) if "stages" in table else {}
-    only(given, STAGES, f"{location}.stages")
-    stages = {stage: get(given, stage, float, f"{location}.stages") for stage in given}
+    stage_table = get(table, "stages", dict, location) if "stages" in table else {}
+    only(stage_table, STAGES, f"{location}.stages")
+    stages = {stage: get(stage_table, stage, float, f"{location}.stages") for stage in stage_table}
     for stage, limit_ms in stages.items():
         if not 0 < limit_ms <= whole_ms:
             raise CardError(

@@ -28,14 +28,14 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) 
         return order[:top]
     covered = _covered(boxes[order], classes[order], iou)
     alive = np.ones(len(order), np.bool_)
-    kept = []
+    survivors = []
     for index in range(len(order)):
         if alive[index]:
-            kept.append(index)
-            if len(kept) == top:
+            survivors.append(index)
+            if len(survivors) == top:
                 break
             alive &= ~covered[index]
-    return order[kept]
+    return order[survivors]
 
 
 def _covered(boxes: Array, classes: Array, iou: float) -> Array:
@@ -68,5 +68,5 @@ def _overlap(boxes: Array, others: Array, iou: float) -> Array:
     areas = np.maximum(x2 - x1, 0) * np.maximum(y2 - y1, 0)
     other_areas = np.maximum(right - left, 0) * np.maximum(bottom - top, 0)
     # Compared without dividing: two boxes without area overlap by nothing, not by 0 / 0.
-    over: Array = shared > np.float32(iou) * (areas + other_areas - shared)
-    return over
+    is_overlap: Array = shared > np.float32(iou) * (areas + other_areas - shared)
+    return is_overlap

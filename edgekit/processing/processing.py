@@ -175,7 +175,7 @@ def takes_whole_sounds(card: Card) -> bool:
 
 
 def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: Any) -> Any:
-    """The prediction for a whole sound, from those of its windows; None where its task has none.
+    """Compute the prediction for a whole sound from those of its windows, or None if its task has none.
 
     Args:
         card: It has a task.
@@ -192,7 +192,7 @@ def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: A
 
 
 def _settings(task: Task, options: Mapping[str, Any]) -> Any:
-    """The card's options, with those of one call."""
+    """Return the card's options, overridden by those of one call."""
     if not options:
         return task.options
     allowed = sorted(vars(task.options))
@@ -206,7 +206,7 @@ def _settings(task: Task, options: Mapping[str, Any]) -> Any:
 
 
 def _finite(outputs: Mapping[str, Array], name: str) -> Array:
-    """An output that exists and is finite."""
+    """Return an output. Check that it exists and is finite."""
     if name not in outputs:
         raise EngineError(f"the card decodes output {name}, but the model returned {', '.join(outputs)}")
     values = outputs[name]

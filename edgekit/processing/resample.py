@@ -28,7 +28,7 @@ STEPS = 1024
 
 
 def resample(samples: Array, rate: int, new_rate: int) -> Array:
-    """Samples at another rate.
+    """Resample a sound to another rate.
 
     Args:
         samples: Floats [n].
@@ -39,28 +39,29 @@ def resample(samples: Array, rate: int, new_rate: int) -> Array:
         float64 [ceil(n x new_rate / rate)].
     """
     divisor = gcd(rate, new_rate)
-    up, down = new_rate // divisor, rate // divisor
+    scale, down = new_rate // divisor, rate // divisor
     samples = samples.astype(np.float64, copy=False)
-    if up == down:
+    if scale == down:
         return samples
-    reach = _reach(up, down)
-    count = ceil(len(samples) * up / down)
+    reach = _reach(scale, down)
+    count = ceil(len(samples) * scale / down)
     padded = np.concatenate([np.zeros(reach), samples, np.zeros(reach + 1)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
-    found = np.empty(count)
-    for first in range(min(up, count)):  # outputs of one phase lie ``up`` apart, their inputs ``down``
-        at, phase = divmod(first * down, up)
-        found[first::up] = windows[at::down][: len(range(first, count, up))] @ _taps(up, down, phase)
-    return found
+    out = np.empty(count)
+    for first in range(min(scale, count)):  # outputs of one phase lie ``up`` apart, their inputs ``down``
+        base, phase = divmod(first * down, scale)
+        out[first::scale] = windows[base::down][: len(range(first, count, scale))] @ _taps(scale, down, phase)
+    return out
 
 
 def _reach(factor: int, down: int) -> int:
-    """Samples that an output takes to each side of it."""
+    """Return the number of samples on each side that contribute to an output."""
     return ceil(CROSSINGS * max(1.0, down / factor)) + 1
 
 
 def _taps(factor: int, down: int, phase: int) -> Array:
-    """Weights [2 reach + 1] of the samples around an output that lies phase / up after the middle one."""
+    """Compute the weights [2 reach + 1] of the samples around an output that lies phase / factor after the
+    middle one."""
     reach = _reach(factor, down)
     lower = min(1.0, factor / down)  # the lower rate, as a part of the samples' own
     distance = np.abs(np.arange(-reach, reach + 1) - phase / factor)
@@ -70,7 +71,8 @@ def _taps(factor: int, down: int, phase: int) -> Array:
 
 @lru_cache(maxsize=1)
 def _impulse_response() -> tuple[Array, Array]:
-    """The right half of the filter, at STEPS points for each sample of the lower rate: their index, ``h``.
+    """Compute the right half of the filter at STEPS points per sample of the lower rate. Return their index
+    and ``h``.
 
     Straight lines between them are off by 1e-6, 30 dB below the stop band.
     """

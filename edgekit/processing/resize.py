@@ -89,7 +89,7 @@ def resize_planes(
 
 
 def grey_picture(picture: Array, order: str) -> Array:
-    """Luma of ITU-R BT.601, as ``cv2.cvtColor`` computes it: (9798 R + 19235 G + 3735 B + 2^14) >> 15.
+    """Compute the luma of ITU-R BT.601, like ``cv2.cvtColor``: (9798 R + 19235 G + 3735 B + 2^14) >> 15.
 
     Args:
         picture: uint8 [rows, columns, 3].
@@ -112,7 +112,7 @@ PlanKey = tuple[int, int, int, int, int, tuple[int, ...], Interpolation, bool, b
 
 @lru_cache(maxsize=16)
 def _plan(key: PlanKey, thread: int) -> _LinearPlan | _TapsPlan:
-    """A plan holds scratch memory, so each thread has its own."""
+    """Return this thread's plan, which holds scratch memory."""
     *_, interpolation, antialias, _ = key
     return _LinearPlan(key) if interpolation == "linear" and not antialias else _TapsPlan(key)
 
@@ -132,9 +132,9 @@ class _RowBlock:
 def _row_blocks(index: Array, weights: Array, columns: int) -> list[_RowBlock]:
     """Cut ``index`` and ``weights`` [taps, rows of the result] into blocks; rows have ``columns`` values."""
     blocks = []
-    most = max(8, SCRATCH_BYTES // (4 * 4 * columns))  # four arrays of 32 bits
-    for first in range(0, index.shape[1], most):
-        last = min(first + most, index.shape[1])
+    block_rows = max(8, SCRATCH_BYTES // (4 * 4 * columns))  # four arrays of 32 bits
+    for first in range(0, index.shape[1], block_rows):
+        last = min(first + block_rows, index.shape[1])
         rows, local = np.unique(index[:, first:last], return_inverse=True)
         gapless = rows[-1] - rows[0] + 1 == len(rows)
         source = slice(int(rows[0]), int(rows[-1]) + 1) if gapless else rows
@@ -145,8 +145,8 @@ def _row_blocks(index: Array, weights: Array, columns: int) -> list[_RowBlock]:
 
 
 def _column_index(index: Array, stride: int, channels: Sequence[int], interleaved: bool) -> Array:
-    """Offsets in a row of interleaved pixels for ``index`` [taps, columns]: [taps, channels x columns], or
-    [taps, columns x channels]."""
+    """Compute the offsets in a row of interleaved pixels for ``index`` [taps, columns]: [taps, channels x
+    columns], or [taps, columns x channels]."""
     offsets = index[:, None, :] * stride + np.asarray(channels, np.intp)[None, :, None]
     return _in_order(offsets, interleaved)
 
@@ -183,12 +183,12 @@ class _LinearPlan:
         y, y_weights = _linear_taps(source_height, height, zero_outside=False)
         self.columns = width * len(channels)
         self.gather = _column_index(x, stride, channels, self.interleaved).reshape(-1)
-        each = np.repeat(x_weights.astype(np.uint32)[:, None] << 12, len(channels), axis=1)
-        self.weights = np.ascontiguousarray(_in_order(each, self.interleaved))
+        column_weights = np.repeat(x_weights.astype(np.uint32)[:, None] << 12, len(channels), axis=1)
+        self.weights = np.ascontiguousarray(_in_order(column_weights, self.interleaved))
         self.blocks = _row_blocks(y, y_weights.astype(np.uint32), self.columns)
-        most = max(block.count for block in self.blocks)
-        self.pixels = np.empty((most, 2 * self.columns), np.uint8)
-        self.left, self.right = np.empty((2, most, self.columns), np.uint32)
+        max_rows = max(block.count for block in self.blocks)
+        self.pixels = np.empty((max_rows, 2 * self.columns), np.uint8)
+        self.left, self.right = np.empty((2, max_rows, self.columns), np.uint32)
         rows = max(block.last - block.first for block in self.blocks)
         self.above, self.below = np.empty((2, rows, self.columns), np.uint32)
 
@@ -214,7 +214,7 @@ class _LinearPlan:
 
 
 def _linear_taps(source: int, size: int, *, zero_outside: bool) -> tuple[Array, Array]:
-    """Indices and 11-bit weights [2, size] of INTER_LINEAR along one axis.
+    """Compute indices and 11-bit weights [2, size] of INTER_LINEAR along one axis.
 
     Outside the picture the weight of the far tap is zeroed across, and both taps clipped to the edge down:
     OpenCV does so, and it shows in the last bit.
@@ -248,24 +248,24 @@ class _TapsPlan:
             y, y_weights = _cubic_taps(source_height, height)
             y_weights = y_weights.astype(np.float32) * np.float32(1 / (1 << 2 * CV_BITS))
         self.gather = _column_index(x, stride, channels, self.interleaved)
-        each = np.repeat(x_weights[:, None], len(channels), axis=1)
-        self.weights = np.ascontiguousarray(_in_order(each, self.interleaved))
+        column_weights = np.repeat(x_weights[:, None], len(channels), axis=1)
+        self.weights = np.ascontiguousarray(_in_order(column_weights, self.interleaved))
         self.blocks = _row_blocks(y, y_weights, self.gather.shape[1])
 
     def run(self, source: Array, result: Array) -> None:
         """Resize uint8 [rows, columns x channels] into uint8 [channels, height, width]."""
         for block in self.blocks:
             rows = source[block.source]
-            across = np.zeros((block.count, self.gather.shape[1]), np.int32)
+            horizontal = np.zeros((block.count, self.gather.shape[1]), np.int32)
             for index, weights in zip(self.gather, self.weights, strict=True):
-                across += rows.take(index, axis=1, mode="clip") * weights
+                horizontal += rows.take(index, axis=1, mode="clip") * weights
             if self.pillow:
-                across = _rounded(across)
-            down = across.take(block.local[0], axis=0) * block.weights[0]
+                horizontal = _rounded(horizontal)
+            vertical = horizontal.take(block.local[0], axis=0) * block.weights[0]
             for taps, weights in zip(block.local[1:], block.weights[1:], strict=True):
-                down += across.take(taps, axis=0) * weights
-            down = _rounded(down) if self.pillow else np.clip(np.rint(down), 0, 255)
-            _store(down, result, block.first, self.interleaved)
+                vertical += horizontal.take(taps, axis=0) * weights
+            vertical = _rounded(vertical) if self.pillow else np.clip(np.rint(vertical), 0, 255)
+            _store(vertical, result, block.first, self.interleaved)
 
 
 def _rounded(sums: Array) -> Array:
@@ -275,7 +275,7 @@ def _rounded(sums: Array) -> Array:
 
 
 def _cubic_taps(source: int, size: int) -> tuple[Array, Array]:
-    """Indices and 11-bit weights [4, size] of INTER_CUBIC: Keys' kernel with a = -0.75."""
+    """Compute indices and 11-bit weights [4, size] of INTER_CUBIC: Keys' kernel with a = -0.75."""
     position = ((np.arange(size) + 0.5) * (source / size) - 0.5).astype(np.float32)
     first = np.floor(position).astype(np.intp)
     x = position - first.astype(np.float32)
@@ -289,7 +289,7 @@ def _cubic_taps(source: int, size: int) -> tuple[Array, Array]:
 
 
 def _pillow_taps(source: int, size: int, interpolation: Interpolation) -> tuple[Array, Array]:
-    """Indices and 22-bit weights [taps, size] of Pillow's resampling (src/libImaging/Resample.c).
+    """Compute indices and 22-bit weights [taps, size] of Pillow's resampling (src/libImaging/Resample.c).
 
     The kernel is as wide as a pixel of the result: triangle of radius 1, or Keys' with a = -0.5, radius 2.
     """

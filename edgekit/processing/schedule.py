@@ -36,13 +36,13 @@ class Schedule:
         """
         minute, today = 60 * now.hour + now.minute, DAYS[now.weekday()]
         yesterday = DAYS[(now - timedelta(days=1)).weekday()]
-        for each in self.hours:
-            begin, end = _minutes(each)
+        for interval in self.hours:
+            begin, end = _minutes(interval)
             if begin < end:
-                found = today in self.days and begin <= minute < end
+                is_in = today in self.days and begin <= minute < end
             else:
-                found = (today in self.days and minute >= begin) or (yesterday in self.days and minute < end)
-            if found:
+                is_in = (today in self.days and minute >= begin) or (yesterday in self.days and minute < end)
+            if is_in:
                 return True
         return False
 
@@ -52,7 +52,7 @@ class Schedule:
 
 
 def read_schedule(table: Json, location: str) -> Schedule:
-    """The schedule of a card.
+    """Read the schedule of a card.
 
     Args:
         table: The card's ``schedule``.
@@ -64,10 +64,10 @@ def read_schedule(table: Json, location: str) -> Schedule:
     only(table, ("hours", "days"), location)
     assert isinstance(table, Mapping)
     hours = get(table, "hours", list, location)
-    for each in hours or [None]:
-        if not isinstance(each, str) or not _HOURS.fullmatch(each) or _is_wrong(each):
+    for interval in hours or [None]:
+        if not isinstance(interval, str) or not _HOURS.fullmatch(interval) or _is_wrong(interval):
             raise CardError(
-                f'{location}.hours has {each!r}; it must be a list of hours, e.g. ["06:00-09:30"]'
+                f'{location}.hours has {interval!r}; it must be a list of hours, e.g. ["06:00-09:30"]'
             )
     days = get(table, "days", list, location) if "days" in table else list(DAYS)
     if not days or any(day not in DAYS for day in days) or len(set(days)) < len(days):
@@ -82,7 +82,7 @@ def _is_wrong(hours: str) -> bool:
 
 def _minutes(hours: str) -> tuple[int, int]:
     """Begin and end in minutes of the day."""
-    found = _HOURS.fullmatch(hours)
-    assert found is not None
-    first, second, third, fourth = map(int, found.groups())
+    match = _HOURS.fullmatch(hours)
+    assert match is not None
+    first, second, third, fourth = map(int, match.groups())
     return 60 * first + second, 60 * third + fourth

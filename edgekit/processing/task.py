@@ -46,7 +46,7 @@ class Task:
 
 
 def read_task(table: dict[str, Json], location: str) -> Task:
-    """The task of a card's table.
+    """Read the task of a card's table.
 
     Raises:
         CardError: it is malformed.
@@ -60,21 +60,21 @@ def read_task(table: dict[str, Json], location: str) -> Task:
     only(table, ("kind", "decode", "outputs", "labels", *options), location)
     outputs = get(table, "outputs", dict, location)
     only(outputs, (*decoder.roles, *decoder.optional_roles), f"{location}.outputs")
-    wanted = (*decoder.roles, *(role for role in decoder.optional_roles if role in outputs))
-    names = {role: get(outputs, role, str, f"{location}.outputs") for role in wanted}
+    roles = (*decoder.roles, *(role for role in decoder.optional_roles if role in outputs))
+    names = {role: get(outputs, role, str, f"{location}.outputs") for role in roles}
     labels = get(table, "labels", list, location) if "labels" in table else []
     for index, label in enumerate(labels):
         if not isinstance(label, str):
             raise CardError(f"{location}.labels[{index}] must be a text, not {kind_of(label)}")
-    given = {key: _option(table, key, options[key], location) for key in options if key in table}
+    settings = {key: _option(table, key, options[key], location) for key in options if key in table}
     try:
-        return Task(kind, decode, names, tuple(labels), decoder.options(**given))
+        return Task(kind, decode, names, tuple(labels), decoder.options(**settings))
     except ValueError as problem:
         raise CardError(f"{location}.{problem}") from None
 
 
 def _option(table: dict[str, Json], key: str, option: Field[Any], location: str) -> Any:
-    """An option has the type of its field; a tuple is one of texts, of pairs or numbers."""
+    """Read an option with the type of its field. A tuple holds texts, pairs or numbers."""
     if str(option.type) in TUPLES:
         return TUPLES[str(option.type)](table, key, location)
     return get(table, key, type(option.default), location)

@@ -52,7 +52,7 @@ def _pair(text: str | Sequence[str]) -> tuple[str, str]:
 def token_arrays(
     entries: Sequence[TextInput], ids: TextInput, numbers: Sequence[int], types: Sequence[int], pad_id: int
 ) -> tuple[dict[str, Array], TextTokens]:
-    """The inputs' arrays of these tokens, padded."""
+    """Convert tokens to the inputs' arrays, padded."""
     missing = ids.tokens - len(numbers)
     ends = (0, missing) if ids.padding == "right" else (missing, 0)
     parts = {
@@ -77,7 +77,7 @@ def tokens_of(
 
 
 def tokenizer_of(ids: TextInput, files: Mapping[str, bytes]) -> bytes:
-    """The content of the ids' tokenizer.
+    """Return the content of the tokenizer that the ids input names.
 
     Raises:
         CardError: it is not there.

@@ -32,7 +32,7 @@ class Tokens(NamedTuple):
 def tokenize(
     content: bytes, text: str, length: int, special_tokens: bool, second: str | None = None
 ) -> Tokens:
-    """The first tokens of a text, or of two.
+    """Return the first tokens of a text, or of two texts.
 
     Args:
         content: The tokenizer's file.
@@ -70,7 +70,7 @@ def _check(text: str) -> None:
 
 @lru_cache(maxsize=4)
 def padding_id(content: bytes) -> int:
-    """The id of padding: what the tokenizer pads with, or else its token of that name, or else 0.
+    """Return the padding id: the one that the tokenizer pads with, else that of its padding token, else 0.
 
     Raises:
         CardError: the file is not a tokenizer.
@@ -94,8 +94,8 @@ def token_id(content: bytes, text: str) -> int | None:
     """
     table = _parsed(content)
     vocabulary = _vocabulary(table)
-    found = {**(vocabulary if isinstance(vocabulary, dict) else {}), **_added(table)}.get(text)
-    return found if isinstance(found, int) else None
+    number = {**(vocabulary if isinstance(vocabulary, dict) else {}), **_added(table)}.get(text)
+    return number if isinstance(number, int) else None
 
 
 def vocabulary_size(content: bytes) -> int:
@@ -123,10 +123,10 @@ def token_texts(content: bytes) -> tuple[str, ...]:
     ids = {**vocabulary, **_added(table)}
     if not all(type(number) is int and 0 <= number < TOKENS_LIMIT for number in ids.values()):
         raise CardError("the card's tokenizer has ids that are not whole numbers from 0; download it again")
-    found = [""] * (max(ids.values(), default=-1) + 1)
+    texts = [""] * (max(ids.values(), default=-1) + 1)
     for text, number in ids.items():
-        found[number] = text
-    return tuple(found)
+        texts[number] = text
+    return tuple(texts)
 
 
 @lru_cache(maxsize=8)
@@ -138,7 +138,7 @@ def _open(content: bytes, length: int) -> tuple[Any, TokenizerBounds]:
 
 
 def open_whole(content: bytes) -> Any:
-    """The package's own ``Tokenizer``, which neither truncates nor pads.
+    """Open the package's ``Tokenizer`` without truncation or padding.
 
     Raises:
         CardError: the file is not a tokenizer.
@@ -165,9 +165,9 @@ def guarded(call: Any, *values: Any, **options: Any) -> Any:
         raise
     except BaseException as problem:  # a PanicException is not an Exception
         pass_on(problem)
-        why = " ".join(str(problem).split())[:200] or type(problem).__name__
+        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CardError(
-            f"the card's tokenizer cannot be used: {why}; save it again with tokenizers"
+            f"the card's tokenizer cannot be used: {reason}; save it again with tokenizers"
         ) from None
 
 
@@ -182,7 +182,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _vocabulary(table: dict[str, Any]) -> Any:
-    """Token -> id, or a list of tokens in order (Unigram)."""
+    """Return the vocabulary: token -> id, or a list of tokens in order (Unigram)."""
     vocabulary = table["model"].get("vocab")
     return vocabulary if isinstance(vocabulary, dict | list) else {}
 

@@ -40,7 +40,8 @@ _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
 
 
 def checked_charsmaps(content: bytes) -> bytes:
-    """A tokenizer's file whose tables have the size that they state; the package allocates it unseen.
+    """Return a tokenizer's file whose tables have the size that they state; the package allocates that size
+    unchecked.
 
     Raises:
         CardError: one has another.
@@ -50,13 +51,14 @@ def checked_charsmaps(content: bytes) -> bytes:
             content = json.dumps(json.loads(content)).encode()
         except (ValueError, RecursionError) as problem:
             raise CardError(f"the card's tokenizer is not valid JSON: {problem}") from None
-    for found in _CHARSMAP.finditer(content):
-        _table(found[1].replace(b"\\/", b"/"))
+    for match in _CHARSMAP.finditer(content):
+        _table(match[1].replace(b"\\/", b"/"))
     return content
 
 
 def _table(text: str | bytes) -> bytes:
-    """The texts of a Unicode table of SentencePiece; before them is a trie, and its size in 4 bytes."""
+    """Return the texts of a SentencePiece Unicode table. They follow the size of a trie in 4 bytes, and the
+    trie."""
     try:
         table = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -146,19 +148,19 @@ _REPEATED = re.compile(r"[*+]|\{\d*,\d*\}|\{\d\d+\}")
 def _repeats_in_itself(pattern: str) -> bool:
     """Return whether a group that is repeated holds a repetition or a choice, e.g. ``(a+)*`` or ``(a|a)*``,
     or whether the pattern refers to a group."""
-    groups, at = [False], 0
-    while at < len(pattern):
-        token = _TOKEN.match(pattern, at)
-        at = token.end() if token else at + 1
+    groups, position = [False], 0
+    while position < len(pattern):
+        token = _TOKEN.match(pattern, position)
+        position = token.end() if token else position + 1
         if token is None:
             continue
         if token["class"]:
-            at = _end_of_class(pattern, at)
+            position = _end_of_class(pattern, position)
         elif token["open"]:
             groups.append(False)
         elif token["close"] and len(groups) > 1:
             varies = groups.pop()
-            if varies and _REPEATED.match(pattern, at):
+            if varies and _REPEATED.match(pattern, position):
                 return True
             groups[-1] |= varies
         elif token["repeat"] or token["choice"]:
@@ -183,7 +185,7 @@ def _state(part: Any) -> dict[str, Any]:
 
 
 def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The steps of a part, also of sequences in one another."""
+    """Yield the steps of a part, including those of nested sequences."""
     for key in ("normalizers", "pretokenizers", "processors", "decoders"):
         if key in state:
             for step in state[key]:
@@ -214,7 +216,7 @@ _FORMS = {"single": 0, "pair": 1}
 
 
 def _added(step: dict[str, Any]) -> int:
-    """Special tokens of a post-processor."""
+    """Return the number of special tokens that a post-processor adds."""
     if step.get("type") != "TemplateProcessing":
         return 0
     ids = {name: len(token["ids"]) for name, token in step["special_tokens"].items()}

@@ -110,58 +110,58 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
     others = [v for v in advised(bundle.variants) if v is not reference]
     pictures = [read_picture(path) for path in paths]
     expected, placed = _run(bundle, reference, pictures)
-    found: dict[str, list[Mapping[str, Array]]] = {}
+    results: dict[str, list[Mapping[str, Array]]] = {}
     missing: list[tuple[str, str]] = []
     for variant in others:
         try:
-            found[variant.name] = _run(bundle, variant, pictures)[0]
+            results[variant.name] = _run(bundle, variant, pictures)[0]
         except EdgeKitError as problem:
             missing.append((variant.name, printable(reason_of(problem))))
     judged = [
-        {name: _judge(card, expected[i], outputs[i], placed[i]) for name, outputs in found.items()}
+        {name: _judge(card, expected[i], outputs[i], placed[i]) for name, outputs in results.items()}
         for i in range(len(paths))
     ]
     order = sorted(range(len(paths)), key=lambda i: min(map(_rank, judged[i].values()), default=(1.0, 0.0)))
     samples = tuple(
-        _sample(card, paths[i].name, pictures[i], placed[i], reference, expected[i], judged[i], found, i)
+        _sample(card, paths[i].name, pictures[i], placed[i], reference, expected[i], judged[i], results, i)
         for i in order[:SHOWN]
     )
     count = f"{len(paths)} picture{'s' if len(paths) > 1 else ''}"
     shown = "worst disagreements first" if len(samples) == len(paths) else f"{len(samples)} worst are shown"
-    said = (
+    caption = (
         f"The answers of {reference.name} (SNR {lowest_snr(reference)} against the source model) and of the "
         f"variant to use of each profile, on {count}; "
         f"the {shown}."
     )
-    return ShownSamples(said, samples, tuple(missing))
+    return ShownSamples(caption, samples, tuple(missing))
 
 
 def _reference(bundle: Bundle) -> Variant:
-    """The fp32 variant that its own engine ran and that is closest to the source model."""
-    own = [v for v in bundle.variants if v.usable and v.precision == FULL_PRECISION and v.verified]
-    own = [v for v in own if v.shrunk is None]
-    own = [v for v in own if not (v.evidence.get("executed") or {}).get("stands_in_for")] or own
-    if not own:
+    """Return the fp32 variant that ran on its own engine and is closest to the source model."""
+    floats = [v for v in bundle.variants if v.usable and v.precision == FULL_PRECISION and v.verified]
+    floats = [v for v in floats if v.shrunk is None]
+    floats = [v for v in floats if not (v.evidence.get("executed") or {}).get("stands_in_for")] or floats
+    if not floats:
         raise UsageError(f"--samples: {bundle.name} has no verified fp32 variant to compare answers with")
 
     def closeness(variant: Variant) -> float:
         figures = [error["snr_db"] for error in (variant.evidence.get("accuracy") or {}).values()]
         return min((math.inf if snr is None else float(snr) for snr in figures), default=-math.inf)
 
-    return max(own, key=closeness)
+    return max(floats, key=closeness)
 
 
 def _run(
     bundle: Bundle, variant: Variant, pictures: Sequence[Array]
 ) -> tuple[list[Mapping[str, Array]], list[Any]]:
-    """The outputs, and what decoding needs to know of each picture."""
+    """Run a variant on pictures. Return its outputs, and the placement of each picture for decoding."""
     outputs: list[Mapping[str, Array]] = []
     placed = []
     with Session(bundle, variant=variant.name, strict=True) as session:
         for picture in counted(pictures, "pictures", name=variant.name):
-            feeds, where = session.prepare(picture)
+            feeds, placement = session.prepare(picture)
             outputs.append(session.run(feeds))
-            placed.append(where)
+            placed.append(placement)
     return outputs, placed
 
 
@@ -170,7 +170,8 @@ def _judge(card: Card, expected: Mapping[str, Array], outputs: Mapping[str, Arra
 
 
 def _rank(fidelity: Fidelity) -> tuple[float, float]:
-    """Worst first; a sample that the task's metric says nothing of (no box in it) is after the others."""
+    """Return the sort key of a sample, worst first. A sample without a score of the task's metric (no box in
+    it) comes after the others."""
     return (fidelity.score.value, fidelity.snr_db) if not fidelity.score.unit else (1.0, fidelity.snr_db)
 
 

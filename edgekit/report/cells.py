@@ -19,7 +19,7 @@ Row = tuple[str, ...]
 
 
 def capitalize_first(text: str) -> str:
-    """The text as a sentence begins; the rest stays as it is.
+    """Capitalize the first letter of a text. The rest is unchanged.
 
     >>> capitalize_first("int8 on ONNX")
     'Int8 on ONNX'

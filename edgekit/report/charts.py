@@ -52,7 +52,7 @@ CONFIG: Spec = {
 
 
 def variants_chart(facts: ReportFacts) -> Spec | None:
-    """Accuracy against latency against size; None where no variant has both."""
+    """Return a chart of accuracy, latency and size, or None if no variant has both accuracy and latency."""
     if not facts.points:
         return None
     rows = [
@@ -141,17 +141,18 @@ def variants_chart(facts: ReportFacts) -> Spec | None:
 
 
 def candidates_chart(search: SearchFacts) -> Spec | None:
-    """Accuracy against time of the int8 candidates of a profile; None if no candidate has both."""
+    """Return a chart of accuracy and time of a profile's int8 candidates, or None if no candidate has
+    both."""
     rows = [
         {
-            "choice": each.choice,
-            "ratio": each.ratio,
-            "accuracy": each.accuracy,
-            "state": "rejected" if each.lost else "chosen",
-            "said": f"{each.choice}: {each.lost or 'chosen'}",
+            "choice": candidate.choice,
+            "ratio": candidate.ratio,
+            "accuracy": candidate.accuracy,
+            "state": "rejected" if candidate.lost else "chosen",
+            "said": f"{candidate.choice}: {candidate.lost or 'chosen'}",
         }
-        for each in search.candidates
-        if each.ratio is not None and each.accuracy is not None
+        for candidate in search.candidates
+        if candidate.ratio is not None and candidate.accuracy is not None
     ]
     if not rows:
         return None
@@ -233,7 +234,7 @@ def damage_chart(search: SearchFacts) -> Spec | None:
 
 
 def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
-    """A chart of some layers over the same rows, as wide as its place. ``height`` is in pixels."""
+    """Return a chart of some layers over the same rows, as wide as its place. ``height`` is in pixels."""
     return {
         "config": CONFIG,
         "data": {"values": list(rows)},
@@ -245,7 +246,8 @@ def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
 
 
 def _domain(facts: ReportFacts) -> Spec:
-    """Limits where all points are as accurate: Vega would label the only tick 0."""
+    """Return the limits of the accuracy axis if all points are equally accurate. Without them Vega would
+    label the only tick 0."""
     values = {point.accuracy for point in facts.points}
     around = 10.0 if facts.unit else 0.05
     return {"domain": [min(values) - around, min(values) + around]} if len(values) == 1 else {}
@@ -256,5 +258,5 @@ def _cycled(values: Sequence[str], count: int) -> list[str]:
 
 
 def _sizes(sizes: Sequence[float]) -> list[float]:
-    """Two round sizes for the legend."""
+    """Return at most two round sizes for the legend."""
     return sorted({float(f"{max(sizes):.1g}"), float(f"{min(sizes):.1g}")})

@@ -150,7 +150,7 @@ class ReportFacts:
 
 
 def facts_of(bundle: Bundle) -> ReportFacts:
-    """The facts of a bundle.
+    """Return the facts of a bundle for its report.
 
     Raises:
         BundleError: its evidence, which is open JSON, is not what a build writes.
@@ -160,30 +160,30 @@ def facts_of(bundle: Bundle) -> ReportFacts:
 
 
 def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> ReportFacts:
-    kept, names = kept_of(variants), read_source_names(bundle)
-    columns, rows = columns_and_rows(kept)
+    accepted, names = kept_of(variants), read_source_names(bundle)
+    columns, rows = columns_and_rows(accepted)
     metric, unit = _metric([v for v in variants if p50_ms(v) is not None])
     points, not_drawn = _points(variants, metric)
     notes = [("", note) for note in model_notes(manifest)]
-    notes += [(", ".join(said_of), note) for note, said_of in shared_notes(kept).items()]
-    notes += [(", ".join(said_of), why) for why, said_of in shared_reasons(variants).items()]
+    notes += [(", ".join(said_of), note) for note, said_of in shared_notes(accepted).items()]
+    notes += [(", ".join(said_of), cause) for cause, said_of in shared_reasons(variants).items()]
     return ReportFacts(
         title=str((bundle.card or {}).get("title", PurePath(bundle.name).name)),
         advice=advice(manifest, variants),
         columns=columns,
         rows=tuple(tuple(map(_local, row)) for row in rows),
         rejected=tuple(
-            (v.name, kind, _local(why)) for v in variants if v.rejected for kind, why in [why_rejected(v)]
+            (v.name, kind, _local(cause)) for v in variants if v.rejected for kind, cause in [why_rejected(v)]
         ),
         paths=tuple(shrunk_paths(variants)),
         metric=metric,
         unit=unit,
         points=points,
-        not_drawn=tuple((name, _local(why)) for name, why in not_drawn),
+        not_drawn=tuple((name, _local(cause)) for name, cause in not_drawn),
         searches=tuple(_search(v, variants, names) for v in variants if v.evidence.get("search")),
         losses=tuple(_losses(v, variants, names) for v in variants if v.evidence.get("causes")),
         notes=tuple((names, _local(note)) for names, note in notes),
-        basis=basis(manifest, kept),
+        basis=basis(manifest, accepted),
         devices=tuple((title, tuple(rows)) for title, rows in device_evidence.tables(manifest)),
         provenance=_provenance(bundle, manifest),
     )
@@ -205,7 +205,7 @@ def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
 
 
 def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | None, bool]:
-    """A variant's accuracy by a metric, and whether that was measured.
+    """Return a variant's accuracy by a metric, and whether that was measured.
 
     A float variant is judged by its SNR alone, and no task's score is measured of it. Beside variants with a
     score it stands where the float model stands, marked as not scored.
@@ -230,7 +230,7 @@ def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...]
     """Return the points to draw, and the variants that cannot be drawn with the reason."""
     task = next((t for v in variants if (t := v.evidence.get("task")) and t["metric"] == metric), None)
     whole = float(task["float"]) if task else 1.0
-    found: list[Point] = []
+    points: list[Point] = []
     not_drawn: list[tuple[str, str]] = []
     for variant in variants:
         latency_ms = p50_ms(variant)
@@ -242,13 +242,13 @@ def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...]
             continue
         size_mb = variant.evidence["size_bytes"] / 1e6
         figure = f"{metric} {accuracy:.3f}" if metric != "SNR" else f"SNR {lowest_snr(variant)}"
-        said = (
+        description = (
             f"{variant.name}: {milliseconds(latency_ms)} on {machine(variant)}, "
             f"{figure if scored else f'not scored, SNR {lowest_snr(variant)}'}, "
             f"{size(variant.evidence['size_bytes'])}; "
             f"{variant.status if variant.rejected else verified_on(variant)}"
         )
-        found.append(
+        points.append(
             Point(
                 variant.name,
                 variant.profile,
@@ -258,11 +258,11 @@ def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...]
                 size_mb,
                 False,
                 variant.rejected,
-                printable(said),
+                printable(description),
             )
         )
-    kept = [point for point in found if not point.rejected]
-    marked = [_with_front(point, kept) for point in found]
+    accepted = [point for point in points if not point.rejected]
+    marked = [_with_front(point, accepted) for point in points]
     return tuple(marked), not_drawn
 
 
@@ -270,23 +270,23 @@ def _with_front(point: Point, points: Sequence[Point]) -> Point:
     def cost(point: Point) -> tuple[float, float, float]:
         return point.latency_ms, -point.accuracy, point.size_mb
 
-    own = cost(point)
+    ref = cost(point)
     beaten = any(
-        all(a <= b for a, b in zip(cost(other), own, strict=True)) and cost(other) != own for other in points
+        all(a <= b for a, b in zip(cost(other), ref, strict=True)) and cost(other) != ref for other in points
     )
     return Point(**{**vars(point), "front": not point.rejected and not beaten})
 
 
 def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -> SearchFacts:
     search = variant.evidence["search"]
-    figures = [each["agreement"] for each in search["tried"] if each.get("agreement")]
+    figures = [candidate["agreement"] for candidate in search["tried"] if candidate.get("agreement")]
     metric, unit = (figures[0]["metric"], figures[0]["unit"]) if figures else ("SNR", "dB")
-    candidates = [_candidate(each) for each in search["tried"]]
+    candidates = [_candidate(candidate) for candidate in search["tried"]]
     candidates.sort(key=lambda c: (bool(c.lost), c.ratio is None, c.ratio or 0.0))
-    own = [v for v in kept_of(variants) if v.profile == variant.profile]
-    own = [v for v in own if precision_of(v.precision).stage == "searched" and v.shrunk is None]
-    own = [v for v in own if v.evidence.get("quantization")]
-    floats = [[str(name) for name in v.evidence["quantization"]["float"]["names"]] for v in own]
+    siblings = [v for v in kept_of(variants) if v.profile == variant.profile]
+    siblings = [v for v in siblings if precision_of(v.precision).stage == "searched" and v.shrunk is None]
+    siblings = [v for v in siblings if v.evidence.get("quantization")]
+    floats = [[str(name) for name in v.evidence["quantization"]["float"]["names"]] for v in siblings]
     repaired = set.intersection(*map(set, floats)) if floats else set()
     damage = sorted((search.get("damage") or {}).items(), key=lambda item: item[1])
     return SearchFacts(
@@ -302,25 +302,25 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
         _price(candidates, str(metric), str(unit)),
         tuple(
             (v.name, ", ".join(_called(block, names) for block in blocks))
-            for v, blocks in zip(own, floats, strict=True)
+            for v, blocks in zip(siblings, floats, strict=True)
             if blocks
         ),
     )
 
 
 def _kinds(variant: Variant, block: str) -> str:
-    """The classes of cause of what a block reads."""
-    found = (variant.evidence.get("causes") or {"found": ()})["found"]
-    return ", ".join(dict.fromkeys(str(cause["kind"]) for cause in found if block in cause["nodes"]))
+    """Return the cause classes of the nodes that read a block."""
+    causes = (variant.evidence.get("causes") or {"found": ()})["found"]
+    return ", ".join(dict.fromkeys(str(cause["kind"]) for cause in causes if block in cause["nodes"]))
 
 
 def _losses(variant: Variant, variants: Sequence[Variant], names: SourceNames) -> Losses:
-    said = "; ".join(text for text in (price(variant, variants), left_out(variant)) if text)
-    return Losses(variant.name, tuple(cause_texts(variant, names.called)), f"{said}." if said else "")
+    summary = "; ".join(text for text in (price(variant, variants), left_out(variant)) if text)
+    return Losses(variant.name, tuple(cause_texts(variant, names.called)), f"{summary}." if summary else "")
 
 
 def _called(block: str, names: SourceNames) -> str:
-    """A block by the source node that makes its result, with its value, which no other block has."""
+    """Return a unique name of a block: the source node that makes its result, with its value."""
     node = names.maker(block)
     return block if node is None or node.name == block else f"{node.name} ({block})"
 

@@ -52,9 +52,9 @@ def fleet_page(fleets: Sequence[tuple[Fleet, Verdict | None]], name: str) -> str
                 [line.cells for line in lines],
                 [] if verdict is None else [finding_cells(finding) for finding in verdict.findings],
                 [
-                    (line.channel or "-", line.device_class, line.bundle, what, str(count))
+                    (line.channel or "-", line.device_class, line.bundle, variant, str(count))
                     for line in lines
-                    for what, count in line.variants.items()
+                    for variant, count in line.variants.items()
                 ],
             )
         )
@@ -71,7 +71,7 @@ def fleet_page(fleets: Sequence[tuple[Fleet, Verdict | None]], name: str) -> str
 
 
 def fleet_chart(lines: Sequence[FleetRow]) -> Spec:
-    """Median time and its p95 by class of devices and bundle."""
+    """Return a chart of the median time and its p95 by device class and bundle."""
     rows = [
         {
             "place": f"{line.device_class} {line.channel}".strip(),
@@ -95,7 +95,7 @@ def fleet_chart(lines: Sequence[FleetRow]) -> Spec:
         "title": "time of a request, ms: p50, and up to p95",
         "axis": TICKS,
     }
-    said = {"field": "said", "type": "nominal"}
+    text = {"field": "said", "type": "nominal"}
     shared = {"y": y, "yOffset": offset, "x": x, "color": color}
     reach = {
         "mark": {"type": "rule", "opacity": 0.5, "aria": False},
@@ -103,6 +103,6 @@ def fleet_chart(lines: Sequence[FleetRow]) -> Spec:
     }
     marks = {
         "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-        "encoding": {**shared, "tooltip": said, "description": said},
+        "encoding": {**shared, "tooltip": text, "description": text},
     }
     return layered(80 + 28 * len(rows), rows, [reach, marks])

@@ -25,7 +25,8 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 def graph_chart(
     nodes: Sequence[CanonicalNode], variants: Sequence[Variant], explained: Sequence[Explanation]
 ) -> Spec | None:
-    """The canonical graph under the source model's names; None of a bundle without names, or of a large one.
+    """Return a chart of the canonical graph with the source model's names, or None if the bundle has no names
+    or the graph is large.
 
     Args:
         nodes: In the graph's order.
@@ -36,7 +37,7 @@ def graph_chart(
         return None
     places = _places(nodes)
     damage, floats, tried = _damage(variants), _floats(variants), _int8(variants)
-    timed = next((found for found in explained if found["nodes_ms"]), None)
+    timed = next((explanation for explanation in explained if explanation["nodes_ms"]), None)
     times = _times(timed) if timed else {}
     modes = [
         *([BY_TIME] if times else []),
@@ -50,14 +51,14 @@ def graph_chart(
         worst = min((damage[value] for value in (node.name, *node.values) if value in damage), default=None)
         ms = times.get(called)
         stays = max((floats.get(value, 0) for value in (node.name, *node.values)), default=0)
-        said = [f"{called} ({op})" if op else called]
-        said += [f"{milliseconds(ms)} on {timed['variant']}"] if ms is not None and timed else []
-        said += [f"alone in int8: {worst:.1f} dB"] if worst is not None else []
-        said += [f"float in {stays} of {tried} int8 variants"] if stays else []
+        parts = [f"{called} ({op})" if op else called]
+        parts += [f"{milliseconds(ms)} on {timed['variant']}"] if ms is not None and timed else []
+        parts += [f"alone in int8: {worst:.1f} dB"] if worst is not None else []
+        parts += [f"float in {stays} of {tried} int8 variants"] if stays else []
         rows.append(
             {
                 "name": printable(called),
-                "said": printable("; ".join(said)),
+                "said": printable("; ".join(parts)),
                 "x": x,
                 "y": y,
                 **_shade(BY_TIME, None if ms is None else ms / max(times.values())),
@@ -87,15 +88,15 @@ def _shade(mode: str, share: float | None) -> Mapping[str, object]:
 
 
 def _places(nodes: Sequence[CanonicalNode]) -> list[tuple[int, int]]:
-    """Column and lane: the column after all that it reads, and the lane of the first of these if it is
-    free."""
-    taken: dict[int, set[int]] = {}
+    """Compute the column and lane of each node. Its column follows those of all nodes that it reads. Its lane
+    is that of the first of these if it is free."""
+    lanes_by_column: dict[int, set[int]] = {}
     places: list[tuple[int, int]] = []
     for index, node in enumerate(nodes):
         before = [places[read] for read in node.reads if read < index]
         column = 1 + max((x for x, _ in before), default=-1)
         lane = before[0][1] if before else 0
-        used = taken.setdefault(column, set())
+        used = lanes_by_column.setdefault(column, set())
         while lane in used:
             lane += 1
         used.add(lane)
@@ -105,12 +106,12 @@ def _places(nodes: Sequence[CanonicalNode]) -> list[tuple[int, int]]:
 
 def _damage(variants: Sequence[Variant]) -> dict[str, float]:
     """Block -> the lowest SNR in dB of the outputs with it alone in int8, over all searches."""
-    found: dict[str, float] = {}
+    snr_by_block: dict[str, float] = {}
     for variant in variants:
         search = variant.evidence.get("search") or {}
         for name, snr_db in (search.get("damage") or {}).items():
-            found[str(name)] = min(float(snr_db), found.get(str(name), float(snr_db)))
-    return found
+            snr_by_block[str(name)] = min(float(snr_db), snr_by_block.get(str(name), float(snr_db)))
+    return snr_by_block
 
 
 def _int8(variants: Sequence[Variant]) -> int:
@@ -119,16 +120,16 @@ def _int8(variants: Sequence[Variant]) -> int:
 
 def _floats(variants: Sequence[Variant]) -> dict[str, int]:
     """Block -> in how many int8 variants that are kept it stays float."""
-    found: dict[str, int] = {}
+    count_by_block: dict[str, int] = {}
     for variant in variants:
         quantization = variant.evidence.get("quantization")
         for name in quantization["float"]["names"] if quantization and not variant.rejected else ():
-            found[str(name)] = found.get(str(name), 0) + 1
-    return found
+            count_by_block[str(name)] = count_by_block.get(str(name), 0) + 1
+    return count_by_block
 
 
 def _times(explanation: Explanation) -> dict[str, float]:
-    """Source node -> ms of what the engine runs it in."""
+    """Return the ms of each source node: the time of the engine's nodes that compute it."""
     times: dict[str, float] = {}
     for node in explanation["nodes"]:
         if node["source"] is not None:
@@ -145,7 +146,7 @@ def _spec(rows: Sequence[Spec], edges: Sequence[Spec], modes: Sequence[str]) -> 
         "mark": {"type": "rule", "strokeWidth": 1, "color": "var(--line)"},
         "encoding": {"x": x, "y": y, "x2": {"field": "x2"}, "y2": {"field": "y2"}},
     }
-    found = "find == '' || indexof(lower(datum.name), lower(find)) >= 0"
+    matches = "find == '' || indexof(lower(datum.name), lower(find)) >= 0"
     marks = {
         "data": {"values": list(rows)},
         "params": [
@@ -158,7 +159,7 @@ def _spec(rows: Sequence[Spec], edges: Sequence[Spec], modes: Sequence[str]) -> 
         ],
         "transform": [
             {"calculate": "datum[colour + '_colour']", "as": "shade"},
-            {"calculate": f"({found}) ? datum[colour + '_strength'] : 0.04", "as": "strength"},
+            {"calculate": f"({matches}) ? datum[colour + '_strength'] : 0.04", "as": "strength"},
         ],
         "mark": {"type": "square", "size": 90, "stroke": None},
         "encoding": {

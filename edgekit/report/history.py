@@ -70,7 +70,7 @@ class HistoryGroup:
 
 
 def history_page(runs: Sequence[Run], name: str) -> str:
-    """The page of a history: one HTML document that loads nothing.
+    """Return the page of a history: one HTML document that loads no other resource.
 
     Args:
         runs: Runs from :func:`edgekit.compiler.bench.history.read_history`.
@@ -98,14 +98,15 @@ def history_page(runs: Sequence[Run], name: str) -> str:
 
 
 def groups_of(runs: Sequence[Run]) -> list[HistoryGroup]:
-    """The runs apart by what makes times incomparable, those with the newest figures first."""
-    found: dict[tuple[Any, ...], list[Figure]] = {}
-    for run in sorted(runs, key=lambda each: each.time):
+    """Group the runs by everything that makes times incomparable. Groups with the newest figures come
+    first."""
+    figures_by_key: dict[tuple[Any, ...], list[Figure]] = {}
+    for run in sorted(runs, key=lambda run: run.time):
         for result in run.results:
             key = run.bundle, run.cpu, run.isa, run.machine, result["threads"]
-            found.setdefault(key, []).append((run, result))
+            figures_by_key.setdefault(key, []).append((run, result))
     groups = []
-    for (bundle, cpu, isa, machine, threads), figures in found.items():
+    for (bundle, cpu, isa, machine, threads), figures in figures_by_key.items():
         title = f"{bundle} on {cpu}, {threads} thread{'s' if threads > 1 else ''}"
         groups.append(HistoryGroup(title, ", ".join([machine, *isa]), tuple(figures)))
     return sorted(groups, key=lambda group: group.figures[-1][0].time, reverse=True)
@@ -148,10 +149,10 @@ def history_chart(group: HistoryGroup) -> Spec:
     by_variant = {"field": "variant", "type": "nominal", "title": None}
     color = {**by_variant, "scale": {**scale, "range": colours}}
     shape = {**by_variant, "scale": {**scale, "range": shapes}}
-    said = {"field": "said", "type": "nominal"}
+    text = {"field": "said", "type": "nominal"}
     marks = {
         "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": said, "description": said},
+        "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": text, "description": text},
     }
     lines = {"mark": {"type": "line", "aria": False}, "encoding": {"x": x, "y": y, "color": color}}
     reach = {

@@ -46,7 +46,7 @@ def need_packages() -> None:
 def page_of(
     bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: ShownSamples | None = None
 ) -> str:
-    """The page of a bundle: one HTML document that loads nothing.
+    """Return the page of a bundle: one HTML document that loads no other resource.
 
     Args:
         bundle: To report on.
@@ -77,7 +77,7 @@ def page_of(
 
 
 def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: Any) -> str:
-    """One HTML document that loads nothing, from a template that extends ``frame.html``.
+    """Render one HTML document that loads no other resource, from a template that extends ``frame.html``.
 
     Args:
         template: File name.

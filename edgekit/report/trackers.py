@@ -97,18 +97,19 @@ def record_of(bundle: Bundle, path: Path) -> TrackerRecord:
     metrics: dict[str, float] = {}
     with checked_evidence(bundle.name):
         for variant in bundle.variants:
-            found = {"target": variant.target, "profile": variant.profile, "precision": variant.precision}
+            facts = {"target": variant.target, "profile": variant.profile, "precision": variant.precision}
             score = _accuracy(variant)
             if score is not None:
-                found["accuracy_metric"] = str(score["metric"])
-            parameters |= {f"{variant.name}/{key}": text for key, text in found.items()}
+                facts["accuracy_metric"] = str(score["metric"])
+            parameters |= {f"{variant.name}/{key}": text for key, text in facts.items()}
             parameters[f"{variant.name}/status"] = variant.status
             metrics |= {f"{variant.name}/{key}": value for key, value in _figures(variant, score).items()}
     return TrackerRecord(path.name, {key: str(value) for key, value in parameters.items()}, metrics)
 
 
 def _accuracy(variant: Variant) -> Mapping[str, Any] | None:
-    """The task's score, else the agreement; None where it has none but the SNR, or no finite one."""
+    """Return the task's score, else the agreement. None if the variant has only an SNR, or no finite
+    value."""
     for name in ("task", "agreement"):
         score = variant.evidence.get(name)
         if score and not score["unit"] and score["value"] is not None:
@@ -121,14 +122,14 @@ def _figures(variant: Variant, score: Mapping[str, Any] | None) -> dict[str, flo
     errors = (evidence.get("accuracy") or {}).values()
     snr_db = [error["snr_db"] for error in errors if error["snr_db"] is not None]
     size_bytes = evidence.get("size_bytes")
-    found = {
+    values = {
         "accuracy": None if score is None else score["value"],
         "snr_db": min(snr_db) if snr_db else None,
         "ratio": (evidence.get("timing") or {}).get("ratio"),
         "p50_ms": p50_ms(variant),
         "size_mb": None if size_bytes is None else size_bytes / 1e6,
     }
-    figures = {key: value for key, value in found.items() if value is not None}
+    figures = {key: value for key, value in values.items() if value is not None}
     for key, value in figures.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"{key} is not a number")
@@ -155,7 +156,7 @@ def need_client(tracker: str) -> None:
 
 
 def log_to_mlflow(record: TrackerRecord, files: Sequence[Path], uri: str) -> Logged:
-    """A run of MLflow with parameters, metrics, and files as artifacts.
+    """Log a run to MLflow with parameters, metrics, and files as artifacts.
 
     Args:
         record: Record to log.
@@ -174,8 +175,8 @@ def log_to_mlflow(record: TrackerRecord, files: Sequence[Path], uri: str) -> Log
     experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     with _refusals("MLflow", uri):
         client = MlflowClient(tracking_uri=uri)
-        known = client.get_experiment_by_name(experiment)
-        number = client.create_experiment(experiment) if known is None else known.experiment_id
+        existing = client.get_experiment_by_name(experiment)
+        number = client.create_experiment(experiment) if existing is None else existing.experiment_id
         run = client.create_run(number, run_name=record.name).info.run_id
         ended = "FAILED"
         try:
@@ -197,7 +198,7 @@ def log_to_mlflow(record: TrackerRecord, files: Sequence[Path], uri: str) -> Log
 
 
 def log_to_wandb(record: TrackerRecord, files: Sequence[Path], project: str) -> Logged:
-    """A run of Weights & Biases: parameters as configuration, metrics as summary, files in an artifact.
+    """Log a run to Weights & Biases: parameters as configuration, metrics as summary, files in an artifact.
 
     The client's own settings hold, e.g. WANDB_MODE=offline, WANDB_DIR and WANDB_API_KEY.
 
@@ -241,37 +242,38 @@ def log_to_wandb(record: TrackerRecord, files: Sequence[Path], project: str) -> 
 
 @contextlib.contextmanager
 def _refusals(tracker: str, place: str) -> Iterator[None]:
-    """Whatever a client raises, as one error."""
+    """Convert every exception of a client to one error while the block runs."""
     try:
         yield
     except EdgeKitError:
         raise
     except Exception as problem:
-        said = _without_password(f"{tracker} did not take the bundle at {place}: {reason_of(problem)}")
-        raise UsageError(f"{said}\n  check the address, and what the client needs to sign in") from problem
+        message = _without_password(f"{tracker} did not take the bundle at {place}: {reason_of(problem)}")
+        raise UsageError(f"{message}\n  check the address, and what the client needs to sign in") from problem
 
 
 def _mlflow_keys(values: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-    """The values by names that MLflow takes. It refuses all if two are the same: later ones are numbered."""
-    taken: set[str] = set()
+    """Yield the values with names that MLflow accepts. MLflow refuses all values if two names are equal, so
+    later duplicates are numbered."""
+    used: set[str] = set()
     for name, value in values.items():
         # MLflow takes a name for a path and wants it in its shortest form.
         parts = [part for part in _plain(name).split("/") if part.strip(".")]
         key = free = "/".join(parts)[: MLFLOW_KEY_CHARS - 8] or "_"
         number = 2
-        while free in taken:
+        while free in used:
             free, number = f"{key}_{number}", number + 1
-        taken.add(free)
+        used.add(free)
         yield free, value
 
 
 def _plain(key: str) -> str:
-    """A name of the characters that MLflow takes on every system."""
+    """Return a name of the characters that MLflow takes on every system."""
     return re.sub(r"[^A-Za-z0-9_\-./ ]", "_", key)
 
 
 def _without_password(text: str) -> str:
-    """An address, or a text with some, for a message: without user, password and tokens.
+    """Remove user, password and tokens from the addresses in a text, for a message.
 
     >>> _without_password("no answer of https://kim:a@b@host:5000/a"), _without_password("sqlite:///m.db")
     ('no answer of https://host:5000/a', 'sqlite:///m.db')

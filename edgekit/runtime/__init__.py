@@ -118,9 +118,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'edgekit.runtime' has no attribute {name!r}")
     module, _, inner = LAZY[name].partition(":")
     loaded = import_module(f"{__name__}.{module}")
-    found = getattr(loaded, inner) if inner else loaded
-    globals()[name] = found  # the next look-up comes here no more
-    return found
+    value = getattr(loaded, inner) if inner else loaded
+    globals()[name] = value  # the next look-up comes here no more
+    return value
 
 
 def __dir__() -> list[str]:

@@ -50,10 +50,10 @@ def variants_to_prepare(
         excluded: Targets that are active or not installed.
         options: Session options; a requested engine or variant is the only one prepared.
     """
-    wanted = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
-    wanted = [v for v in wanted if v.shrunk is None or v.name == options.variant]
-    found = {v.target: v for v in wanted if v.usable and v.options.get(OPTION) and v.target not in excluded}
-    return [variant for name, variant in found.items() if prepares_on_device(name)]
+    chosen = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
+    chosen = [v for v in chosen if v.shrunk is None or v.name == options.variant]
+    latest = {v.target: v for v in chosen if v.usable and v.options.get(OPTION) and v.target not in excluded}
+    return [variant for name, variant in latest.items() if prepares_on_device(name)]
 
 
 class Preparations:
@@ -70,12 +70,12 @@ class Preparations:
         self.waiting[name] = Preparation(open_runner, feeds)
 
     def states(self) -> dict[str, str]:
-        """Variant -> ``building`` ..., finished ones included."""
-        return self._finished | {name: each.state for name, each in list(self.waiting.items())}
+        """Return the state of each variant, e.g. ``building``, including finished ones."""
+        return self._finished | {name: pending.state for name, pending in list(self.waiting.items())}
 
     def any_done(self) -> bool:
         """Return whether :meth:`poll_finished` would return any variant now."""
-        return any(each.done for each in self.waiting.values())
+        return any(pending.done for pending in self.waiting.values())
 
     def poll_finished(
         self, active: Runner | None, feeds: Mapping[str, Array]
@@ -87,23 +87,23 @@ class Preparations:
             active: The runner it must be faster than; None: no comparison.
             feeds: Inputs on which both are timed.
         """
-        for name, each in list(self.waiting.items()):
-            if not each.done:
+        for name, pending in list(self.waiting.items()):
+            if not pending.done:
                 continue
             del self.waiting[name]
-            runner, why = each.take(), each.reason
+            runner, reason = pending.take(), pending.reason
             if runner is not None and active is not None:
-                why = _why_slower(runner, active, feeds, each.run_ms)
-            if runner is not None and why:
+                reason = _why_slower(runner, active, feeds, pending.run_ms)
+            if runner is not None and reason:
                 close_quietly(runner)
                 runner = None
-            yield name, runner, why
+            yield name, runner, reason
             # Only now: if an interrupt prevents the switch, the variant is prepared again.
-            self._finished[name] = f"failed: {why}" if why else "ready"
+            self._finished[name] = f"failed: {reason}" if reason else "ready"
 
     def cancel(self) -> None:
-        for each in self.waiting.values():
-            each.cancel()
+        for pending in self.waiting.values():
+            pending.cancel()
         self.waiting = {}
 
 

@@ -75,8 +75,8 @@ class Cascade:
         Raises:
             EngineError: things without a place; or as ``Session.predict`` of a stage.
         """
-        found = processing.decode(card, outputs, crops.placed, **options)
-        return self._look(found, crops.frame, crops.order)
+        prediction = processing.decode(card, outputs, crops.placed, **options)
+        return self._look(prediction, crops.frame, crops.order)
 
     def _look(self, prediction: Any, frame: Array, order: str) -> Cascaded:
         details: list[dict[str, Any]] = [{} for _ in range(len(prediction))]
@@ -85,10 +85,10 @@ class Cascade:
             session = self.sessions[stage.name]
             for crop in cut(frame, prediction, stage):
                 crop = crop.rotated(quarters.get(crop.index, 0))
-                said = session.predict(crop.pixels, order)
-                details[crop.index][stage.name] = in_frame(said, crop)
+                detail = session.predict(crop.pixels, order)
+                details[crop.index][stage.name] = in_frame(detail, crop)
                 if stage.turn:
-                    quarters[crop.index] = quarters.get(crop.index, 0) + _quarters(said, stage)
+                    quarters[crop.index] = quarters.get(crop.index, 0) + _quarters(detail, stage)
         return Cascaded(prediction, details)
 
     def close(self) -> None:

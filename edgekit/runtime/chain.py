@@ -122,8 +122,8 @@ class Chain(Generic[R]):
         variant = candidate.variant
         self.runner = self._take_standby(variant)
         if self.runner is None:
-            if why := why_emulated(variant, self._options):
-                self.load_order = policy.without(self.load_order, variant.name, why)
+            if reason := why_emulated(variant, self._options):
+                self.load_order = policy.without(self.load_order, variant.name, reason)
                 return False
             engine = registry.engine(variant.target)
             self._admit(variant)
@@ -138,10 +138,10 @@ class Chain(Generic[R]):
 
     def _activate(self, candidate: RankedVariant) -> None:
         """Note that a candidate, which is loaded, is active."""
-        known = self.fallbacks
+        previous = self.fallbacks
         self.candidate = candidate
         self._update_fallbacks()
-        self._record(*(fallback for fallback in self.fallbacks if fallback not in known))
+        self._record(*(fallback for fallback in self.fallbacks if fallback not in previous))
         self._states.enter("ready", candidate.variant.name)
 
     def _update_fallbacks(self) -> None:
@@ -181,7 +181,7 @@ class Chain(Generic[R]):
         self._health.failed_running(self.candidate.variant.name, failure)
 
     def _fail(self, candidate: RankedVariant, problem: Exception) -> None:
-        """A variant did not load. Without its engine, no variant of its target can."""
+        """Record that a variant did not load. Without its engine, no variant of its target can."""
         if isinstance(problem, (MissingDependency, ProfileError)):
             if self._options.strict:
                 order, options = self.load_order, self._options
@@ -217,10 +217,10 @@ class Chain(Generic[R]):
         """Return the error of a request on which every variant failed; of another class if all that ``ran``
         gave non-finite outputs, or rejected the input."""
         failures = [self._health.failures.get(name) for name in ran]
-        if not ran or not all(each and (each.non_finite or each.rejected) for each in failures):
+        if not ran or not all(failure and (failure.non_finite or failure.rejected) for failure in failures):
             return error
         self._health.input_failed()
-        if all(each and each.non_finite for each in failures):
+        if all(failure and failure.non_finite for failure in failures):
             return NonFiniteOutputError(*error.args)
         return RejectedInputError(*error.args)
 

@@ -23,13 +23,14 @@ def upper_bound(events: int, trials: int, confidence: float = CONFIDENCE) -> flo
     low, high = events / trials, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        few = binomial_cdf(events, trials, middle) < 1 - confidence
-        low, high = (low, middle) if few else (middle, high)
+        is_too_high = binomial_cdf(events, trials, middle) < 1 - confidence
+        low, high = (low, middle) if is_too_high else (middle, high)
     return high
 
 
 def binomial_cdf(events: int, trials: int, rate: float) -> float:
-    """Cumulative binomial distribution: the probability of at most ``events`` of ``trials`` at this rate."""
+    """Compute the cumulative binomial distribution: the probability of at most ``events`` of ``trials`` at
+    this rate."""
     logs = (
         math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
         + k * math.log(rate) + (trials - k) * math.log1p(-rate)

@@ -61,18 +61,18 @@ class Gallery:
         if not self.names:
             self._rows = np.zeros((0, len(vector)), np.float32)
         if len(self.names) == len(self._rows):
-            room = np.zeros((max(16, 2 * len(self._rows)), len(vector)), np.float32)
-            room[: len(self._rows)] = self._rows
-            self._rows = room
+            enlarged = np.zeros((max(16, 2 * len(self._rows)), len(vector)), np.float32)
+            enlarged[: len(self._rows)] = self._rows
+            self._rows = enlarged
         self._rows[len(self.names)] = vector
         self.names.append(name)
 
     def remove(self, name: str) -> int:
         """Take all entries of a name out; how many there were."""
-        kept = [index for index, other in enumerate(self.names) if other != name]
-        removed = len(self.names) - len(kept)
-        self._rows = self._rows[kept]
-        self.names = [self.names[index] for index in kept]
+        remaining = [index for index, other in enumerate(self.names) if other != name]
+        removed = len(self.names) - len(remaining)
+        self._rows = self._rows[remaining]
+        self.names = [self.names[index] for index in remaining]
         return removed
 
     def search(self, embedding: Embedding | Array, top: int = 5, least: float = -1.0) -> list[Match]:
@@ -101,8 +101,8 @@ class Gallery:
         else:
             near = np.arange(len(scores))
         best = near[np.argsort(-scores[near], kind="stable")][:top]
-        found = zip(best.tolist(), scores[best].tolist(), strict=True)
-        return [Match(self.names[index], min(1.0, score)) for index, score in found if score >= least]
+        nearest = zip(best.tolist(), scores[best].tolist(), strict=True)
+        return [Match(self.names[index], min(1.0, score)) for index, score in nearest if score >= least]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an .npz with ``names`` and ``vectors``, whole or not at all.
@@ -113,8 +113,8 @@ class Gallery:
         """
         names = np.array(self.names, np.str_)
         if not len(names) or names.tolist() != self.names:
-            why = "a name ends with NUL" if len(names) else "it is empty"
-            raise UsageError(f"{os.fspath(path)}: the gallery can't be stored: {why}")
+            reason = "a name ends with NUL" if len(names) else "it is empty"
+            raise UsageError(f"{os.fspath(path)}: the gallery can't be stored: {reason}")
         stored = io.BytesIO()
         np.savez(stored, names=names, vectors=self.vectors)
         write_atomically(Path(path), [stored.getvalue()])
@@ -141,8 +141,8 @@ class Gallery:
             if not np.allclose(lengths, 1, atol=1e-3):  # also where one is not finite
                 raise ValueError("vectors do not have length 1")
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
-            why = getattr(problem, "strerror", None) or problem
-            raise UsageError(f"{os.fspath(path)} can't be read as a gallery: {why}") from None
+            reason = getattr(problem, "strerror", None) or problem
+            raise UsageError(f"{os.fspath(path)} can't be read as a gallery: {reason}") from None
         gallery = cls()
         gallery.names, gallery._rows = names.tolist(), vectors
         return gallery

@@ -110,13 +110,13 @@ class HttpConnection:
             ConnectionFailedError: there was no valid response in time.
         """
         pieces = list(body)
-        fresh = self._open is None
+        is_new = self._open is None
         connection = self._open or TimedConnection(self._host, self._port, self._context)
         self._open = None  # put back after a complete exchange
         connection.end_s = end_s
-        unsent = fresh
+        unsent = is_new
         try:
-            if fresh:
+            if is_new:
                 connection.connect()
             unsent = False
             length = sum(memoryview(piece).nbytes for piece in pieces)

@@ -18,16 +18,16 @@ COMPARED_RUNS = 3
 
 
 def recalled(bundle: Bundle, threads: int) -> dict[str, tuple[float, str]]:
-    """Times measured by sessions on this machine: variant -> (ms, engine)."""
+    """Return the times that sessions measured on this machine: variant -> (ms, engine)."""
     usable = [variant for variant in bundle.variants if variant.usable]
     if len(usable) < 2 or not timings.timings_folder().is_dir():
         return {}
-    found = {}
+    times = {}
     for variant in usable:
         timing = timings.recall(key(bundle, variant, threads, KIND), {"engine": str, "threads": int})
         if timing is not None:
-            found[variant.name] = (float(timing["p50_ms"]), timing["engine"])
-    return found
+            times[variant.name] = (float(timing["p50_ms"]), timing["engine"])
+    return times
 
 
 def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms: float) -> bool:

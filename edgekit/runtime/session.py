@@ -322,8 +322,8 @@ class Session:
         return self._queue.run_async(feeds, deadline_ms)
 
     def stream(self, items: Iterable[Any], **options: Any) -> Stream:
-        """Frames in, predictions out, in order, on all cores; for the options see
-        ``streaming.stream.Stream``.
+        """Return a stream that turns frames into predictions, in order, on all cores. The options are those
+        of ``streaming.stream.Stream``.
 
             for result in session.stream(frames, order="bgr"):
                 show(result.frame, result.answer)
@@ -365,7 +365,7 @@ class Session:
         return f"<Session {self.bundle.name}: {self.active.variant} on {self.active.engine}>"
 
     def _forked(self) -> None:
-        """In a forked process: new locks, and no engine that needs threads."""
+        """Replace the locks in a forked process, and drop engines that need threads."""
         mid_run = self._lock.locked()
         self._lock, self._queue_lock, self._queue, self._carried = Lock(), Lock(), None, None
         if self._closed:

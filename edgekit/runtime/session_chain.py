@@ -66,8 +66,8 @@ class SessionChain(Chain["Runner"]):
     def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
         """Run on the next variant that works. Raises NoVariantError if all fail, EngineError if strict."""
         if problem is not None and self._is_input_at_fault(problem, self._run_known):
-            why = "it works on other inputs, so this input is at fault"
-            text = "\n  ".join([f"{self.candidate.variant.name}: {problem}", why, *_causes(feeds)])
+            explanation = "it works on other inputs, so this input is at fault"
+            text = "\n  ".join([f"{self.candidate.variant.name}: {problem}", explanation, *_causes(feeds)])
             if isinstance(problem, NonFiniteOutputError):
                 raise NonFiniteOutputError(text) from None
             raise RejectedInputError(text) from None
@@ -91,9 +91,9 @@ class SessionChain(Chain["Runner"]):
                 try:
                     answered = self.runner.run(feeds)
                     self.output_checks.check(answered)
-                except Exception as again:  # an engine may throw anything
-                    pass_on(again)
-                    problem = again
+                except Exception as second:  # an engine may throw anything
+                    pass_on(second)
+                    problem = second
                 else:
                     outputs = answered
             if deadline is not None:
@@ -125,24 +125,24 @@ class SessionChain(Chain["Runner"]):
         if self.deadline is None or self._options.strict:
             return None, problem
         others = len(self.load_order.candidates) > 1
-        late = self.deadline.late_answer(self.runner, problem, feeds, self.output_checks.check, others)
-        if late.failed is not None:
-            name, failure = late.failed
+        result = self.deadline.late_answer(self.runner, problem, feeds, self.output_checks.check, others)
+        if result.failed is not None:
+            name, failure = result.failed
             tried.add(name)
             self._health.failed_running(name, failure)
-        if late.standby:
+        if result.standby:
             last, history = self.candidate.variant.name, self.history
-            self._fail_running(late.problem)
-            self._health.recovered(late.standby)
-            candidate = next(c for c in self.load_order.candidates if c.variant.name == late.standby)
+            self._fail_running(result.problem)
+            self._health.recovered(result.standby)
+            candidate = next(c for c in self.load_order.candidates if c.variant.name == result.standby)
             self._load(candidate)
             self._activate(candidate)
             if self.history == history:  # the standby is the better variant
-                self._record(policy.promotion(self.load_order, last, candidate, reason_of(late.problem)))
-        return late.outputs, late.problem
+                self._record(policy.promotion(self.load_order, last, candidate, reason_of(result.problem)))
+        return result.outputs, result.problem
 
     def between_requests(self) -> None:
-        """Between two requests: activate what is ready, retry what has cooled down."""
+        """Activate prepared variants and retry cooled-down ones, between two requests."""
         if self._changing:
             self._recover_from_interrupt()
         self._begin_change()
@@ -153,11 +153,12 @@ class SessionChain(Chain["Runner"]):
         self._end_change()
 
     def _begin_change(self) -> None:
-        """Until ``_end_change``. If an interrupt prevents that, the next request sees it and recovers."""
+        """Mark the chain as changing until ``_end_change``. If an interrupt prevents that, the next request
+        detects it and recovers."""
         self._changing = self.changes_pending = True
 
     def _recover_from_interrupt(self) -> None:
-        """After an interrupt: unload everything and make the health records consistent again."""
+        """Unload everything after an interrupt, and make the health records consistent again."""
         self._retries.cancel()
         if self.deadline is not None:
             self.deadline.drop_standby()
@@ -171,7 +172,7 @@ class SessionChain(Chain["Runner"]):
         return self._loader.notes + (() if self.deadline is None else self.deadline.notes)
 
     def forked(self) -> Runner | None:
-        """In a forked process: drop background work. The loaded runner, which is returned, is never closed:
+        """Drop background work in a forked process, and return the loaded runner. It is never closed, because
         its engine may wait for threads of the parent."""
         self.preparations, self._retries = background.Preparations(), background.Preparations()
         self._inherited = self.runner
@@ -199,7 +200,7 @@ class SessionChain(Chain["Runner"]):
         return self._loader.open(variant, self._states.enter)
 
     def _known_feeds(self) -> Mapping[str, Array]:
-        """Feeds of a golden vector, or zeros."""
+        """Return the feeds of a golden vector, or zeros."""
         golden = self._bundle.golden
         return golden[0][0] if golden else {spec.name: spec.zeros() for spec in self._bundle.inputs}
 
@@ -220,9 +221,9 @@ class SessionChain(Chain["Runner"]):
             return False
         try:
             self.output_checks.check(self.runner.run(feeds))
-        except Exception as again:
-            pass_on(again)
-            return self._may_be_the_input(again)
+        except Exception as second:
+            pass_on(second)
+            return self._may_be_the_input(second)
         return False
 
     def _run_known(self) -> None:
@@ -238,11 +239,11 @@ class SessionChain(Chain["Runner"]):
             self._load_next()
         except NoVariantError:
             hanging = [] if self.deadline is None else self.deadline.hanging_variants
-            again = policy.retry_candidates(failures, cooldowns, tried, hanging)
-            if not again:
+            retried = policy.retry_candidates(failures, cooldowns, tried, hanging)
+            if not retried:
                 raise
-            tried.update(again)
-            for name in again:
+            tried.update(retried)
+            for name in retried:
                 self._health.recovered(name)
             last = self.candidate.variant.name
             self._load_next()
@@ -280,15 +281,15 @@ class SessionChain(Chain["Runner"]):
         # Not the caller's feeds: if every variant fails on those, the prepared one is not at fault.
         feeds = self._known_feeds()
         options = self._options
-        wanted = bool(options.engine or options.variant)
+        forced = bool(options.engine or options.variant)
         if copies := self._copies():
-            wanted = options.device != "auto" and self._active_name() not in copies
-        for name, runner, why in self.preparations.poll_finished(None if wanted else self.runner, feeds):
+            forced = options.device != "auto" and self._active_name() not in copies
+        for name, runner, reason in self.preparations.poll_finished(None if forced else self.runner, feeds):
             if name == self._active_name():  # activated meanwhile, from an engine that was built already
                 background.close_quietly(runner)
                 continue
             if runner is None:
-                self._health.failed_loading(name, Failure(why))
+                self._health.failed_loading(name, Failure(reason))
                 self._update_fallbacks()
                 continue
             candidate, self.load_order = policy.move_to_front(self.load_order, name)
@@ -299,11 +300,11 @@ class SessionChain(Chain["Runner"]):
     def _retry_cooled_down(self) -> None:
         """Retry cooled-down variants in the background; one that passes its checks becomes active again."""
         health = self._health
-        for name, runner, why in self._retries.poll_finished(None, {}):
+        for name, runner, reason in self._retries.poll_finished(None, {}):
             failure = health.failures.get(name)
             if runner is None:
                 if failure is not None:  # else it was retried at a request meanwhile, and is active
-                    health.failed_running(name, failure._replace(reason=why))
+                    health.failed_running(name, failure._replace(reason=reason))
                     self._update_fallbacks()
                 continue
             health.recovered(name)
@@ -342,7 +343,7 @@ class SessionChain(Chain["Runner"]):
         super()._fail_running(problem, timed_out, rejected)
 
     def _end_change(self) -> None:
-        """After a request: load the standby, and note whether anything may change before the next one."""
+        """Load the standby after a request, and record whether anything may change before the next one."""
         if self.deadline is not None and not self._options.strict:
             failures, active = self._health.failures, self._active_name()
             following = policy.next_standby(self.load_order, failures, active, self.deadline.hanging_variants)

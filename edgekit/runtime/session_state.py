@@ -44,7 +44,7 @@ class States:
 
 
 def ignore_state(state: str, variant: str) -> None:
-    """Does nothing."""
+    """Ignore a change of state."""
 
 
 def log() -> Logger:

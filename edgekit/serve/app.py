@@ -87,8 +87,8 @@ class _App:
 
     async def metrics(self, request: Request) -> Response:
         def whole() -> str:
-            own = metrics_text.snapshots(self._models)
-            return metrics_text.text(own if self._shared is None else self._shared.with_others(own))
+            local = metrics_text.snapshots(self._models)
+            return metrics_text.text(local if self._shared is None else self._shared.with_others(local))
 
         return Response(await run_in_threadpool(whole), headers={"Content-Type": CONTENT_TYPE})
 
@@ -116,7 +116,7 @@ class _App:
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def stream(self, socket: WebSocket) -> None:
-        """Pictures in, predictions out, in order; one at a time."""
+        """Receive pictures and send predictions, in order and one at a time."""
         try:
             self._allow(socket, is_open=False)
             self._models.resolve(socket.path_params["model"], socket.path_params.get("version"))
@@ -139,8 +139,8 @@ class _App:
                 async with self._service.model(path["model"], path.get("version")) as model:
                     return await self._pictures.predict(model, content, since_s, lease)
         except EdgeKitError as problem:
-            told = response_of(problem)
-            return {**json.loads(bytes(told.body)), "status": told.status_code}
+            response = response_of(problem)
+            return {**json.loads(bytes(response.body)), "status": response.status_code}
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(openapi.document())
@@ -323,15 +323,15 @@ async def _write(shared: WorkerMetrics, models: ServedModels) -> None:
 
 
 async def _object_of(request: Request) -> dict[str, Any]:
-    """A small body in JSON; an empty one is an empty object."""
+    """Parse a small body in JSON; an empty one is an empty object."""
     body = await read_body(headers_of(request.scope), request.receive, SMALL_BYTES)
     try:
-        found = json.loads(body or b"{}")
+        value = json.loads(body or b"{}")
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise RequestError("the body is not a JSON object")
-    return found
+    return value
 
 
 async def _version_of(request: Request) -> str | None:
@@ -349,11 +349,11 @@ async def _error(request: Request, problem: Exception) -> Response:
 
 async def _http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    what = {
+    messages = {
         404: f"the path {request.url.path[:200]} does not exist",
         405: f"{request.method} is not allowed for this path",
     }
-    return error_response(what.get(problem.status_code, problem.detail), problem.status_code)
+    return error_response(messages.get(problem.status_code, problem.detail), problem.status_code)
 
 
 def model_lines(models: ServedModels) -> list[str]:

@@ -27,12 +27,12 @@ def bundles_by_name(arguments: Sequence[str]) -> dict[tuple[str, str], Paths]:
         UsageError: a name is malformed, or two bundles have the same name and version.
         BundleError: a bundle can't be opened.
     """
-    found: dict[tuple[str, str], list[Path]] = {}
+    paths_by_key: dict[tuple[str, str], list[Path]] = {}
     sizes: dict[Path, tuple[str, int]] = {}
-    for each in arguments:
-        before, equals, after = each.partition("=")
-        named = bool(equals) and not Path(each).exists()
-        path = Path(after if named else each)
+    for argument in arguments:
+        before, equals, after = argument.partition("=")
+        named = bool(equals) and not Path(argument).exists()
+        path = Path(after if named else argument)
         with Bundle.open(path) as bundle:
             version = str(model_version(bundle) or 1)
             size = min((spec.shape[0] if spec.shape else 1 for spec in bundle.inputs), default=1)
@@ -42,15 +42,15 @@ def bundles_by_name(arguments: Sequence[str]) -> dict[tuple[str, str], Paths]:
             raise UsageError(
                 f"{name!r} can't be a name in a URL (letters, digits, '.', '_', '-'): give NAME={path}"
             )
-        paths = found.setdefault((name, version), [])
+        paths = paths_by_key.setdefault((name, version), [])
         if paths and (len(paths) > 1 or not _batches(sizes[paths[0]], sizes[path])):
             raise UsageError(
                 f"{paths[0]} and {path} are both {name} {version}; name one of them (NAME=PATH), "
                 "or build it with --bundle-version"
             )
         paths.append(path)
-        paths.sort(key=lambda each: sizes[each][1])
-    return {key: tuple(paths) for key, paths in found.items()}
+        paths.sort(key=lambda file: sizes[file][1])
+    return {key: tuple(paths) for key, paths in paths_by_key.items()}
 
 
 def _name_of(path: Path, version: str, size: int) -> str:

@@ -26,5 +26,5 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         return await create_server(*config, **options)
 
     loop.create_server = with_limit
-    found: asyncio.AbstractEventLoop = loop
-    return found
+    event_loop: asyncio.AbstractEventLoop = loop
+    return event_loop

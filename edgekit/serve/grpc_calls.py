@@ -158,13 +158,13 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise waiting.problem
         if content is grpc.aio.EOF:
             raise RequestError("the call has no message")
-        found: bytes = content
-        return found
+        message: bytes = content
+        return message
 
     def _end_oldest(self, network: str) -> None:
         """End the oldest that waits, of an address where it has one: nobody drives others out."""
-        own = (waiting for waiting in self._waiting if waiting.lease.network == network)
-        ended = next(own, None) or next(iter(self._waiting))
+        same_network = (waiting for waiting in self._waiting if waiting.lease.network == network)
+        ended = next(same_network, None) or next(iter(self._waiting))
         del self._waiting[ended]
         ended.lease.close()
         ended.end(RequestError("too many calls wait for their message; retry in 1 s", 429, 1))
@@ -219,7 +219,7 @@ def parsed(kind: Any, content: bytes, lease: Lease) -> Any:
 
 
 def _refusal(problem: RequestError) -> Any:
-    """A handler that reads nothing."""
+    """Return a handler that reads nothing."""
 
     async def refuse(requests: Any, context: Any) -> Any:
         await abort(context, problem)
@@ -229,8 +229,8 @@ def _refusal(problem: RequestError) -> Any:
 
 def authorization(metadata: Any) -> str:
     """Return the value of ``authorization``; "" where there is none."""
-    said = dict(metadata or ()).get("authorization", "")
-    return said if isinstance(said, str) else ""
+    value = dict(metadata or ()).get("authorization", "")
+    return value if isinstance(value, str) else ""
 
 
 def host_of(context: Any) -> str:

@@ -68,7 +68,7 @@ def _check_count(count: int) -> None:
 
 
 def _fields(message: bytes, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of each field's content."""
+    """Yield number, start and end of the content of each field."""
     while offset < end:
         tag, start = _varint(message, offset, end)
         kind = tag & 7

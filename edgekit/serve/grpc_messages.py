@@ -79,16 +79,16 @@ MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
 
 @cache
 def messages() -> dict[str, Any]:
-    """The classes of protobuf by name, e.g. ``ModelInferRequest``."""
+    """Return the protobuf message classes by name, e.g. ``ModelInferRequest``."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
     file = descriptor_pb2.FileDescriptorProto(
         name="open_inference_grpc.proto", package=PACKAGE, syntax="proto3"
     )
-    made: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for name, fields in FIELDS.items():
-        parent, _, own = name.rpartition(".")
-        made[name] = message = (made[parent].nested_type if parent else file.message_type).add(name=own)
+        parent, _, short = name.rpartition(".")
+        types[name] = message = (types[parent].nested_type if parent else file.message_type).add(name=short)
         for number, text in enumerate(fields, 1):
             _add(message, name, number, *text.split(":"))
     pool = descriptor_pool.DescriptorPool()

@@ -159,8 +159,8 @@ class _About:
 
 
 def _version_of(request: Any) -> str | None:
-    given = request.parameters.get("version")
-    return None if given is None else str(_value(given))
+    parameter = request.parameters.get("version")
+    return None if parameter is None else str(_value(parameter))
 
 
 class _Infer:
@@ -185,18 +185,19 @@ class _Infer:
         with self._service.admitted():
             with traced("prepare"):
                 if request.ByteSize() > THREADED_BYTES:
-                    asked = await run_in_threadpool(request_of, request, model)
+                    inference = await run_in_threadpool(request_of, request, model)
                 else:
-                    asked = request_of(request, model)
+                    inference = request_of(request, model)
             left_s = context.time_remaining()
             if left_s is not None:
                 left_ms = max(1000 * left_s, 0.001)
-                asked = asked._replace(timeout_ms=min(asked.timeout_ms or math.inf, left_ms))
-            arrays = await self._service.run(model, asked, since_s)
-            return self._response(asked, arrays, model)
+                inference = inference._replace(timeout_ms=min(inference.timeout_ms or math.inf, left_ms))
+            arrays = await self._service.run(model, inference, since_s)
+            return self._response(inference, arrays, model)
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        """Answers in the order of the requests; an error is an answer, and the stream goes on."""
+        """Yield responses in the order of the requests. An error is sent as a response, and the stream
+        continues."""
         places = asyncio.Semaphore(STREAMED)
         waiting: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
 
@@ -243,7 +244,7 @@ class _Infer:
 
 
 def request_of(message: Any, model: ServedModel) -> Request:
-    """A request, from a ModelInferRequest.
+    """Convert a ModelInferRequest to a request.
 
     Raises:
         RequestError: it is not one for this model.
@@ -251,28 +252,28 @@ def request_of(message: Any, model: ServedModel) -> Request:
     inputs, raw = model.session.inputs, message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise RequestError(f"raw_input_contents has {len(raw)} entries for {len(message.inputs)} inputs")
-    given = message.inputs[: len(inputs) + 8]  # each becomes an object
-    specs = by_input([tensor.name for tensor in given], inputs)
+    tensors = message.inputs[: len(inputs) + 8]  # each becomes an object
+    specs = by_input([tensor.name for tensor in tensors], inputs)
     feeds: dict[str, Array] = {}
-    for index, (tensor, spec) in enumerate(zip(given, specs, strict=True)):
+    for index, (tensor, spec) in enumerate(zip(tensors, specs, strict=True)):
         if tensor.datatype != DATATYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
             raise RequestError(
                 f"input {spec.name} is {printable(tensor.datatype[:32])} {list(tensor.shape[:16])}; "
                 f"the model takes {DATATYPES[spec.dtype]} {list(spec.shape)}"
             )
         feeds[spec.name] = from_bytes(memoryview(raw[index]), spec) if raw else _contents(tensor, spec)
-    known = {spec.name for spec in model.session.outputs}
-    wanted = [output.name for output in message.outputs]
-    if unknown := [name for name in wanted if name not in known]:
+    available = {spec.name for spec in model.session.outputs}
+    requested = [output.name for output in message.outputs]
+    if unknown := [name for name in requested if name not in available]:
         raise RequestError(
-            f"there is no output {unknown[0][:64]!r}; the model has {', '.join(sorted(known))}"
+            f"there is no output {unknown[0][:64]!r}; the model has {', '.join(sorted(available))}"
         )
     if len(message.id) > 256:
         raise RequestError("id must be a string of at most 256 characters")
     parameters = {name: _value(value) for name, value in message.parameters.items()}
-    wanted = wanted or [spec.name for spec in model.session.outputs]
+    requested = requested or [spec.name for spec in model.session.outputs]
     return Request(
-        feeds, dict.fromkeys(wanted, True), message.id, timeout_ms(parameters), priority(parameters)
+        feeds, dict.fromkeys(requested, True), message.id, timeout_ms(parameters), priority(parameters)
     )
 
 
@@ -282,16 +283,16 @@ def _value(parameter: Any) -> Any:
 
 
 def _contents(tensor: Any, spec: TensorSpec) -> Array:
-    """The array of an input that has no raw bytes."""
+    """Return the array of an input that has no raw bytes."""
     field = CONTENTS.get(tensor.datatype)
     if field is None:
         raise RequestError(f"input {spec.name} is {tensor.datatype}: send it as raw_input_contents")
-    given = getattr(tensor.contents, field)
+    values = getattr(tensor.contents, field)
     size = math.prod(spec.shape)
-    if len(given) != size:
-        raise RequestError(f"{field} of input {spec.name} has {len(given)} values; the model takes {size}")
+    if len(values) != size:
+        raise RequestError(f"{field} of input {spec.name} has {len(values)} values; the model takes {size}")
     dtype = np.dtype(spec.dtype)
-    wide = np.array(given, {"int_contents": np.int32, "uint_contents": np.uint32}.get(field, dtype))
+    wide = np.array(values, {"int_contents": np.int32, "uint_contents": np.uint32}.get(field, dtype))
     if dtype.kind in "iu" and size:
         limits = np.iinfo(dtype)
         if int(wide.min()) < limits.min or int(wide.max()) > limits.max:

@@ -10,7 +10,7 @@ from edgekit.serve.service import public_error
 
 
 def error_response(message: str, status: int, retry_after_s: int | None = None) -> Response:
-    """An error as a response."""
+    """Return an error as a response."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     if status in (401, 403, 408, 413, 415):
         headers["Connection"] = "close"  # what is left of the body is not read
@@ -22,5 +22,5 @@ def error_response(message: str, status: int, retry_after_s: int | None = None) 
 
 def response_of(problem: Exception) -> Response:
     """Return the HTTP response for an error, with the text of :func:`public_error`."""
-    told = public_error(problem)
-    return error_response(str(told), told.status, told.retry_after_s)
+    error = public_error(problem)
+    return error_response(str(error), error.status, error.retry_after_s)

@@ -66,8 +66,8 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
 
     @property
     def _open_connections(self) -> Connections:
-        found: Connections = cast("Any", self.config).open_connections
-        return found
+        connections: Connections = cast("Any", self.config).open_connections
+        return connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -151,7 +151,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
             raise _HeadError(self._too_large)
 
     def on_headers_complete(self) -> None:
-        """The head is there; the app limits the time of a body that it reads."""
+        """Handle the end of a request's head. The app limits the time to read the body."""
         self._stop_waiting()
         self._since_parsed, self._head_comes, self._body_comes = 0, False, True
         if len(self.pipeline) >= PIPELINED:

@@ -51,9 +51,9 @@ class InferPath:
             except Exception as problem:
                 await response_of(problem)(scope, receive, send)
                 return
-            found = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-            found.append((b"content-length", str(len(content)).encode()))
-            await send({**_START, "headers": found})
+            response_headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+            response_headers.append((b"content-length", str(len(content)).encode()))
+            await send({**_START, "headers": response_headers})
             if len(content) <= BUFFERED_BYTES:
                 await send({"type": "http.response.body", "body": content})
                 return
@@ -74,16 +74,16 @@ class InferPath:
             reading_s = time.monotonic() - began_reading_s
             with service.admitted():
                 with traced("prepare"):
-                    asked = await self._read(model, body, headers.get(_LENGTH), lease)
+                    request = await self._read(model, body, headers.get(_LENGTH), lease)
                 del body
                 lease.hold(model.run_bytes)
-                arrays = await service.run(model, asked, since_s - loop_s, reading_s)
+                arrays = await service.run(model, request, since_s - loop_s, reading_s)
                 if (
-                    sum(arrays[name].size for name, binary in asked.requested_outputs.items() if not binary)
+                    sum(arrays[name].size for name, binary in request.requested_outputs.items() if not binary)
                     > JSON_VALUES
                 ):
-                    return await run_in_threadpool(model.answer, asked, arrays)
-                return model.answer(asked, arrays)
+                    return await run_in_threadpool(model.answer, request, arrays)
+                return model.answer(request, arrays)
 
     async def _read(self, model: ServedModel, body: bytes, length: bytes | None, lease: Lease) -> Request:
         head_size = None if length is None else length.decode("latin-1")
@@ -95,7 +95,7 @@ class InferPath:
 
 
 def named_in(path: str) -> dict[str, str] | None:
-    """The model, and the version if there is one, of a path for inference; None: it is another path.
+    """Return the model, and the version if there is one, in an inference path, or None for any other path.
 
     >>> named_in("/v2/models/net/infer"), named_in("/v2/models/net/versions/3/infer")
     ({'model': 'net'}, {'model': 'net', 'version': '3'})

@@ -111,21 +111,21 @@ class RequestReader:
         plan = self._plans.get(head)
         if plan is None or plan.size_bytes != len(tail):
             return self._read(head, tail)
-        feeds, at = {}, 0
+        feeds, offset = {}, 0
         for spec, size in plan.tensors:
-            feeds[spec.name] = from_bytes(tail[at : at + size], spec)
-            at += size
+            feeds[spec.name] = from_bytes(tail[offset : offset + size], spec)
+            offset += size
         return plan.request._replace(feeds=feeds)
 
     def _read(self, json_part: bytes, tail: memoryview) -> Request:
         head = _object(json_part)
-        given = head.get("inputs")
-        if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+        entries = head.get("inputs")
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise RequestError("inputs must be a list of tensors")
-        specs = by_input([entry.get("name") for entry in given], self._inputs)
+        specs = by_input([entry.get("name") for entry in entries], self._inputs)
         feeds: dict[str, Array] = {}
         binary, whole = True, len(tail)
-        for entry, spec in zip(given, specs, strict=True):
+        for entry, spec in zip(entries, specs, strict=True):
             feeds[spec.name], tail = _tensor(entry, spec, tail)
             binary = binary and _parameters(entry).get("binary_data_size") is not None
         if len(tail):
@@ -134,16 +134,16 @@ class RequestReader:
         name = head.get("id", "")
         if not isinstance(name, str) or len(name) > 256:
             raise RequestError("id must be a string of at most 256 characters")
-        wanted = _requested_outputs(
+        requested = _requested_outputs(
             head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True
         )
-        asked = Request(feeds, wanted, name, timeout_ms(parameters), priority(parameters))
+        request = Request(feeds, requested, name, timeout_ms(parameters), priority(parameters))
         if binary and len(json_part) <= KEPT_BYTES:
             if len(self._plans) >= KEPT:
                 self._plans.clear()
             sizes = [(spec, feeds[spec.name].nbytes) for spec in specs]
-            self._plans[json_part] = _Plan(sizes, whole, asked._replace(feeds={}))
-        return asked
+            self._plans[json_part] = _Plan(sizes, whole, request._replace(feeds={}))
+        return request
 
 
 def json_bytes(body: bytes, head_size: str | None) -> int:
@@ -162,7 +162,7 @@ def json_bytes(body: bytes, head_size: str | None) -> int:
 
 
 def by_input(names: Sequence[Any], inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """The inputs with these names.
+    """Return the inputs with these names, in the order of the names.
 
     Raises:
         RequestError: they are not each of the model's inputs once.
@@ -205,20 +205,20 @@ class AnswerWriter:
         if request.id or not all(request.requested_outputs.values()):
             return answer_of(request, arrays, self._model, self._version)
         tail = b"".join([_little(arrays[name]).tobytes() for name in request.requested_outputs])
-        kept = self._responses.get(tuple(request.requested_outputs))
-        if kept is None:
+        cached = self._responses.get(tuple(request.requested_outputs))
+        if cached is None:
             content, headers = answer_of(request, arrays, self._model, self._version)
             if len(self._responses) >= KEPT:
                 self._responses.clear()
             self._responses[tuple(request.requested_outputs)] = content[: len(content) - len(tail)], headers
             return content, headers
-        return kept[0] + tail, kept[1]
+        return cached[0] + tail, cached[1]
 
 
 def answer_of(
     request: Request, arrays: Mapping[str, Array], model: str, version: str
 ) -> tuple[bytes, dict[str, str]]:
-    """An answer's body, and its headers.
+    """Return the body and the headers of a response.
 
     Raises:
         RequestError: an output that is asked for in JSON can't be written in it (NaN, float16).
@@ -235,12 +235,12 @@ def answer_of(
             entry["parameters"] = {"binary_data_size": len(tail[-1])}
         else:
             if array.dtype.kind == "f" and (array.dtype.itemsize < 4 or not np.isfinite(array).all()):
-                why = "is float16" if array.dtype.itemsize < 4 else "holds NaN or an infinity"
-                raise RequestError(f"output {name} {why}, which JSON can't hold: request it with binary_data")
+                err = "is float16" if array.dtype.itemsize < 4 else "holds NaN or an infinity"
+                raise RequestError(f"output {name} {err}, which JSON can't hold: request it with binary_data")
             entry["data"] = np.ascontiguousarray(array).reshape(-1)
         entries.append(entry)
-    said: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": entries}
-    head = orjson.dumps(said | ({"id": request.id} if request.id else {}), option=orjson.OPT_SERIALIZE_NUMPY)
+    body: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": entries}
+    head = orjson.dumps(body | ({"id": request.id} if request.id else {}), option=orjson.OPT_SERIALIZE_NUMPY)
     if not tail:
         return head, {"Content-Type": "application/json"}
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
@@ -248,71 +248,73 @@ def answer_of(
 
 
 def _little(array: Array) -> Array:
-    """Its bytes little-endian."""
+    """Return the array with its bytes in little-endian order."""
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def metadata(specs: Sequence[TensorSpec]) -> list[Json]:
-    """Tensors as a model's metadata has them; -1 where the data give the size."""
+    """Return the tensors as a model's metadata lists them. A dimension that the data determine is -1."""
     return [
         {"name": spec.name, "datatype": DATATYPES[spec.dtype], "shape": list(spec.shape)} for spec in specs
     ]
 
 
 def priority(parameters: Mapping[str, Any]) -> int:
-    """The class of a request, from its parameter ``priority``; 0 where it does not say.
+    """Return the priority class of a request from its parameter ``priority``, or 0 if the parameter is
+    absent.
 
     Raises:
         RequestError: it is not a valid class.
     """
-    given = parameters.get("priority", 0)
-    if type(given) is not int or not 0 <= given <= PRIORITIES:
+    value = parameters.get("priority", 0)
+    if type(value) is not int or not 0 <= value <= PRIORITIES:
         raise RequestError(
-            f"parameters.priority is {brief(given)}; it must be from 1 (first) to {PRIORITIES}"
+            f"parameters.priority is {brief(value)}; it must be from 1 (first) to {PRIORITIES}"
         )
-    return given
+    return value
 
 
 def _object(head: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(head)
+        decoded = orjson.loads(head)
     except orjson.JSONDecodeError as problem:
         raise RequestError(f"the request is not JSON: {str(problem)[:200]}") from None
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise RequestError("the request is not a JSON object")
-    return found
+    return decoded
 
 
 def _parameters(table: Mapping[str, Any]) -> dict[str, Any]:
-    found = table.get("parameters", {})
-    if not isinstance(found, dict):
+    parameters = table.get("parameters", {})
+    if not isinstance(parameters, dict):
         raise RequestError("parameters must be an object")
-    return found
+    return parameters
 
 
 def _requested_outputs(requested: Json, outputs: Sequence[TensorSpec], binary: bool) -> dict[str, bool]:
-    """The outputs that are asked for, and whether in the binary form; all where none is named."""
+    """Return the requested outputs, and for each whether it is sent in binary form. If none is named, return
+    all outputs."""
     if not requested:
         return {spec.name: binary for spec in outputs}
-    known = {spec.name for spec in outputs}
+    names = {spec.name for spec in outputs}
     if not isinstance(requested, list) or not all(isinstance(entry, dict) for entry in requested):
         raise RequestError("outputs must be a list of objects with a name")
-    wanted = {}
+    binary_by_name = {}
     for entry in requested:
         name = entry.get("name")
-        if not isinstance(name, str) or name not in known:
-            raise RequestError(f"there is no output {brief(name)}; the model has {', '.join(sorted(known))}")
-        wanted[name] = _parameters(entry).get("binary_data", binary) is True
-    return wanted
+        if not isinstance(name, str) or name not in names:
+            raise RequestError(f"there is no output {brief(name)}; the model has {', '.join(sorted(names))}")
+        binary_by_name[name] = _parameters(entry).get("binary_data", binary) is True
+    return binary_by_name
 
 
 def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tuple[Array, memoryview]:
-    """The array of an input, and what is left of the binary part."""
+    """Return the array of an input and the rest of the binary part."""
     shape, datatype = entry.get("shape"), entry.get("datatype")
     if datatype != DATATYPES[spec.dtype] or shape != list(spec.shape):
         shown = f"{brief(datatype)} {json.dumps(shape)[:60]}"
-        wanted = f"{DATATYPES[spec.dtype]} {list(spec.shape)}"
-        raise RequestError(f"input {spec.name} is {shown}; the model takes {wanted}")
+        expected = f"{DATATYPES[spec.dtype]} {list(spec.shape)}"
+        raise RequestError(f"input {spec.name} is {shown}; the model takes {expected}")
     dtype, values = np.dtype(spec.dtype), math.prod(spec.shape)
     size = _parameters(entry).get("binary_data_size")
     if size is None:
@@ -326,7 +328,7 @@ def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tup
 
 
 def from_bytes(data: memoryview, spec: TensorSpec) -> Array:
-    """The array of an input from its little-endian bytes; a copy.
+    """Return the array of an input, copied from its little-endian bytes.
 
     Raises:
         RequestError: their number is wrong, or they are not booleans and the input is BOOL.
@@ -345,19 +347,19 @@ def _from_json(data: Json, spec: TensorSpec, dtype: np.dtype[Any], values: int) 
     if spec.dtype == "float16":
         raise RequestError(f"input {spec.name} is FP16, which JSON can't hold: send it in the binary form")
     try:
-        given = np.asarray(data, dtype=object).ravel().tolist()  # as numpy's texts all are as long as one
-        kinds = set(map(type, given))
+        elements = np.asarray(data, dtype=object).ravel().tolist()  # as numpy's texts all are as long as one
+        kinds = set(map(type, elements))
         if list in kinds:
             raise ValueError
-        array: Array = np.asarray(given if kinds <= NUMBERS else [])
+        array: Array = np.asarray(elements if kinds <= NUMBERS else [])
     except (ValueError, TypeError, OverflowError):
         raise RequestError(f"the data of input {spec.name} is not a tensor of numbers") from None
     fits = array.dtype.kind in {"b": "b", "f": "fiu"}.get(dtype.kind, "iu")
-    if len(given) != values or (values and not (kinds <= NUMBERS and fits)):
+    if len(elements) != values or (values and not (kinds <= NUMBERS and fits)):
         mixed = "texts" if str in kinds and kinds <= NUMBERS | {str} else "mixed values"
-        what = KINDS.get(array.dtype.kind, mixed) if kinds <= NUMBERS else mixed
+        kind_name = KINDS.get(array.dtype.kind, mixed) if kinds <= NUMBERS else mixed
         raise RequestError(
-            f"the data of input {spec.name} has {len(given)} {what}; "
+            f"the data of input {spec.name} has {len(elements)} {kind_name}; "
             f"the model takes {values} of {DATATYPES[spec.dtype]}"
         )
     if dtype.kind in "iu" and array.size:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def snapshots(models: Iterable[ServedModel | ServedText]) -> list[dict[str, Json]]:
-    """Each model's metrics, under its name and version here."""
+    """Return the metrics of each model, with its name and version on this server."""
     return [{**m.metrics.snapshot(), "model": m.name, "version": m.version} for m in models]
 
 
 def text(snapshots: Iterable[Mapping[str, Json]]) -> str:
-    """The text; each metric is declared once, as the format has it."""
+    """Return the metrics as text, with each metric declared once, as the format requires."""
     families: dict[str, list[str]] = {}
     for snapshot in snapshots:
         family = ""

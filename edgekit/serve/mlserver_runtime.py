@@ -55,7 +55,7 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
         return True
 
     async def metadata(self) -> MetadataModelResponse:
-        """The bundle's inputs and outputs."""
+        """Return the bundle's inputs and outputs."""
         return MetadataModelResponse(
             name=self.name, platform="edgekit", versions=[], inputs=self.inputs, outputs=self.outputs
         )
@@ -68,15 +68,15 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
             MLServerError: 503: refused, because it would be answered too late.
         """
         try:
-            asked = self._request(payload)
-            arrays = await asyncio.wrap_future(self._served.run(asked))
+            request = self._request(payload)
+            arrays = await asyncio.wrap_future(self._served.run(request))
         except RequestError as problem:
             raise MLServerError(str(problem), problem.status) from None
         except BusyError as problem:
             raise MLServerError(str(problem), 503) from None
         except EdgeKitError as problem:
             raise InferenceError(str(problem)) from None
-        outputs = [NumpyCodec.encode_output(name, arrays[name]) for name in asked.requested_outputs]
+        outputs = [NumpyCodec.encode_output(name, arrays[name]) for name in request.requested_outputs]
         return InferenceResponse(
             model_name=self.name, model_version=self.version, id=payload.id, outputs=outputs
         )
@@ -85,13 +85,13 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
         session = self._served.session
         specs = by_input([tensor.name for tensor in payload.inputs], session.inputs)
         feeds = {spec.name: _array(tensor, spec) for tensor, spec in zip(payload.inputs, specs, strict=True)}
-        given = {} if payload.parameters is None else payload.parameters.model_dump(exclude_none=True)
-        known = [spec.name for spec in session.outputs]
-        wanted = [output.name for output in payload.outputs or []] or known
-        if unknown := [name for name in wanted if name not in known]:
-            raise RequestError(f"there is no output {unknown[0][:64]!r}; the model has {', '.join(known)}")
+        params = {} if payload.parameters is None else payload.parameters.model_dump(exclude_none=True)
+        names = [spec.name for spec in session.outputs]
+        requested = [output.name for output in payload.outputs or []] or names
+        if unknown := [name for name in requested if name not in names]:
+            raise RequestError(f"there is no output {unknown[0][:64]!r}; the model has {', '.join(names)}")
         return Request(
-            feeds, dict.fromkeys(wanted, True), payload.id or "", timeout_ms(given), priority(given)
+            feeds, dict.fromkeys(requested, True), payload.id or "", timeout_ms(params), priority(params)
         )
 
 

@@ -61,8 +61,8 @@ class ModelTable:
     def versions(self, name: str) -> list[str]:
         """Return the versions of a model that can answer, the newest last."""
         with self._lock:
-            found = [v for (n, v), e in self._entries.items() if n == name and e.answers]
-        return sorted(found, key=int)
+            available = [v for (n, v), e in self._entries.items() if n == name and e.answers]
+        return sorted(available, key=int)
 
     def index(self) -> list[dict[str, Json]]:
         """Return all known versions in the form of Triton's model repository extension."""
@@ -81,8 +81,8 @@ class ModelTable:
     def current(self) -> list[tuple[str, ServedModel | ServedText | None]]:
         """Return the names of the models that respond, each with its current version; None: it is evicted."""
         with self._lock:
-            found = [(name, self._entries[name, version]) for name, version in sorted(self._current.items())]
-            return [(name, entry.model) for name, entry in found if entry.answers]
+            pairs = [(name, self._entries[name, version]) for name, version in sorted(self._current.items())]
+            return [(name, entry.model) for name, entry in pairs if entry.answers]
 
     def resolve(self, name: str, version: str | None) -> Key:
         """Return the requested version, or for None the model's current version.
@@ -95,19 +95,19 @@ class ModelTable:
             entry = self._entries.get(quick)
             if entry is not None and entry.answers:
                 return quick
-            known = sorted({n for n, _ in self._entries})
-            if name not in known:
+            names = sorted({n for n, _ in self._entries})
+            if name not in names:
                 raise RequestError(
-                    f"there is no model {name[:64]!r}; this server has {', '.join(known)}", 404
+                    f"there is no model {name[:64]!r}; this server has {', '.join(names)}", 404
                 )
             versions = self.versions(name)
-            found = self._current.get(name) if version is None else version
-            if found in versions:
-                return name, str(found)
-            if found is None or (name, found) in self._entries:
-                what = name if found is None else f"{name} {found}"
-                raise RequestError(f"{what} is not loaded", 404)
-            raise RequestError(f"{name} has no version {found[:32]!r}; it has {', '.join(versions)}", 404)
+            resolved = self._current.get(name) if version is None else version
+            if resolved in versions:
+                return name, str(resolved)
+            if resolved is None or (name, resolved) in self._entries:
+                label = name if resolved is None else f"{name} {resolved}"
+                raise RequestError(f"{label} is not loaded", 404)
+            raise RequestError(f"{name} has no version {resolved[:32]!r}; it has {', '.join(versions)}", 404)
 
     def find(self, name: str, version: str | None) -> ServedModel:
         """Return a version of a model that runs on arrays, or for None its current version.
@@ -219,8 +219,8 @@ class ModelTable:
                 and key not in watched
             )
             for _, _, key in idle:
-                taken = sum(entry.size_bytes for entry in self._entries.values() if entry.model is not None)
-                if taken + more_bytes <= self._memory_bytes:
+                in_use = sum(entry.size_bytes for entry in self._entries.values() if entry.model is not None)
+                if in_use + more_bytes <= self._memory_bytes:
                     return
                 self._retire(key, "left by memory")
                 self._entries[key].left_by_memory = True
@@ -253,10 +253,10 @@ class ModelTable:
         if self._repository is None:
             return
         with self._lock:
-            known = {path for entry in self._entries.values() for path in entry.paths}
-        found = scanned(self._repository, known)
+            current_paths = {path for entry in self._entries.values() for path in entry.paths}
+        paths_by_key = scanned(self._repository, current_paths)
         with self._lock:
-            for key, paths in found.items():
+            for key, paths in paths_by_key.items():
                 self._entries.setdefault(key, Entry(paths, False))
 
     def close(self) -> None:

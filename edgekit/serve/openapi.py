@@ -19,8 +19,8 @@ DATA: dict[str, Any] = {"type": "array"}
 
 
 def _fields(required: str, **properties: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "object", "properties": properties}
-    return found | ({"required": required.split()} if required else {})
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return schema | ({"required": required.split()} if required else {})
 
 
 def _list(name: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ ABOUT: dict[tuple[str, str], tuple[str, str | None, str]] = {
 
 
 def document() -> dict[str, Any]:
-    """The whole description."""
+    """Return the complete OpenAPI description."""
     paths: dict[str, Any] = {}
     for (method, path), (about, body, answer) in ABOUT.items():
         forms = [path]
@@ -112,7 +112,7 @@ def _operation(path: str, about: str, body: str | None, answer: str) -> dict[str
     media = {"events": "text/event-stream", "text": "text/plain"}.get(answer, "application/json")
     schema = TEXT if answer in ("events", "text") else _ref(answer)
     error = {"description": "What is wrong", "content": {"application/json": {"schema": _ref("Error")}}}
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": about,
         "responses": {
             "200": {"description": about, "content": {media: {"schema": schema}}},
@@ -120,15 +120,15 @@ def _operation(path: str, about: str, body: str | None, answer: str) -> dict[str
         },
     }
     if body == "picture":
-        found["requestBody"] = {"required": True, "content": {"image/*": {}}}
+        operation["requestBody"] = {"required": True, "content": {"image/*": {}}}
     elif body is not None:
         content = {"application/json": {"schema": _ref(body)}}
         if body == "InferenceRequest":
             content["application/octet-stream"] = {}
-        found["requestBody"] = {"required": body != "Small", "content": content}
+        operation["requestBody"] = {"required": body != "Small", "content": content}
     names = [name for name in ("model", "version") if f"{{{name}}}" in path]
     if names:
-        found["parameters"] = [
+        operation["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": TEXT} for name in names
         ]
-    return found
+    return operation

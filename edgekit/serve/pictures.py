@@ -63,7 +63,7 @@ class Pictures:
     async def predict(
         self, model: ServedModel, content: bytes, since_s: float, lease: Lease
     ) -> dict[str, Json]:
-        """The prediction for a picture.
+        """Return the prediction for a picture, with the model's name and version.
 
         Args:
             model: One with a card whose input is a picture.
@@ -90,15 +90,15 @@ class Pictures:
         arrays = await self._service.run(model, Request(feeds, {}, "", None), since_s)
         with traced("decode_outputs"):
             prediction = await run_in_threadpool(session.decode, arrays, placed)
-        found: dict[str, Json] = {
+        result: dict[str, Json] = {
             "model_name": model.name, "model_version": model.version, "prediction": prediction.as_json(),
         }  # fmt: skip
         if (feed := self._feeds.get(model.name)) is not None:
-            feed.add(found)
-        return found
+            feed.add(result)
+        return result
 
     async def events(self, name: str, last_id: str) -> AsyncIterator[bytes]:
-        """The predictions of a model as server-sent events (HTML, section 9.2).
+        """Return the predictions of a model as server-sent events (HTML, section 9.2).
 
         Args:
             name: Name of the model.

@@ -63,9 +63,9 @@ class ModelReplica:
             EngineError: no variant answers.
         """
         served = await self._model(model)
-        asked = Request(dict(feeds), {}, "", None)
+        request = Request(dict(feeds), {}, "", None)
         try:
-            return await asyncio.wrap_future(served.run(asked))
+            return await asyncio.wrap_future(served.run(request))
         except RequestError as problem:
             raise BusyError(str(problem)) from None
 
@@ -109,16 +109,16 @@ class ModelReplica:
         session = served.session
         if parts[-1] != "infer":
             inputs, outputs = metadata(session.inputs), metadata(session.outputs)
-            said = {"name": served.name, "versions": ["1"], "platform": "edgekit"}
-            return JSONResponse({**said, "inputs": inputs, "outputs": outputs})
+            about = {"name": served.name, "versions": ["1"], "platform": "edgekit"}
+            return JSONResponse({**about, "inputs": inputs, "outputs": outputs})
         body = bytearray()
         async for piece in request.stream():
             body += piece
             if len(body) > served.limit_bytes:
                 raise RequestError(f"the body is larger than {served.limit_bytes} bytes", 413)
-        asked = served.read(bytes(body), request.headers.get(LENGTH))
-        arrays = await asyncio.wrap_future(served.run(asked))
-        content, headers = served.answer(asked, arrays)
+        parsed = served.read(bytes(body), request.headers.get(LENGTH))
+        arrays = await asyncio.wrap_future(served.run(parsed))
+        content, headers = served.answer(parsed, arrays)
         return Answer(content, headers=headers)
 
     async def _model(self, name: str) -> ServedModel:
@@ -129,8 +129,8 @@ class ModelReplica:
             raise UsageError(f"unknown model {name!r}; available: {', '.join(self._paths)}")
         if self._warm is not None:
             return self._warm
-        found: ServedModel = await self._load(self, name)
-        return found
+        model: ServedModel = await self._load(self, name)
+        return model
 
 
 async def _load(replica: ModelReplica, name: str) -> ServedModel:
@@ -189,7 +189,7 @@ def deployment(
     paths = {name: str(Path(path).absolute()) for name, path in bundles.items()}
     target = requests_a_replica or min(_at_once(path, deadline_ms) for path in paths.values())
     options = ServeOptions(engine, max(1, int(cpus)), deadline_ms)
-    made = serve.deployment(
+    ray_deployment = serve.deployment(
         ModelReplica,
         name="-".join(paths)[:60],
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
@@ -201,7 +201,7 @@ def deployment(
             **(scaling or {}),
         },
     )
-    return made.bind(paths, options, max_models)
+    return ray_deployment.bind(paths, options, max_models)
 
 
 def infer(
@@ -226,8 +226,8 @@ def infer(
     chosen = handle.options(multiplexed_model_id=model) if model else handle
     for left in range(retries, -1, -1):
         try:
-            found: dict[str, Array] = chosen.infer.remote(dict(feeds), model).result(timeout_s=timeout_s)
-            return found
+            arrays: dict[str, Array] = chosen.infer.remote(dict(feeds), model).result(timeout_s=timeout_s)
+            return arrays
         except RayTaskError as problem:  # the replica's own error, which another one would have too
             cause = problem.cause
             raise cause if isinstance(cause, Exception) else problem from None
@@ -244,5 +244,5 @@ def _at_once(path: str, deadline_ms: float) -> float:
 
     with Bundle.open(os.fspath(path)) as bundle:
         times = [(v.evidence.get("timing") or {}).get("p50_ms") for v in bundle.variants if v.usable]
-    known = [p50_ms for p50_ms in times if p50_ms]
-    return float(max(1, min(64, int(deadline_ms / 2 / min(known))))) if known else 1.0
+    measured = [p50_ms for p50_ms in times if p50_ms]
+    return float(max(1, min(64, int(deadline_ms / 2 / min(measured))))) if measured else 1.0

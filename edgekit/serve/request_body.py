@@ -26,9 +26,10 @@ BEGAN = "edgekit.began_s"
 
 
 def began_s(scope: Mapping[str, Any]) -> float:
-    """When a request began; now, where the server does not say."""
-    found: float = scope.get(BEGAN) or time.monotonic()
-    return found
+    """Return when a request began, in s of ``time.monotonic``, or the current time if the server does not
+    report it."""
+    start_s: float = scope.get(BEGAN) or time.monotonic()
+    return start_s
 
 
 def host_of(scope: Mapping[str, Any]) -> str:
@@ -38,7 +39,7 @@ def host_of(scope: Mapping[str, Any]) -> str:
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """Headers by name in lower case; of several of a name the first."""
+    """Return the headers by name in lower case. If several have one name, return the first."""
     return dict(reversed(scope["headers"]))
 
 
@@ -58,7 +59,7 @@ async def read_body(
     limit_bytes: int,
     lease: Lease | None = None,
 ) -> bytes:
-    """All of a request's body.
+    """Read and return the whole body of a request.
 
     Args:
         headers: Headers of the request.
@@ -79,23 +80,23 @@ async def read_body(
     # Not wait_for, which in Python 3.10 and 3.11 makes a task of each body: a tenth of what a request costs.
     task: Any = asyncio.current_task()
     loop = asyncio.get_running_loop()
-    began, late = loop.time(), False
+    began, is_late = loop.time(), False
     timer: asyncio.TimerHandle
 
     def expire() -> None:
-        nonlocal late, timer
+        nonlocal is_late, timer
         left_s = began + body_seconds(reader.size_bytes) - loop.time()
         if left_s > 0:
             timer = loop.call_later(left_s, expire)
             return
-        late = True
+        is_late = True
         task.cancel()
 
     timer = loop.call_later(BODY_SECONDS, expire)
     try:
         return await reader.read(receive)
     except asyncio.CancelledError:
-        if not late:
+        if not is_late:
             raise
         if hasattr(task, "uncancel"):  # from Python 3.11 on
             task.uncancel()

@@ -59,7 +59,7 @@ def parsed_bytes(text: bytes) -> int:
     >>> parsed_bytes(b"[1,2]"), parsed_bytes(b"[[],[],[]]")
     (262, 668)
     """
-    values, lists, objects, keys = (text.count(each) for each in (b",", b"[", b"{", b":"))
+    values, lists, objects, keys = (text.count(mark) for mark in (b",", b"[", b"{", b":"))
     return 6 * len(text) + 64 * (values + 1) + 104 * lists + 248 * objects + 112 * keys
 
 
@@ -101,31 +101,31 @@ class RequestMemory:
             self._check(network, before_bytes, size_bytes)
         self.held_bytes += more
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)
-        held = self._by_network.get(network, 0) + more
-        if held:
-            self._by_network[network] = held
+        network_bytes = self._by_network.get(network, 0) + more
+        if network_bytes:
+            self._by_network[network] = network_bytes
         else:
             self._by_network.pop(network, None)
 
     def _check(self, network: str, before_bytes: int, size_bytes: int) -> None:
         part = 1.0 if size_bytes <= SMALL_BYTES else 1.0 - SMALL_PART
-        most = int(self.limit_bytes * part)
-        if size_bytes > most:
+        limit = int(self.limit_bytes * part)
+        if size_bytes > limit:
             raise RequestMemoryError(
                 f"this request needs {size_bytes >> 20} MB of memory; the limit of one request is "
-                f"{most >> 20} MB. Send less in one request, or raise --request-memory-mb",
+                f"{limit >> 20} MB. Send less in one request, or raise --request-memory-mb",
                 413,
             )
         others = self.held_bytes - before_bytes
-        own = self._by_network.get(network, 0) - before_bytes
-        if others + size_bytes > most:
+        in_use = self._by_network.get(network, 0) - before_bytes
+        if others + size_bytes > limit:
             raise RequestMemoryError(
                 f"requests hold {self.held_bytes >> 20} of {self.limit_bytes >> 20} MB; retry in 1 s", 503, 1
             )
-        if network and own and own + size_bytes > most * self.share:
+        if network and in_use and in_use + size_bytes > limit * self.share:
             raise RequestMemoryError(
-                f"the requests of this address hold {(own + before_bytes) >> 20} MB of memory; the limit "
-                f"of an address is {int(most * self.share) >> 20} MB. Retry in 1 s",
+                f"the requests of this address hold {(in_use + before_bytes) >> 20} MB of memory; the limit "
+                f"of an address is {int(limit * self.share) >> 20} MB. Retry in 1 s",
                 503,
                 1,
             )

@@ -78,12 +78,12 @@ class RequestTrace:
             name, parent, trace.SpanKind.SERVER, dict(attributes), start_time=self._ns(since_s)
         )
         self._context = trace.set_span_in_context(self._span)
-        own = self._span.get_span_context()
+        span_context = self._span.get_span_context()
         self.context = TraceContext(
-            trace.format_trace_id(own.trace_id),
-            trace.format_span_id(own.span_id),
-            own.trace_flags.sampled,
-            own.trace_state.to_header(),
+            trace.format_trace_id(span_context.trace_id),
+            trace.format_span_id(span_context.span_id),
+            span_context.trace_flags.sampled,
+            span_context.trace_state.to_header(),
         )
 
     def _ns(self, seconds: float) -> int:
@@ -121,8 +121,8 @@ class RequestTrace:
         span = self._tracer.start_span(name, self._context, attributes=about, start_time=self._ns(began_s))
         for change in fallbacks:
             hop = {"from": change.from_, "to": change.to, "reason": unspecific(change.reason)}
-            when = self._ns(ended_s)
-            span.add_event(FALLBACK, {f"{FALLBACK}.{key}": value for key, value in hop.items()}, when)
+            time_ns = self._ns(ended_s)
+            span.add_event(FALLBACK, {f"{FALLBACK}.{key}": value for key, value in hop.items()}, time_ns)
         span.end(self._ns(ended_s))
 
     def ran(self, record: RunRecord) -> None:
@@ -212,8 +212,8 @@ class ServerTraces:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if status not in NOT_TRACED:
-                    own = (_HEADERS[0], trace.context.traceparent.encode())
-                    message = {**message, "headers": [*message.get("headers", ()), own]}
+                    header = (_HEADERS[0], trace.context.traceparent.encode())
+                    message = {**message, "headers": [*message.get("headers", ()), header]}
             await send(message)
 
         try:
@@ -240,10 +240,10 @@ class ServerTraces:
 
         async def handle(request: Any, context: Any, lease: Any) -> Any:
             since_s = time.monotonic()
-            given = [
+            pairs = [
                 (key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)
             ]
-            above = parsed(*([v for key, v in given if key == name] for name in (TRACEPARENT, TRACESTATE)))
+            above = parsed(*([v for key, v in pairs if key == name] for name in (TRACEPARENT, TRACESTATE)))
             trace = RequestTrace(self._tracer, f"{SERVICE}/ModelInfer", above, since_s, about)
             if answers:
                 context.set_trailing_metadata(((TRACEPARENT, trace.context.traceparent),))
@@ -252,9 +252,9 @@ class ServerTraces:
                     try:
                         return await handler(request, context, lease)
                     except Exception as problem:
-                        told = public_error(problem)  # here: the log has the trace's id
-                        trace.failed(problem, told.status)
-                        raise told from None
+                        error = public_error(problem)  # here: the log has the trace's id
+                        trace.failed(problem, error.status)
+                        raise error from None
             finally:
                 trace.end({})
 
@@ -296,15 +296,15 @@ def traces_of_environment() -> ServerTraces | None:
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
     protocol = protocol or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or PROTOCOLS[0]
     if name != "otlp":
-        why = f"OTEL_TRACES_EXPORTER is {name!r}; use otlp or none"
+        reason = f"OTEL_TRACES_EXPORTER is {name!r}; use otlp or none"
     elif protocol not in PROTOCOLS:
-        why = f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; use {' or '.join(PROTOCOLS)}"
+        reason = f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; use {' or '.join(PROTOCOLS)}"
     else:
         try:
             return ServerTraces(_provider(protocol))
         except MissingDependency as problem:
-            why = str(problem)
-    print(f"warning: traces are off: {printable(why)}", file=sys.stderr, flush=True)
+            reason = str(problem)
+    print(f"warning: traces are off: {printable(reason)}", file=sys.stderr, flush=True)
     return None
 
 

@@ -41,5 +41,5 @@ class Seldom(logging.Filter):
 def log_seldom() -> None:
     """Install the filter, once per process."""
     logger = logging.getLogger("uvicorn.error")
-    if not any(isinstance(each, Seldom) for each in logger.filters):
+    if not any(isinstance(log_filter, Seldom) for log_filter in logger.filters):
         logger.addFilter(Seldom())

@@ -104,9 +104,9 @@ class ServedModels(ModelTable):
         with self._loads:
             with self._lock:
                 versions = [v for n, v in self._entries if n == name]
-                good = [v for v in versions if (name, v) not in self._given_up] or versions
-                if version is None and good:
-                    version = max(good, key=int)
+                usable = [v for v in versions if (name, v) not in self._given_up] or versions
+                if version is None and usable:
+                    version = max(usable, key=int)
                 if version is None or version not in versions:
                     raise RequestError(
                         f"there is no bundle of {name[:64]} {(version or '')[:32]}".strip(), 404
@@ -177,15 +177,15 @@ class ServedModels(ModelTable):
         """Load again what left by memory and is needed now by its card, as far as there is room beside the
         others that are."""
         with self._lock:
-            due, taken = [], 0
+            due, used_bytes = [], 0
             for key, entry in self._entries.items():
                 if entry.left_by_memory and self._is_scheduled(entry):
                     due.append(key)
                 elif entry.model is not None and (entry.model.users or self._is_scheduled(entry)):
-                    taken += entry.size_bytes
+                    used_bytes += entry.size_bytes
         for key in due:
-            taken += self._entries[key].size_bytes
-            if self._memory_bytes is None or taken <= self._memory_bytes:
+            used_bytes += self._entries[key].size_bytes
+            if self._memory_bytes is None or used_bytes <= self._memory_bytes:
                 with suppress(RequestError):  # it was told
                     self.load_again(key)
 
@@ -202,7 +202,7 @@ class ServedModels(ModelTable):
             "current": self._current.get(name),
             "loaded": list(self.versions(name)),
             "watched": None if candidate is None else [candidate.version, candidate.before],
-            "given_up": sorted(version for each, version in self._given_up if each == name),
+            "given_up": sorted(version for model, version in self._given_up if model == name),
             "reasons": {v: entry.reason for (n, v), entry in self._entries.items() if n == name},
         }
 
@@ -215,8 +215,8 @@ class ServedModels(ModelTable):
         self._scan()
         problems = []
         with self._loads:
-            for name, wanted in state.items():
-                for key in ((name, version) for version in wanted["loaded"]):
+            for name, model_state in state.items():
+                for key in ((name, version) for version in model_state["loaded"]):
                     try:
                         if key not in self._entries:
                             raise UsageError("there is no such bundle")
@@ -228,7 +228,7 @@ class ServedModels(ModelTable):
                         )
                         problems.append(f"{' '.join(key)} can't be loaded; the server's log says why")
                 with self._lock:
-                    self._take_over(name, wanted)
+                    self._take_over(name, model_state)
         if problems:
             raise RequestError(problems[0], 409)
 
@@ -265,7 +265,7 @@ class ServedModels(ModelTable):
                 return
             candidate.looked_s = now_s
             old = Counts() if before is None or before.model is None else before.model.metrics.counts
-            verdict, why = candidate.watched.judge(counts, (old.answers, old.bad), self._window, now_s)
+            verdict, reason = candidate.watched.judge(counts, (old.answers, old.bad), self._window, now_s)
             if verdict == "candidate":
                 return
             del self._candidates[key[0]]
@@ -275,8 +275,8 @@ class ServedModels(ModelTable):
             else:
                 self._current[key[0]] = candidate.before
                 self._given_up.add(key)
-                self._retire(key, why)
-                told = f"{key[0]} {key[1]} is given up, {candidate.before} answers: {why}"
-                print(told, file=sys.stderr, flush=True)
+                self._retire(key, reason)
+                message = f"{key[0]} {key[1]} is given up, {candidate.before} answers: {reason}"
+                print(message, file=sys.stderr, flush=True)
         if self.changed is not None:
             self.changed()

@@ -126,11 +126,11 @@ class TranscriptStream:
 
     def __iter__(self) -> Iterator[str]:
         length = 0
-        for found in self._windows:
-            self.result = found
-            if piece := found.text[length:]:
+        for transcript in self._windows:
+            self.result = transcript
+            if piece := transcript.text[length:]:
                 yield piece
-            length = len(found.text)
+            length = len(transcript.text)
 
     def cancel(self) -> None:
         """End it after the window that runs; from any thread."""

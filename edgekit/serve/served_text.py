@@ -150,6 +150,6 @@ class _TextMetrics(Metrics):
 
     def snapshot(self) -> dict[str, Json]:
         """Return all metrics, as JSON."""
-        found = super().snapshot()
+        metrics = super().snapshot()
         with self._lock:
-            return {**found, "texts": dict(self._tokens)}
+            return {**metrics, "texts": dict(self._tokens)}

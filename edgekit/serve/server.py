@@ -57,8 +57,8 @@ DRAIN_SECONDS = 30
 
 
 def token_for(address: Address, token_file: Path | None, tls: Tls | None = None) -> str | None:
-    """The token that clients must send: of the file, or a random one where others can reach the socket and
-    need no certificate.
+    """Return the token that clients must send: the file's, or a random one if others can reach the socket
+    without a certificate. Return None if no token is needed.
 
     Raises:
         UsageError: the file can't be read, or does not hold a token of 16 or more plain characters.
@@ -114,8 +114,8 @@ def serve(request: ServeRequest) -> None:
         address = replace(address, port=listening.getsockname()[1])
         target = None
         if grpc is not None:
-            port, held = _reserved_port(grpc)
-            sockets.enter_context(held)
+            port, reserved = _reserved_port(grpc)
+            sockets.enter_context(reserved)
             target = f"{grpc.shown}:{port}"
         exposed = grpc is not None and not grpc.loopback
         access = Access(token, address.loopback, admin_token, exposed)
@@ -142,7 +142,7 @@ def serve(request: ServeRequest) -> None:
 
 
 def worker_app() -> Starlette:
-    """The app of a worker process, as its environment says."""
+    """Return the app of a worker process, configured from its environment."""
     from edgekit.serve.service import Access
 
     settings = json.loads(os.environ[SETTINGS])
@@ -202,7 +202,8 @@ def _app_of(
     shared: WorkerMetrics | None = None,
     group: WorkerGroup | None = None,
 ) -> Starlette:
-    """The app, and gRPC beside it; ``shared`` and ``group``: of one of several workers."""
+    """Return the app, with a gRPC server if ``target`` is set. ``shared`` and ``group`` are for one of
+    several workers."""
     from edgekit.serve.app import make_app
     from edgekit.serve.request_traces import traces_of_environment
 
@@ -237,7 +238,7 @@ def _app_of(
 
 
 def need_packages(grpc: bool = False) -> None:
-    """Raises: MissingDependency: uvicorn or Starlette is not installed, or for gRPC grpcio."""
+    """Raise MissingDependency if uvicorn, httptools or Starlette is not installed, or grpcio for gRPC."""
     needed = {"uvicorn": "uvicorn", "httptools": "httptools", "starlette": "starlette"}
     for module, package in {**needed, **({"grpc": "grpcio"} if grpc else {})}.items():
         if find_spec(module) is None:
@@ -248,16 +249,16 @@ def _listening(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # The protocol by name: asyncio turns Nagle's algorithm off only where it reads TCP, and an answer in two
     # writes otherwise waits 40 ms for the client's delayed acknowledgement.
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((address.host, address.port))
-        found.listen(BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address.host, address.port))
+        listener.listen(BACKLOG)
     except OSError as problem:
-        found.close()
-        why = problem.strerror or problem
-        raise UsageError(f"can't listen on {address.shown}:{address.port}: {why}") from None
-    return found
+        listener.close()
+        reason = problem.strerror or problem
+        raise UsageError(f"can't listen on {address.shown}:{address.port}: {reason}") from None
+    return listener
 
 
 def _reserved_port(address: Address) -> tuple[int, socket.socket]:
@@ -269,11 +270,11 @@ def _reserved_port(address: Address) -> tuple[int, socket.socket]:
     """
     with _listening(address) as probe:  # an exclusive one: SO_REUSEPORT shares with any server of this user
         port = probe.getsockname()[1]
-    held = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+    reserved = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
     if hasattr(socket, "SO_REUSEPORT"):
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((address.host, port))
-    return port, held
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((address.host, port))
+    return port, reserved
 
 
 def _config(
@@ -313,4 +314,4 @@ def _config(
 
 
 def _ended(*_: object) -> None:
-    """After the drain nothing is left to do."""
+    """Ignore the signal, because nothing is left to do after the drain."""

@@ -139,8 +139,8 @@ def public_error(problem: Exception) -> RequestError:
             return RequestError("the server lacks a package for this request; the server's log names it", 500)
         return RequestError("no variant of the model ran this input; the server's log says why", 500)
     traceback.print_exception(problem, file=sys.stderr)
-    if where := _trace():
-        print(f"error:{where}", file=sys.stderr, flush=True)
+    if trace := _trace():
+        print(f"error:{trace}", file=sys.stderr, flush=True)
     return RequestError("the server failed because of a bug; its log has the traceback", 500)
 
 
@@ -182,7 +182,7 @@ class Service:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """Around a request that is answered, from its body on.
+        """Admit a request, and count it as running while the block runs, from reading its body on.
 
         Raises:
             RequestError: 503: too many are.
@@ -197,7 +197,8 @@ class Service:
 
     @asynccontextmanager
     async def model(self, name: str, version: str | None) -> AsyncIterator[ServedModel]:
-        """A model around a request; one that left by memory is loaded again, which takes a while.
+        """Hold a model during a request; one that was unloaded to free memory is loaded again, which takes a
+        while.
 
         Raises:
             RequestError: 404: there is none; 503: it can't be loaded, or not before the deadline.
@@ -206,7 +207,8 @@ class Service:
             yield model
 
     async def key(self, name: str, version: str | None) -> Key:
-        """The version that is asked for; as :meth:`model`."""
+        """Return the key of the requested version, and reload an evicted version first. Raise the errors of
+        :meth:`model`."""
         key = self.models.resolve(name, version)
         if self.models.is_out(key):
             loading = asyncio.ensure_future(run_in_threadpool(self.models.load_again, key))
@@ -274,7 +276,7 @@ class Service:
         since_s: float | None = None,
         reading_s: float = 0.0,
     ) -> Mapping[str, Array]:
-        """The outputs for a request.
+        """Run a request and return its outputs.
 
         Args:
             model: Name of the model.
@@ -323,11 +325,11 @@ class Service:
                 trace.ran(record)
 
     def about_server(self) -> dict[str, Json]:
-        """The server's metadata."""
+        """Return the server's metadata."""
         return {"name": "edgekit", "version": __version__, "extensions": list(EXTENSIONS)}
 
     def about_model(self, model: ServedModel | ServedText) -> dict[str, Json]:
-        """A model's metadata."""
+        """Return a model's metadata."""
         active = model.session.active
         return {
             "name": model.name,

@@ -99,10 +99,10 @@ class TextQueue:
         limit = self.options.queue + self.options.conversations
         if len(self._runs) >= limit:
             raise RequestError(f"{limit} texts of {self.name} run or wait; retry in 1 s", 503, 1)
-        most = max(1, math.floor(limit * share))
-        if network and sum(each == network for each in self._runs.values()) >= most:
+        allowed = max(1, math.floor(limit * share))
+        if network and sum(address == network for address in self._runs.values()) >= allowed:
             raise RequestError(
-                f"{most} texts of this address run or wait, the limit of an address; retry in 1 s", 429, 1
+                f"{allowed} texts of this address run or wait, the limit of an address; retry in 1 s", 429, 1
             )
         run = TextRun(self, begin, since_s)
         self._runs[run] = network
@@ -168,21 +168,21 @@ class TextRun:
 
     async def piece(self) -> str | None:
         """Return the next piece of the text; None at its end."""
-        found = await self._next()
-        if isinstance(found, str):
-            return found
-        self.result = found
-        if getattr(found, "reason", "") == "cancelled":
+        event = await self._next()
+        if isinstance(event, str):
+            return event
+        self.result = event
+        if getattr(event, "reason", "") == "cancelled":
             raise _ended()
         return None
 
     async def _next(self) -> object:
-        found = await self._events.get()
-        if isinstance(found, CancelledError):
+        event = await self._events.get()
+        if isinstance(event, CancelledError):
             raise _ended()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        if isinstance(event, BaseException):
+            raise event
+        return event
 
     def cancel(self) -> None:
         """End the text within one step of the engine; from any thread."""

@@ -28,14 +28,14 @@ class Tls:
     clients: str | None = None
 
     def uvicorn_options(self) -> dict[str, Any]:
-        """For ``uvicorn.Config``."""
-        found: dict[str, Any] = {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
+        """Return the TLS options for ``uvicorn.Config``."""
+        options: dict[str, Any] = {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
         if self.clients is not None:
-            found |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
-        return found
+            options |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        return options
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """For gRPC."""
+        """Return the server credentials for gRPC."""
         import grpc
 
         pair = (Path(self.key).read_bytes(), Path(self.certificate).read_bytes())

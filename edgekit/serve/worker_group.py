@@ -96,9 +96,9 @@ class WorkerGroup:
 
     @asynccontextmanager
     async def _only_worker(self) -> AsyncIterator[None]:
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                await run_in_threadpool(held.enter_context, locked(self._folder / "models.lock", SECONDS))
+                await run_in_threadpool(stack.enter_context, locked(self._folder / "models.lock", SECONDS))
             except TimeoutError:
                 raise RequestError("another model is being loaded; retry in 10 s", 503, 10) from None
             yield
@@ -147,10 +147,10 @@ class WorkerGroup:
 def last_state(folder: Path) -> dict[str, Json] | None:
     """Return the state of a folder's workers after the last change, or None if there was no change."""
     try:
-        found: dict[str, Json] = json.loads((folder / STATE).read_text("utf-8"))
+        state: dict[str, Json] = json.loads((folder / STATE).read_text("utf-8"))
     except FileNotFoundError:
         return None
-    return found
+    return state
 
 
 async def _ask(path: Path) -> str:

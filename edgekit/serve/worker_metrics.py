@@ -43,7 +43,7 @@ class WorkerMetrics:
         dead = [path for path in self._folder.glob("*-*.json") if _is_dead(path)]
         if dead:
             ended = self._folder / "ended.json"
-            _write(ended, added([each for path in (ended, *dead) for each in _read(path)]))
+            _write(ended, added([snapshot for path in (ended, *dead) for snapshot in _read(path)]))
             for path in dead:
                 path.unlink()
 
@@ -53,15 +53,15 @@ class WorkerMetrics:
             _write(self._path, snapshots)
 
     def with_others(self, snapshots: Sequence[dict[str, Json]]) -> list[dict[str, Any]]:
-        """This process's metrics and those that the others wrote, added up."""
-        found: list[dict[str, Any]] = list(snapshots)
-        with ExitStack() as held:
+        """Return the sums of this process's metrics and of those that the other processes wrote."""
+        all_snapshots: list[dict[str, Any]] = list(snapshots)
+        with ExitStack() as stack:
             with suppress(OSError):  # else what moves to another file may count twice
-                held.enter_context(locked(self._folder / LOCK, LOCK_S))
+                stack.enter_context(locked(self._folder / LOCK, LOCK_S))
             for path in sorted(self._folder.glob("*.json")):
                 if path != self._path:
-                    found += _read(path)
-        return added(found)
+                    all_snapshots += _read(path)
+        return added(all_snapshots)
 
 
 def _is_dead(path: Path) -> bool:
@@ -79,10 +79,10 @@ def _is_dead(path: Path) -> bool:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+        snapshots: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return []
-    return found
+    return snapshots
 
 
 def _write(path: Path, snapshots: Sequence[Mapping[str, Any]]) -> None:
@@ -100,13 +100,13 @@ def added(snapshots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> [(each["variant"], each["outcomes"]) for each in added([one, other, one])]
     [('same', {'ok': 5, 'failed': 1}), ('other', {})]
     """
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for snapshot in snapshots:
         empty = {**snapshot, "stages": [], "outcomes": {}, "fallbacks": []}
         for name in SUMS:
             empty.pop(name, None)
-        variant = found.setdefault(tuple(snapshot[name] for name in SAME), empty)
+        variant = merged.setdefault(tuple(snapshot[name] for name in SAME), empty)
         whole = sums.setdefault((snapshot["model"], snapshot["version"]), variant)
         _count(whole["outcomes"], snapshot["outcomes"])
         for name in SUMS:
@@ -114,7 +114,7 @@ def added(snapshots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 _count(whole.setdefault(name, {}), snapshot[name])
         _add(whole["stages"], snapshot["stages"], ("stage", "engine"))
         _add(whole["fallbacks"], snapshot["fallbacks"], ("from", "to", "reason"))
-    return list(found.values())
+    return list(merged.values())
 
 
 def _count(whole: dict[str, int], more: Mapping[str, int]) -> None:
@@ -124,7 +124,7 @@ def _count(whole: dict[str, int], more: Mapping[str, int]) -> None:
 
 def _add(whole: list[dict[str, Any]], more: Sequence[Mapping[str, Any]], names: tuple[str, ...]) -> None:
     for entry in more:
-        same = [each for each in whole if all(each[name] == entry[name] for name in names)]
+        same = [series for series in whole if all(series[name] == entry[name] for name in names)]
         if not same:
             whole.append(dict(entry))
             continue

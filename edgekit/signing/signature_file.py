@@ -66,10 +66,10 @@ def parse_signature_file(content: bytes) -> SignatureFile:
     Raises:
         JsonError: it is malformed, or of another kind.
     """
-    found = strict_json.decode(content, "it", LIMIT_BYTES)
-    if not isinstance(found, dict) or found.get("mediaType") != MEDIA_TYPE:
+    document = strict_json.decode(content, "it", LIMIT_BYTES)
+    if not isinstance(document, dict) or document.get("mediaType") != MEDIA_TYPE:
         raise JsonError(f"it is not a Sigstore bundle of type {MEDIA_TYPE}")
-    envelope, material = found.get("dsseEnvelope"), found.get("verificationMaterial")
+    envelope, material = document.get("dsseEnvelope"), document.get("verificationMaterial")
     if not isinstance(envelope, dict) or envelope.get("payloadType") != PAYLOAD_TYPE:
         raise JsonError("it has no DSSE envelope with an in-toto statement")
     key = material.get("publicKey") if isinstance(material, dict) else None

@@ -100,8 +100,8 @@ def load_private_key(path: str | os.PathLike[str], password: bytes | None = None
             f"{name} is encrypted: set EDGEKIT_KEY_PASSWORD" if without else f"{name} has no password"
         ) from None
     except Exception:
-        why = "or its password is wrong" if password is not None else f"give {KINDS}"
-        raise UsageError(f"{name} can't be read as a private key, {why}") from None
+        hint = "or its password is wrong" if password is not None else f"give {KINDS}"
+        raise UsageError(f"{name} can't be read as a private key, {hint}") from None
     return PrivateKey(_public(name, key.public_key()), key)
 
 
@@ -139,8 +139,8 @@ def _read(path: str | os.PathLike[str]) -> bytes:
     try:
         return read_plain(Path(path), KEY_LIMIT_BYTES)
     except OSError as problem:
-        why = problem.strerror or problem
-        raise UsageError(f"{os.fsdecode(path)}: the key can't be read: {why}") from None
+        reason = problem.strerror or problem
+        raise UsageError(f"{os.fsdecode(path)}: the key can't be read: {reason}") from None
 
 
 def _serialization() -> Any:

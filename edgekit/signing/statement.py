@@ -53,11 +53,11 @@ def signed_digest(statement: bytes) -> str:
     Raises:
         JsonError: it is malformed, of another kind, or about a folder.
     """
-    found = strict_json.decode(statement, "its statement", LIMIT_BYTES)
-    _expect(_member(found, "_type") == STATEMENT, "its statement is not in-toto's version 1")
-    _expect(_member(found, "predicateType") == PREDICATE, "it is not OpenSSF model signing's version 1.0")
-    method = _member(found, "predicate", "serialization", "method")
-    resources, subjects = _member(found, "predicate", "resources"), _member(found, "subject")
+    decoded = strict_json.decode(statement, "its statement", LIMIT_BYTES)
+    _expect(_member(decoded, "_type") == STATEMENT, "its statement is not in-toto's version 1")
+    _expect(_member(decoded, "predicateType") == PREDICATE, "it is not OpenSSF model signing's version 1.0")
+    method = _member(decoded, "predicate", "serialization", "method")
+    resources, subjects = _member(decoded, "predicate", "resources"), _member(decoded, "subject")
     _expect(isinstance(resources, list) and isinstance(subjects, list), "its statement names no files")
     one = method == "files" and len(resources) == 1 == len(subjects) and _member(resources[0], "name") == "."
     _expect(one, "it was made for a folder or for parts of a file; a bundle is one file")

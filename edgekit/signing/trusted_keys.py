@@ -72,13 +72,13 @@ class TrustedKeys:
             SignatureError: there is no signature, it is not by one of these keys, or of another file.
             OSError: the file can't be read.
         """
-        beside = signature_path(path) if signature is None else Path(signature)
+        signature_file = signature_path(path) if signature is None else Path(signature)
         name = os.fsdecode(path)
         try:
-            content = read_plain(beside, LIMIT_BYTES)
+            content = read_plain(signature_file, LIMIT_BYTES)
         except FileNotFoundError:
-            raise SignatureError(f"{name} is not signed: {beside} does not exist") from None
-        return self.check_content(Path(path), content, str(beside))
+            raise SignatureError(f"{name} is not signed: {signature_file} does not exist") from None
+        return self.check_content(Path(path), content, str(signature_file))
 
     def check_content(self, path: Path, signature: bytes, name: str) -> SignedBy:
         """Check a file like ``check``, given the signature file's content and its name, ``name``."""

@@ -64,11 +64,11 @@ def private_folder(folder: Path, parents: bool = True) -> None:
     missing = [folder]
     while not os.path.lexists(missing[-1].parent):
         missing.append(missing[-1].parent)
-    for each in reversed(missing):
+    for directory in reversed(missing):
         with contextlib.suppress(FileExistsError):  # created by another process meanwhile
-            os.mkdir(each, 0o700)
+            os.mkdir(directory, 0o700)
         with contextlib.suppress(PermissionError):  # a folder with search but no read permission
-            flush_folder(each.parent)
+            flush_folder(directory.parent)
     ownership.refuse_foreign(folder, parents)
 
 

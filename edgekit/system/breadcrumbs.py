@@ -106,7 +106,8 @@ def last() -> tuple[int, str, str]:
 
 
 def read(content: bytes) -> tuple[int, str, str]:
-    """Number of crumbs, the stage and the place, from a file's content, which may be anything.
+    """Return the number of crumbs, the stage and the place from a file's content, which may be arbitrary
+    bytes.
 
     >>> read(b"")
     (0, '', '')

@@ -70,12 +70,12 @@ def effective_limits() -> dict[str, str]:
     try:
         command = [sys.executable, "-m", "edgekit.system.confinement"]
         ended = subprocess.run(command, capture_output=True, timeout=60, check=True)
-        found = json.loads(ended.stdout)
+        reasons = json.loads(ended.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as problem:
         return {"all": f"no process could be confined: {problem}"}
     watched = os.path.exists("/proc/self/statm")
-    found["memory"] = "" if watched else f"{sys.platform} does not report the memory of a process"
-    return {str(name): str(why) for name, why in found.items()}
+    reasons["memory"] = "" if watched else f"{sys.platform} does not report the memory of a process"
+    return {str(name): str(reason) for name, reason in reasons.items()}
 
 
 def _limit_resources(bounds: Bounds) -> str:
@@ -85,20 +85,20 @@ def _limit_resources(bounds: Bounds) -> str:
 
     # No RLIMIT_CPU: with it Linux counts the process's CPU time in ticks of 4 ms, by which engines are timed.
     most_data = bounds.data_bytes if bounds.most_data_bytes is None else bounds.most_data_bytes
-    wanted: Mapping[str, tuple[int | None, int | None]] = {  # name -> the soft and the hard limit
+    limits: Mapping[str, tuple[int | None, int | None]] = {  # name -> the soft and the hard limit
         "RLIMIT_DATA": (bounds.data_bytes, most_data),
         "RLIMIT_FSIZE": (bounds.file_bytes, bounds.file_bytes),
         "RLIMIT_CORE": (0, 0),
         "RLIMIT_NOFILE": (OPEN_FILES, OPEN_FILES),
     }
     failed = []
-    for name, (value, most) in wanted.items():
-        if value is None or most is None:
+    for name, (value, maximum) in limits.items():
+        if value is None or maximum is None:
             continue
         try:
             kind = getattr(resource, name)
             _, hard = resource.getrlimit(kind)
-            highest = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            highest = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
             resource.setrlimit(kind, (min(value, highest), highest))
         except (AttributeError, OSError, ValueError) as problem:
             failed.append(f"{name}: {problem}")
@@ -112,9 +112,9 @@ def extend_data(extra_bytes: int) -> None:
     import resource
 
     with contextlib.suppress(OSError, ValueError):
-        limit, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit, maximum = resource.getrlimit(resource.RLIMIT_DATA)
         if limit != resource.RLIM_INFINITY:
-            resource.setrlimit(resource.RLIMIT_DATA, (min(limit + extra_bytes, most), most))
+            resource.setrlimit(resource.RLIMIT_DATA, (min(limit + extra_bytes, maximum), maximum))
 
 
 def die_with_parent() -> str:
@@ -140,17 +140,18 @@ def die_with_parent() -> str:
 
 
 def _of_python() -> list[str]:
-    """Folders of this Python and of what it may import, those of editable installs included."""
+    """Return the folders of this Python and of the modules that it can import, including editable
+    installs."""
     tree = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    found = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
-    found += [entry for entry in sys.path if entry]
-    found += [tree] if os.path.isfile(os.path.join(tree, "setup.cfg")) else []
+    paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
+    paths += [entry for entry in sys.path if entry]
+    paths += [tree] if os.path.isfile(os.path.join(tree, "setup.cfg")) else []
     for finder in sys.meta_path:  # setuptools' finder has a table of packages and their folders
         table = getattr(sys.modules.get(getattr(finder, "__module__", "")), "MAPPING", None)
         if isinstance(table, dict):
-            found += [str(folder) for folder in table.values()]
-    found += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    return [os.path.realpath(path) for path in found if path]
+            paths += [str(folder) for folder in table.values()]
+    paths += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return [os.path.realpath(path) for path in paths if path]
 
 
 def _main() -> None:
@@ -159,14 +160,14 @@ def _main() -> None:
     import tempfile
 
     outside = tempfile.gettempdir()
-    found = confine(Bounds(1 << 32, 1 << 20))
-    if not found["network"]:
+    reasons = confine(Bounds(1 << 32, 1 << 20))
+    if not reasons["network"]:
         with contextlib.suppress(PermissionError), socket.socket():
-            found["network"] = "the filter was set, but a socket could be opened"
-    if not found["files"]:
+            reasons["network"] = "the filter was set, but a socket could be opened"
+    if not reasons["files"]:
         with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=outside):
-            found["files"] = "the rules were set, but a file could be created"
-    sys.stdout.write(json.dumps(found))
+            reasons["files"] = "the rules were set, but a file could be created"
+    sys.stdout.write(json.dumps(reasons))
 
 
 if __name__ == "__main__":

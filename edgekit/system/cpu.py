@@ -61,7 +61,8 @@ def name_in(facts: Mapping[str, str]) -> str:
 
 
 def processor_kind(machine: str = "") -> str:
-    """A uniform name of a kind of processor, by default of this machine's; systems use different names.
+    """Return a uniform name of a kind of processor, by default of this machine's; systems use different
+    names.
 
     >>> processor_kind("AMD64"), processor_kind("arm64")
     ('x86_64', 'aarch64')
@@ -116,7 +117,8 @@ def extensions_in(facts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def lacking(options: Mapping[str, Json]) -> str:
-    """Why a variant with these options does not compute as declared on this processor; "" if it does.
+    """Return why a variant with these options does not compute as declared on this processor, or "" if it
+    does.
 
     Args:
         options: Options of a variant; ``needs_isa`` lists the instruction sets of which one is enough.

@@ -112,16 +112,16 @@ def option(doc: str, **more: Any) -> Mapping[str, Option]:
 
 def same(request: type, name: str, **changed: Any) -> Mapping[str, Option]:
     """Return the metadata of another request's field, changed in these attributes."""
-    (found,) = (each.option for each in declared(request) if each.name == name)
-    return {"option": found._replace(**changed)}
+    (attributes,) = (entry.option for entry in declared(request) if entry.name == name)
+    return {"option": attributes._replace(**changed)}
 
 
 def declared(request: type) -> list[Declared]:
     """Return the fields of a request in their order, the positional one first."""
     return [
-        Declared(each.name, found.kind or _kind(each.type), each.default, found)
-        for each in sorted(fields(request), key=lambda each: each.kw_only is True)
-        if (found := each.metadata.get("option")) is not None
+        Declared(item.name, attributes.kind or _kind(item.type), item.default, attributes)
+        for item in sorted(fields(request), key=lambda item: item.kw_only is True)
+        if (attributes := item.metadata.get("option")) is not None
     ]
 
 
@@ -130,7 +130,7 @@ def _kind(annotation: Any) -> type:
     if isinstance(annotation, str):
         return object
     types = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
-    first = next(each for each in types if each is not NoneType)
+    first = next(member for member in types if member is not NoneType)
     origin = get_origin(first) or first
     if not isinstance(origin, type):
         return object
@@ -140,33 +140,33 @@ def _kind(annotation: Any) -> type:
 def plain_arguments(request: object) -> dict[str, Any]:
     """Return the arguments of a request that go to another process, as what pickle and JSON have."""
     return {
-        each.name: _plain(getattr(request, each.name))
-        for each in declared(type(request))
-        if not each.option.local
+        entry.name: _plain(getattr(request, entry.name))
+        for entry in declared(type(request))
+        if not entry.option.local
     }
 
 
 def _plain(value: Any) -> Any:
     """Return any mapping as a dict, and any sequence but a tuple as a list."""
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value
 
 
 def stored_options(request: object) -> dict[str, Any]:
     """Return the options of a request that its manifest holds, as JSON, without defaults."""
     return {
-        each.name: _json(getattr(request, each.name))
-        for each in declared(type(request))
-        if each.option.stored and each.is_given(request)
+        entry.name: _json(getattr(request, entry.name))
+        for entry in declared(type(request))
+        if entry.option.stored and entry.is_given(request)
     }
 
 
 def restored(request: Callable[..., Request], stored: Mapping[str, Any]) -> Request:
     """Return the request that :func:`stored_options` was given, but for what is not stored."""
-    kinds = {each.name: each.kind for each in declared(request)}  # type: ignore[arg-type]
+    kinds = {entry.name: entry.kind for entry in declared(request)}  # type: ignore[arg-type]
     return request(**{
         name: Path(value) if kinds[name] is Path else value for name, value in stored.items()
     })  # fmt: skip
@@ -174,9 +174,9 @@ def restored(request: Callable[..., Request], stored: Mapping[str, Any]) -> Requ
 
 def _json(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _json(each) for name, each in value.items()}
+        return {name: _json(item) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_json(each) for each in value]
+        return [_json(item) for item in value]
     return os.fspath(value) if isinstance(value, Path) else value
 
 
@@ -195,7 +195,7 @@ def called_with(
 
         returned = work.__annotations__["return"]
         signature = inspect.signature(request).replace(return_annotation=returned)
-        types = {name: each.annotation for name, each in signature.parameters.items()}
+        types = {name: parameter.annotation for name, parameter in signature.parameters.items()}
         function.__signature__ = signature  # type: ignore[attr-defined]
         function.__annotations__ = {**types, "return": returned}
         function.__doc__ = _documented(inspect.getdoc(work) or "", declared(request))  # type: ignore[arg-type]
@@ -208,10 +208,10 @@ def _documented(text: str, declared: Iterable[Declared]) -> str:
     """Return a docstring with the arguments before its section ``Returns:``."""
     rows = [
         textwrap.fill(
-            f"{each.name}: {each.option.doc}", DOCSTRING_COLUMNS,
+            f"{entry.name}: {entry.option.doc}", DOCSTRING_COLUMNS,
             initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False,
         )
-        for each in declared
+        for entry in declared
     ]  # fmt: skip
     before, section, after = text.partition("Returns:")
     return before + "\n".join(["Args:", *rows, "", ""]) + section + after

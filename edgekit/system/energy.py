@@ -21,21 +21,22 @@ class EnergyReading(NamedTuple):
 
 def read_energy(folder: Path = POWERCAP) -> EnergyReading:
     """Return the counters of all packages now."""
-    found = {}
+    counters = {}
     try:
         zones = sorted(folder.glob("intel-rapl:[0-9]*"))
         for zone in zones:
             if zone.name.count(":") == 1:  # intel-rapl:0:1 is a part of intel-rapl:0
-                found[zone.name] = (_number(zone / "energy_uj"), _number(zone / "max_energy_range_uj"))
+                counters[zone.name] = (_number(zone / "energy_uj"), _number(zone / "max_energy_range_uj"))
     except PermissionError as problem:
         return EnergyReading({}, f"{problem.filename} is not readable for this user")
     except (OSError, ValueError) as problem:
         return EnergyReading({}, f"{folder} can't be read: {problem}")
-    return EnergyReading(found, "" if found else f"{folder} has no RAPL counters")
+    return EnergyReading(counters, "" if counters else f"{folder} has no RAPL counters")
 
 
 def joules_between(before: EnergyReading, after: EnergyReading) -> float | None:
-    """Energy between two readings, in J; None where a counter is missing. Each may begin again once."""
+    """Return the energy between two readings in J, or None if a counter is missing. Each counter may wrap
+    around once."""
     if not before.packages or before.packages.keys() != after.packages.keys():
         return None
     used = 0

@@ -43,8 +43,8 @@ def vulkan_drivers() -> list[Path]:
 def _library(manifest: Path) -> str:
     """Return size and time of change of a driver's library; "" if it is not found."""
     try:
-        found = strict_json.decode(_text(manifest).encode(), manifest.name, MANIFEST_LIMIT_BYTES)
-        name = str(found["ICD"]["library_path"])
+        content = strict_json.decode(_text(manifest).encode(), manifest.name, MANIFEST_LIMIT_BYTES)
+        name = str(content["ICD"]["library_path"])
         folders = [manifest.parent, *(Path(f) for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f)]
         folders += [
             Path("/usr/lib") / f"{platform.machine()}-linux-gnu",

@@ -46,11 +46,11 @@ def pass_on(problem: BaseException) -> None:
 
 def _of_the_app(problem: BaseException) -> BaseException | None:
     looked_at: list[BaseException] = [problem]
-    for each in looked_at:
-        frames = _frames(each)
+    for error in looked_at:
+        frames = _frames(error)
         if any(_is_handler(frame, caller) for caller, frame in pairwise(frames)):
-            return each
-        for cause in (each.__cause__, each.__context__):
+            return error
+        for cause in (error.__cause__, error.__context__):
             # A function on the way caught the cause. Not so the context of an app that calls from where it
             # handles an exception: its own function caught that.
             if cause is not None and cause not in looked_at and _frames(cause)[0] in frames:
@@ -75,8 +75,8 @@ def _is_handler(frame: FrameType | None, interrupted: FrameType | None) -> bool:
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)
     for name in code.co_varnames[:count]:
-        given = frame.f_locals.get(name)
-        if given is interrupted or (type(given) is tuple and any(each is interrupted for each in given)):
+        value = frame.f_locals.get(name)
+        if value is interrupted or (type(value) is tuple and any(item is interrupted for item in value)):
             return True
     return False
 

@@ -34,14 +34,15 @@ def read_object(path: Path, limit_bytes: int) -> dict[str, Json]:
     """Return a small JSON object that a child process left; empty if missing or invalid."""
     try:
         with open_regular(path, follow_links=False) as file:  # a child may leave anything here
-            found = strict_json.decode(file.read(limit_bytes + 1), path.name, limit_bytes)
+            decoded = strict_json.decode(file.read(limit_bytes + 1), path.name, limit_bytes)
     except (OSError, JsonError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def why_unused(folder: Path) -> str:
-    """Why the records of a folder are not used; "" if they are, or the folder does not exist yet."""
+    """Return why the records of a folder are not used, or "" if they are used or the folder does not exist
+    yet."""
     try:
         ownership.refuse_foreign(folder)
     except FileNotFoundError:
@@ -80,9 +81,9 @@ def record_once(folder: Path, name: str, value: Json, limit: int, limit_bytes: i
         try:
             os.link(draft, path)
         except FileExistsError:
-            known = recall(folder, name, limit_bytes)
-            if known is not None:
-                return known
+            stored = recall(folder, name, limit_bytes)
+            if stored is not None:
+                return stored
             os.replace(draft, path)
         finally:
             draft.unlink(missing_ok=True)

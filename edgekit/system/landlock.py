@@ -34,8 +34,8 @@ def version() -> int:
     """Return the version of the kernel's interface; 0: it has none, or it is off."""
     if sys.platform != "linux":
         return 0
-    found = _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))
-    return max(found, 0)
+    abi = _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))
+    return max(abi, 0)
 
 
 def apply(reads: Iterable[str], writes: Iterable[str]) -> str:
@@ -48,12 +48,12 @@ def apply(reads: Iterable[str], writes: Iterable[str]) -> str:
     Returns:
         Why it is not confined; "" if it is.
     """
-    known = version()
-    if not known:
+    abi = version()
+    if not abi:
         return "this kernel has no Landlock" if sys.platform == "linux" else "only Linux has Landlock"
-    rights = _RIGHTS[min(known, 3)]
-    fields = [rights, _TCP if known >= 4 else 0, _SCOPES if known >= 6 else 0]
-    count = 3 if known >= 6 else 2 if known >= 4 else 1
+    rights = _RIGHTS[min(abi, 3)]
+    fields = [rights, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0]
+    count = 3 if abi >= 6 else 2 if abi >= 4 else 1
     attributes = ctypes.create_string_buffer(struct.pack(f"={count}Q", *fields[:count]))
     rules = _call(_CREATE_RULESET, attributes, ctypes.c_size_t(8 * count), ctypes.c_uint(0))
     if rules < 0:

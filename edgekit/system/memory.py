@@ -69,18 +69,18 @@ def _groups(root: Path) -> list[_Group]:
 
     A container sees its own group as the outermost one, under whatever name the process has outside.
     """
-    found = []
-    own = {"": "", "memory": ""}  # version 2 has no names of controllers
+    groups = []
+    paths = {"": "", "memory": ""}  # version 2 has no names of controllers
     with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
-            own.update(dict.fromkeys({*controllers.split(",")} & {*own}, path))
+            paths.update(dict.fromkeys({*controllers.split(",")} & {*paths}, path))
     top = root / "sys/fs/cgroup"
     for folder, path, limit, used, cache in (
-        (top, own[""], "memory.max", "memory.current", "inactive_file"),
+        (top, paths[""], "memory.max", "memory.current", "inactive_file"),
         (
             top / "memory",
-            own["memory"],
+            paths["memory"],
             "memory.limit_in_bytes",
             "memory.usage_in_bytes",
             "total_inactive_file",
@@ -90,8 +90,8 @@ def _groups(root: Path) -> list[_Group]:
         for depth in range(len(names) + 1 if ".." not in names else 1):
             group = folder.joinpath(*names[:depth])
             with contextlib.suppress(OSError, ValueError):  # ``max``: no limit
-                found.append(_Group(group, int((group / limit).read_text("ascii")), used, cache))
-    return found
+                groups.append(_Group(group, int((group / limit).read_text("ascii")), used, cache))
+    return groups
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

@@ -53,7 +53,8 @@ def onnxruntime(
 
 
 def telemetry_left() -> str | None:
-    """Why this process may still send ONNX Runtime telemetry, and what to do; None: it does not."""
+    """Return why this process may still send ONNX Runtime telemetry and how to stop it, or None if it sends
+    none."""
     if _enabled_by_user():
         return (
             f"{SWITCH}={os.environ[SWITCH]} lets ONNX Runtime send telemetry to its vendor:"

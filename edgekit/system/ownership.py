@@ -32,7 +32,7 @@ def refuse_foreign(folder: str | os.PathLike[str], parents: bool = True) -> None
 
 
 def why_foreign(facts: os.stat_result) -> str:
-    """Why a file is not trusted, by its owner and mode; "" if it is."""
+    """Return why a file's owner or mode makes it untrusted, or "" if it is trusted."""
     if sys.platform == "win32":
         return ""
     if facts.st_uid not in (0, os.geteuid()):
@@ -49,8 +49,8 @@ def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     """
     handle, facts = open_descriptor(path, follow_links=False)
     try:
-        if why := why_foreign(facts):
-            raise PermissionError(0, why)
+        if reason := why_foreign(facts):
+            raise PermissionError(0, reason)
         content = b""
         while len(content) < limit_bytes and (piece := os.read(handle, limit_bytes - len(content))):
             content += piece
@@ -63,20 +63,20 @@ def _has_link(path: str, parents: bool) -> bool:
     """Check a path and its parents, without following links; returns whether one is a link."""
     if sys.platform == "win32":
         return False  # owners and modes are not checked there
-    us, leaf, found = os.geteuid(), True, False
+    us, leaf, has_link = os.geteuid(), True, False
     while True:
         facts = os.lstat(path)
         mode = facts.st_mode
-        what = "it" if leaf else f"{path}, where it is,"
+        subject = "it" if leaf else f"{path}, where it is,"
         if facts.st_uid not in (0, us):
-            raise PermissionError(0, f"{what} belongs to user {facts.st_uid}")
+            raise PermissionError(0, f"{subject} belongs to user {facts.st_uid}")
         if stat.S_ISLNK(mode):
-            found = True
+            has_link = True
         elif leaf and not stat.S_ISDIR(mode):
             raise NotADirectoryError(0, "it is not a folder")
         elif mode & OTHERS_WRITE and (leaf or not mode & stat.S_ISVTX):
-            raise PermissionError(0, f"other users can write to {what.rstrip(',')}")
+            raise PermissionError(0, f"other users can write to {subject.rstrip(',')}")
         above = os.path.dirname(path)
         if above == path or not parents:
-            return found
+            return has_link
         path, leaf = above, False

@@ -72,24 +72,24 @@ def _digest(files: Iterable[Path]) -> str:
             with contextlib.suppress(OSError):
                 if not stat.S_ISREG(os.stat(entry).st_mode):
                     continue
-                own = hashlib.sha256()
+                file_digest = hashlib.sha256()
                 with open(entry, "rb") as file:
                     while block := file.read(1 << 20):
-                        own.update(block)
+                        file_digest.update(block)
                 name = "" if entry is path else os.fspath(entry.relative_to(path))
-                digest.update(os.fsencode(name) + b"\0" + own.digest())
+                digest.update(os.fsencode(name) + b"\0" + file_digest.digest())
     return digest.hexdigest()[:32]
 
 
 def _remove_oldest(folder: Path, current: Path) -> None:
     """Remove the folders that were used least recently, above the limits. Links in them are not followed."""
-    found = []
+    entries = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False) and entry.path != str(current):
-                found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
+                entries.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
     size = _size_bytes(str(current))
-    for number, (_, path) in enumerate(sorted(found, reverse=True), 1):
+    for number, (_, path) in enumerate(sorted(entries, reverse=True), 1):
         size += _size_bytes(path)
         if number >= FOLDERS_LIMIT or size > BYTES_LIMIT:
             import shutil  # here: it takes 3 ms

@@ -24,7 +24,7 @@ def redirected(descriptor: int, target: int) -> Iterator[None]:
     """
     with _one_at_a_time:
         try:
-            kept = os.dup(descriptor)
+            saved = os.dup(descriptor)
         except OSError:
             yield
             return
@@ -32,8 +32,8 @@ def redirected(descriptor: int, target: int) -> Iterator[None]:
             os.dup2(target, descriptor)
             yield
         finally:
-            os.dup2(kept, descriptor)
-            os.close(kept)
+            os.dup2(saved, descriptor)
+            os.close(saved)
 
 
 @contextmanager

@@ -70,7 +70,8 @@ def apply() -> str:
 
 
 def _program(machine: str) -> bytes:
-    """Instructions of classic BPF: an operation, how far to jump if true and if false, a value."""
+    """Return a program in classic BPF. Each instruction has an operation, the jump distances if true and if
+    false, and a value."""
     architecture, _, socket_call = MACHINES[machine]
     column = list(MACHINES).index(machine)
     numbers = [row[column] for row in REFUSED.values()]

@@ -47,8 +47,8 @@ class BuildTarget:
         return self.compiler.TARGET
 
     def executor(self) -> Engine:
-        """Runs artifacts on this machine: the engine or, where it is not installed, the target's reference
-        executor if it has one."""
+        """Return the engine that runs artifacts on this machine. If it is not installed, return the target's
+        reference executor if there is one."""
         try:
             self.engine.engine_version()
         except MissingDependency:
@@ -61,7 +61,8 @@ class BuildTarget:
         return precision if precision in self.info.precisions else FULL_PRECISION
 
     def missing(self) -> MissingDependency | None:
-        """Why artifacts can't run on this machine; None where they can."""
+        """Return the missing dependency that artifacts need to run on this machine, or None if they can
+        run."""
         try:
             self.executor().engine_version()
         except MissingDependency as missing:

@@ -21,8 +21,8 @@ def severity_rank(finding: Finding) -> int:
 
 def check_canonical(model: ir.Model, targets: Sequence[BuildTarget]) -> list[Finding]:
     """Return the findings of every target about a canonical model; errors first."""
-    found = [f for t in targets for f in t.compiler.check_model(model, t.profile)]
-    return sorted(found, key=severity_rank)
+    unsorted = [f for t in targets for f in t.compiler.check_model(model, t.profile)]
+    return sorted(unsorted, key=severity_rank)
 
 
 def refuse_unsupported(name: str, model: ir.Model, all_findings: Sequence[Finding]) -> None:
@@ -35,8 +35,8 @@ def refuse_unsupported(name: str, model: ir.Model, all_findings: Sequence[Findin
     if errors:
         lines = []
         for profile in sorted({f.target for f in errors}):
-            own = [f for f in errors if f.target == profile]
-            lines.append(f"{len(own)} of {len(model.graph)} nodes of {name} can't run on {profile}")
-            lines += findings.as_lines(own)
+            target_errors = [f for f in errors if f.target == profile]
+            lines.append(f"{len(target_errors)} of {len(model.graph)} nodes of {name} can't run on {profile}")
+            lines += findings.as_lines(target_errors)
         lines.append("nothing was written")
         raise UnsupportedError("\n".join(lines), errors)

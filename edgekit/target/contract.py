@@ -138,7 +138,7 @@ class Runner(Protocol):
         """
 
     def facts(self) -> dict[str, Json]:
-        """Facts that only the loaded engine knows, e.g. the nodes that its delegate did not take."""
+        """Return facts that only the loaded engine knows, e.g. the nodes that its delegate did not take."""
 
     def close(self) -> None:
         """Free the engine's memory. The runner is not used afterwards."""

@@ -53,7 +53,7 @@ class CostEstimate(NamedTuple):
     notes: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """For the manifest."""
+        """Return the estimate as JSON for the manifest."""
         return {
             **self._asdict(),
             "memory_bytes": dict(self.memory_bytes),

@@ -122,7 +122,7 @@ class DecoderRunner(Protocol):
         """Return a runner with the same weights in memory and a cache of its own, empty, for another text."""
 
     def facts(self) -> dict[str, Json]:
-        """Facts that only the loaded engine knows."""
+        """Return facts that only the loaded engine knows."""
 
     def close(self) -> None:
         """Free the cache, and with the last runner the weights. The runner is not used afterwards."""
@@ -216,11 +216,11 @@ def check_saved(saved: Array, shape: DecoderShape, capacity: int) -> int:
         UsageError: another shape or element type, or more tokens than the cache has room for.
     """
     expected = (2 * shape.layers, shape.kv_heads, shape.head_dim)
-    found = (*saved.shape[:2], *saved.shape[3:])
-    if saved.ndim != 4 or found != expected or saved.dtype.name != shape.cache:
-        wanted = f"{shape.cache} [{expected[0]}, {expected[1]}, tokens, {expected[2]}]"
+    actual = (*saved.shape[:2], *saved.shape[3:])
+    if saved.ndim != 4 or actual != expected or saved.dtype.name != shape.cache:
+        description = f"{shape.cache} [{expected[0]}, {expected[1]}, tokens, {expected[2]}]"
         raise UsageError(
-            f"a saved cache is {saved.dtype.name} {list(saved.shape)}, and this decoder's {wanted}"
+            f"a saved cache is {saved.dtype.name} {list(saved.shape)}, and this decoder's {description}"
         )
     tokens = int(saved.shape[2])
     if tokens > capacity:

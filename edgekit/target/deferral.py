@@ -92,7 +92,7 @@ def open_runner(
         )
     opened: list[Runner] = []
     try:
-        for part, (name, target, own) in parts.items():
+        for part, (name, target, part_options) in parts.items():
             if target == "deferral":
                 raise EngineError(f"{name}: a deferral can't be part of a deferral")
             theirs = {
@@ -100,7 +100,7 @@ def open_runner(
             }
             try:
                 engine = registry.engine(target)
-                opened.append(registry.open_runner(engine, theirs, inputs, outputs, own, threads))
+                opened.append(registry.open_runner(engine, theirs, inputs, outputs, part_options, threads))
             except MissingDependency as missing:  # of that engine; this target is not what is missing
                 raise EngineError(f"{name}: {missing}") from missing
     except BaseException:

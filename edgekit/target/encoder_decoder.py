@@ -72,11 +72,11 @@ class EncoderDecoderShape(NamedTuple):
         return self._by_layer("", 1, "/own")
 
     def _by_layer(self, before: str, rows: int, after: str) -> list[TensorSpec]:
-        found = []
+        specs = []
         for layer in range(self.layers):
             for kind, size in (("key", (self.head_size, rows)), ("value", (rows, self.head_size))):
-                found.append(TensorSpec(f"{before}{kind}{layer}{after}", "float32", (self.heads, *size)))
-        return found
+                specs.append(TensorSpec(f"{before}{kind}{layer}{after}", "float32", (self.heads, *size)))
+        return specs
 
     def decoder_inputs(self) -> list[TensorSpec]:
         """Return all inputs of the decoder."""
@@ -127,16 +127,16 @@ def open_runner(
         rules.check(shape.vocabulary)
         if min(shape) < 1 or list(outputs) != model_outputs(shape):
             raise ValueError("its sizes are not those of the bundle's outputs")
-        own = dict(table[ENCODER]), dict(table[DECODER])
+        part_options = dict(table[ENCODER]), dict(table[DECODER])
         features = next(spec for spec in inputs if spec.name == "features")
         if list(inputs) != model_inputs(*features.shape[1:]):
             raise ValueError("its inputs are not those of the bundle")
     except (AttributeError, KeyError, StopIteration, TypeError, ValueError) as problem:
         raise EngineError(f"the variant's encoder and decoder are malformed: {reason_of(problem)}") from None
-    encoder = engine.open_runner(part_of(files, ENCODER), [features], shape.cross(), own[0], threads)
+    encoder = engine.open_runner(part_of(files, ENCODER), [features], shape.cross(), part_options[0], threads)
     try:
         ends = shape.decoder_inputs(), shape.decoder_outputs()
-        decoder = engine.open_runner(part_of(files, DECODER), *ends, own[1], threads)
+        decoder = engine.open_runner(part_of(files, DECODER), *ends, part_options[1], threads)
     except BaseException:
         encoder.close()
         raise
@@ -163,8 +163,8 @@ class EncoderDecoderRunner:
             EngineError: the engine failed.
         """
         prompt, limit = self._checked(feeds)
-        heard = self._encoder.run({"features": feeds["features"]})
-        step = self._stepper(heard)
+        encoded = self._encoder.run({"features": feeds["features"]})
+        step = self._stepper(encoded)
         rows = [step(token) for token in prompt]
         tokens, total, row = list[int](), 0.0, rows[-1]
         timed = self._rules.no_timestamps not in prompt
@@ -180,10 +180,10 @@ class EncoderDecoderRunner:
                 break
             if len(tokens) < limit:
                 row = step(token)
-        found = np.full((1, self._shape.context), PADDING, np.int64)
-        found[0, : len(tokens)] = tokens
+        padded = np.full((1, self._shape.context), PADDING, np.int64)
+        padded[0, : len(tokens)] = tokens
         figures = figures_of(total / (len(tokens) + 1), rows[0], self._rules)
-        return {"tokens": found, "logits": rows[-1][None], "figures": figures}
+        return {"tokens": padded, "logits": rows[-1][None], "figures": figures}
 
     def _checked(self, feeds: Mapping[str, Array]) -> tuple[list[int], int]:
         prompt = [int(token) for token in feeds["prompt"][0] if token != PADDING]
@@ -208,14 +208,14 @@ class EncoderDecoderRunner:
         def step(token: int) -> Array:
             self._token[0] = token
             self._position[0] += 1
-            outputs, at = self._decoder.run(feeds), int(self._position[0])
+            outputs, position = self._decoder.run(feeds), int(self._position[0])
             for name, cache in self._caches.items():
-                own = outputs[f"{name}/own"]
+                new_entry = outputs[f"{name}/own"]
                 if name.startswith("key"):
-                    cache[:, :, at : at + 1] = own
+                    cache[:, :, position : position + 1] = new_entry
                 else:
-                    cache[:, at : at + 1] = own
-            self._mask[0, 0, at] = 0
+                    cache[:, position : position + 1] = new_entry
+            self._mask[0, 0, position] = 0
             row: Array = outputs["logits"][0]
             return row
 

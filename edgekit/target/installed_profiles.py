@@ -16,8 +16,8 @@ def profile_names() -> dict[str, str]:
     names: dict[str, str] = {}
     for name in registry.target_names():
         folder = files(registry.target_package(name)) / "profiles"
-        found = sorted(p.name[: -len(".toml")] for p in folder.iterdir() if p.name.endswith(".toml"))
-        for profile in sorted(found, key=lambda p, name=name: (p != name, p)):  # type: ignore[misc]
+        profiles = sorted(p.name[: -len(".toml")] for p in folder.iterdir() if p.name.endswith(".toml"))
+        for profile in sorted(profiles, key=lambda p, name=name: (p != name, p)):  # type: ignore[misc]
             names[profile] = name
     return names
 

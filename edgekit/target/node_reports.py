@@ -59,8 +59,9 @@ class NodeTimes:
 
 
 def without_endings(name: str) -> Iterator[str]:
-    """The name, then what is left of it as one ending after the other is taken off: an engine that writes
-    nodes anew names them by what they replace. A number is an ending only where it counts copies.
+    """Yield the name, then the rest of it as one ending after the other is removed. An engine that rewrites
+    nodes derives the new names from the nodes that they replace. A number is an ending only where it counts
+    copies.
 
     >>> list(without_endings("Conv_41/WithoutBiases"))
     ['Conv_41/WithoutBiases', 'Conv_41']
@@ -69,7 +70,7 @@ def without_endings(name: str) -> Iterator[str]:
     """
     while name:
         yield name
-        name = name[: max((found.start() for ending in ENDINGS if (found := ending.search(name))), default=0)]
+        name = name[: max((match.start() for ending in ENDINGS if (match := ending.search(name))), default=0)]
 
 
 def quiet_times(runs: Sequence[tuple[float, Mapping[str, float]]]) -> tuple[float, dict[str, float]]:
@@ -94,9 +95,9 @@ def less_overhead(times: Sequence[float], total: float) -> float:
     """
     largest = sorted(times, reverse=True)
     for count in range(len(largest), 0, -1):
-        each = (sum(largest[:count]) - total) / count
-        if each <= largest[count - 1]:
-            return max(each, 0.0)
+        share = (sum(largest[:count]) - total) / count
+        if share <= largest[count - 1]:
+            return max(share, 0.0)
     return 0.0
 
 

@@ -35,7 +35,7 @@ def _entry_points(group: str) -> dict[str, EntryPoint]:
 
 
 def target_names() -> list[str]:
-    """Names of the installed targets, sorted."""
+    """Return the names of the installed targets, sorted."""
     return sorted(_entry_points("edgekit.runners"))
 
 
@@ -136,11 +136,11 @@ def version_of(name: str, options: Mapping[str, Json]) -> str:
         MissingDependency: the engine is not installed.
         EngineError: there is no accelerator of that kind.
     """
-    found = engine(name)
-    version, kind = found.engine_version(), options.get(ACCELERATOR)
+    target_engine = engine(name)
+    version, kind = target_engine.engine_version(), options.get(ACCELERATOR)
     if kind is None:
         return version
-    accelerator = accelerators_of(found).find_accelerator(kind)
+    accelerator = accelerators_of(target_engine).find_accelerator(kind)
     if accelerator is None:
         raise EngineError(f"{version} found no {kind.upper()} on this machine")
     return f"{version}, {accelerator.name} {accelerator.version}"
@@ -200,7 +200,7 @@ def open_ready(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    """Like :func:`open_runner`, but waits if an engine must be built first."""
+    """Open a runner like :func:`open_runner`, but wait if an engine must be built first."""
     return once_built(partial(open_runner, engine, files, inputs, outputs, options, threads))
 
 

@@ -59,10 +59,10 @@ class TokenAxes(NamedTuple):
 
     def needed(self, feeds: Mapping[str, Array]) -> int:
         """Return the shortest length that holds all tokens; 0 if there is none."""
-        found = np.flatnonzero(feeds[self.mask].reshape(-1, feeds[self.mask].shape[-1]).any(axis=0))
-        if not found.size:
+        positions = np.flatnonzero(feeds[self.mask].reshape(-1, feeds[self.mask].shape[-1]).any(axis=0))
+        if not positions.size:
             return 0
-        return feeds[self.mask].shape[-1] - int(found[0]) if self.left else int(found[-1]) + 1
+        return feeds[self.mask].shape[-1] - int(positions[0]) if self.left else int(positions[-1]) + 1
 
     def cut(self, arrays: Mapping[str, Array], length: int) -> dict[str, Array]:
         """Return the arrays without what is beyond this length: padding."""
@@ -76,7 +76,7 @@ class TokenAxes(NamedTuple):
     def put_back(
         self, arrays: Mapping[str, Array], length: int, outputs: Sequence[TensorSpec]
     ) -> dict[str, Array]:
-        """Outputs of this length in those of the largest: zero at the padding."""
+        """Return outputs of this length in arrays of the largest length, with zeros at the padding."""
         whole = {}
         for spec in outputs:
             array = arrays[spec.name]
@@ -87,7 +87,7 @@ class TokenAxes(NamedTuple):
         return whole
 
     def at(self, specs: Sequence[TensorSpec], length: int) -> dict[str, list[int]]:
-        """Shapes of inputs or outputs at this length."""
+        """Return the shapes of inputs or outputs at this length."""
         return {
             spec.name: [
                 length if axis in self.axes.get(spec.name, ()) else size
@@ -97,8 +97,8 @@ class TokenAxes(NamedTuple):
         }
 
     def _part(self, name: str, rank: int, length: int) -> tuple[slice, ...]:
-        kept = slice(-length, None) if self.left else slice(0, length)
-        return tuple(kept if axis in self.axes[name] else slice(None) for axis in range(rank))
+        span = slice(-length, None) if self.left else slice(0, length)
+        return tuple(span if axis in self.axes[name] else slice(None) for axis in range(rank))
 
 
 class FurtherShape(NamedTuple):
@@ -131,18 +131,18 @@ def open_runner(
     Raises:
         EngineError: the option is malformed.
     """
-    largest, own = Signature(tuple(inputs), tuple(outputs)), dict(options)
-    table, lengths = own.pop(OPTION, None), own.pop(EARLIER, None)
+    largest, engine_options = Signature(tuple(inputs), tuple(outputs)), dict(options)
+    table, lengths = engine_options.pop(OPTION, None), engine_options.pop(EARLIER, None)
     try:
         further, text = _parsed(table or _of_lengths(lengths, largest), files, largest)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise EngineError(f"the shapes of a variant are malformed: {reason_of(problem)}") from None
-    opened = engine.open_runner(largest_files(files), inputs, outputs, own, threads)
+    opened = engine.open_runner(largest_files(files), inputs, outputs, engine_options, threads)
 
     def open_further(part: FurtherShape) -> Runner:
         if all(files.get(name) == path for name, path in part.files.items()) and hasattr(opened, "another"):
-            found: Runner = opened.another(*part.signature, part.options)
-            return found
+            further_runner: Runner = opened.another(*part.signature, part.options)
+            return further_runner
         return engine.open_runner(part.files, *part.signature, part.options, threads)
 
     runner = ShapesRunner(largest, opened, further, text, open_further)
@@ -174,14 +174,14 @@ def _parsed(
     table: Json, files: Mapping[str, Path], largest: Signature
 ) -> tuple[list[FurtherShape], TokenAxes | None]:
     """Return the further shapes, smallest first, and the axes of a text."""
-    further, seen = [], {_key(largest.inputs)}
+    further, keys = [], {_key(largest.inputs)}
     for entry in table["further"]:
         signature = signature_at(largest, entry["inputs"], entry["outputs"])
-        if (key := _key(signature.inputs)) in seen:
+        if (key := _key(signature.inputs)) in keys:
             raise ValueError(f"{shapes_text(signature.inputs)} twice")
-        seen.add(key)
-        own = {str(name): files[file] for name, file in entry["files"].items()}
-        further.append(FurtherShape(signature, own, dict(entry["options"])))
+        keys.add(key)
+        paths = {str(name): files[file] for name, file in entry["files"].items()}
+        further.append(FurtherShape(signature, paths, dict(entry["options"])))
     if not further:
         raise ValueError("no further shape")
     text = None if table.get("text") is None else _token_axes(table["text"], largest)
@@ -200,12 +200,12 @@ def _token_axes(table: Json, largest: Signature) -> TokenAxes:
     if table["padding"] not in PADDING:
         raise ValueError(f"padding {table['padding']!r}")
     shapes = {spec.name: spec.shape for both in largest for spec in both}
-    found = {str(name): tuple(int(axis) for axis in own) for name, own in table["axes"].items()}
-    axes = TokenAxes(str(table["mask"]), table["padding"] == "left", found)
-    if any(not 0 <= axis < len(shapes[name]) for name, own in found.items() for axis in own):
-        raise ValueError(f"axes {found}")
-    whole = {shapes[name][axis] for name, own in found.items() for axis in own}
-    if len(whole) != 1 or axes.mask not in found or axes.mask not in {s.name for s in largest.inputs}:
+    by_name = {str(name): tuple(int(axis) for axis in dims) for name, dims in table["axes"].items()}
+    axes = TokenAxes(str(table["mask"]), table["padding"] == "left", by_name)
+    if any(not 0 <= axis < len(shapes[name]) for name, dims in by_name.items() for axis in dims):
+        raise ValueError(f"axes {by_name}")
+    whole = {shapes[name][axis] for name, dims in by_name.items() for axis in dims}
+    if len(whole) != 1 or axes.mask not in by_name or axes.mask not in {s.name for s in largest.inputs}:
         raise ValueError(f"mask {axes.mask}")
     return axes
 
@@ -222,21 +222,21 @@ def signature_at(largest: Signature, inputs: Json, outputs: Json) -> Signature:
             not the -1 of the largest), or the inputs have more elements than the largest.
         AttributeError, TypeError: it is not of this form.
     """
-    for specs, given in zip(largest, (inputs, outputs), strict=True):
-        if set(given) != {spec.name for spec in specs}:
-            raise ValueError(f"names {', '.join(map(str, given))}")
+    for specs, shapes in zip(largest, (inputs, outputs), strict=True):
+        if set(shapes) != {spec.name for spec in specs}:
+            raise ValueError(f"names {', '.join(map(str, shapes))}")
         for spec in specs:
-            sizes = given[spec.name]
+            sizes = shapes[spec.name]
             same_rank = isinstance(sizes, list | tuple) and len(sizes) == len(spec.shape)
             if not same_rank or not all(
                 type(size) is int and (size == declared or (size > 0 and declared != 0))
                 for size, declared in zip(sizes, spec.shape, strict=True)
             ):
                 raise ValueError(f"{spec.name} {sizes}")
-    found = Signature(with_shapes(largest.inputs, inputs), with_shapes(largest.outputs, outputs))
-    if elements(found.inputs) > elements(largest.inputs):
-        raise ValueError(f"{shapes_text(found.inputs)} is larger than {shapes_text(largest.inputs)}")
-    return found
+    further = Signature(with_shapes(largest.inputs, inputs), with_shapes(largest.outputs, outputs))
+    if elements(further.inputs) > elements(largest.inputs):
+        raise ValueError(f"{shapes_text(further.inputs)} is larger than {shapes_text(largest.inputs)}")
+    return further
 
 
 def elements(specs: Sequence[TensorSpec]) -> int:

@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Array, Signature, TensorSpec
 
 
 def fitted(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> dict[str, Array]:
-    """Feeds as a runner requires them; arrays that are not contiguous are copied.
+    """Return the feeds as a runner requires them, with copies of the arrays that are not contiguous.
 
     Args:
         feeds: Arrays by name.
@@ -24,10 +24,10 @@ def fitted(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> dict[str,
         raise misfit(feeds, shapes)
     for inputs, _ in reversed(shapes):
         if len(feeds) == len(inputs) and all(_fits(feeds.get(spec.name), spec) for spec in inputs):
-            found = {spec.name: feeds[spec.name] for spec in inputs}
+            arrays = {spec.name: feeds[spec.name] for spec in inputs}
             return {
                 name: array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
-                for name, array in found.items()
+                for name, array in arrays.items()
             }
     raise misfit(feeds, shapes)
 
@@ -40,8 +40,8 @@ def misfit(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> UsageErro
     """Return the error for the first mismatch in feeds that have one; ``shapes`` as in :func:`fitted`."""
     inputs = shapes[-1].inputs
     if not isinstance(feeds, Mapping):
-        found = type(feeds).__name__
-        return UsageError(f"feeds is a {found}; a dict is expected: {{{', '.join(_entries(inputs))}}}")
+        kind = type(feeds).__name__
+        return UsageError(f"feeds is a {kind}; a dict is expected: {{{', '.join(_entries(inputs))}}}")
     names = [spec.name for spec in inputs]
     whole = f"the model takes {', '.join(map(str, inputs)) or 'no input'}"
     for name in names:
@@ -51,31 +51,31 @@ def misfit(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> UsageErro
         if name not in names:
             return UsageError(f"input {name} is unknown; {whole}")
     for number, spec in enumerate(inputs):
-        allowed = dict.fromkeys(_shape(each[number].shape) for each, _ in shapes)
-        array, wanted = feeds[spec.name], f"{spec.dtype} {' or '.join(allowed)}"
+        allowed = dict.fromkeys(_shape(specs[number].shape) for specs, _ in shapes)
+        array, expected = feeds[spec.name], f"{spec.dtype} {' or '.join(allowed)}"
         if not isinstance(array, np.ndarray):
-            found = type(array).__name__
-            return UsageError(f"input {spec.name} is a {found}; a numpy array {wanted} is expected")
+            kind = type(array).__name__
+            return UsageError(f"input {spec.name} is a {kind}; a numpy array {expected} is expected")
         if array.dtype != np.dtype(spec.dtype):
             return UsageError(
-                f"input {spec.name} is {array.dtype}; {wanted} is expected, and values are not converted: "
+                f"input {spec.name} is {array.dtype}; {expected} is expected, and values are not converted: "
                 f"use .astype(np.{spec.dtype}) if this is intended"
             )
         if _shape(array.shape) not in allowed:
             return UsageError(
-                f"input {spec.name} has shape {_shape(array.shape)}; {wanted} is expected: "
+                f"input {spec.name} has shape {_shape(array.shape)}; {expected} is expected: "
                 "shapes are fixed when a bundle is built (--shape)"
             )
     actual = ", ".join(f"{spec.name} {_shape(feeds[spec.name].shape)}" for spec in inputs)
-    together = "; ".join(", ".join(f"{s.name} {_shape(s.shape)}" for s in each) for each, _ in shapes)
+    together = "; ".join(", ".join(f"{s.name} {_shape(s.shape)}" for s in specs) for specs, _ in shapes)
     return UsageError(f"the inputs have shapes {actual}, which the bundle does not have together: {together}")
 
 
 def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) -> EngineError:
     """Return the error for an engine whose outputs are not those of the model."""
-    found = ", ".join(str(TensorSpec(name, str(a.dtype), a.shape)) for name, a in answers.items())
+    returned = ", ".join(str(TensorSpec(name, str(a.dtype), a.shape)) for name, a in answers.items())
     return EngineError(
-        f"it returned {found or 'nothing'}; the model's outputs are {', '.join(map(str, outputs))}"
+        f"it returned {returned or 'nothing'}; the model's outputs are {', '.join(map(str, outputs))}"
     )
 
 

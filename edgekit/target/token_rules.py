@@ -82,36 +82,36 @@ class TokenRules(NamedTuple):
             generated: Tokens after the prompt.
             timed: Whether the text has timestamps.
         """
-        found, never = logits.copy(), np.float32(-np.inf)
-        found[list(self.suppressed)] = never
-        found[self.end + 1 : self.timestamp_first] = never
+        masked, never = logits.copy(), np.float32(-np.inf)
+        masked[list(self.suppressed)] = never
+        masked[self.end + 1 : self.timestamp_first] = never
         if not generated:
-            found[list(self.suppressed_first)] = never
+            masked[list(self.suppressed_first)] = never
         if not timed:
-            found[self.timestamp_first :] = never
-            return found
+            masked[self.timestamp_first :] = never
+            return masked
         first = self.timestamp_first
         if not generated:
-            found[:first] = never
-            found[first + self.first_timestamp_limit + 1 :] = never
-            return found
+            masked[:first] = never
+            masked[first + self.first_timestamp_limit + 1 :] = never
+            return masked
         is_timed = [token >= first for token in generated[-2:]]
         if is_timed[-1]:
             if all(is_timed):  # a pair, or the first one: text follows
-                found[first:] = never
+                masked[first:] = never
             else:
-                found[: self.end] = never
+                masked[: self.end] = never
         times = [token for token in generated if token >= first]
         if times:
             opens = is_timed[-1] and not all(is_timed)
-            found[first : times[-1] + (0 if opens else 1)] = never
-        wide = found.astype(np.float64)
+            masked[first : times[-1] + (0 if opens else 1)] = never
+        wide = masked.astype(np.float64)
         largest = wide.max()
         if np.isfinite(largest):
             weights = np.exp(wide - largest)
             if weights[first:].sum() > weights[:first].max():  # a timestamp is more likely than any text
-                found[:first] = never
-        return found
+                masked[:first] = never
+        return masked
 
 
 def log_probability(logits: Array, token: int) -> float:

@@ -59,11 +59,11 @@ class BrowserReport:
 
     def by_tool(self) -> dict[str, list[dict[str, Any]]]:
         """Return the rows by what measured them, as a bundle's evidence names it."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        rows_by_tool: dict[str, list[dict[str, Any]]] = {}
         for row in self.results:
             tool = f"{ENGINES[row['provider']]} in a browser, reported by the device"
-            found.setdefault(tool, []).append(row)
-        return found
+            rows_by_tool.setdefault(tool, []).append(row)
+        return rows_by_tool
 
     def render(self) -> str:
         """Return the table of the command line."""
@@ -106,8 +106,8 @@ def read_report(
         if not isinstance(report["results"], list):
             raise ReportError("results is not a list")
         results = [_result(_object(row, "result"), bundle, seconds) for row in report["results"]]
-        got = sorted((row["variant"], row["provider"]) for row in results)
-        if got != sorted((variant, provider) for variant in variants for provider in providers):
+        reported = sorted((row["variant"], row["provider"]) for row in results)
+        if reported != sorted((variant, provider) for variant in variants for provider in providers):
             raise ReportError("results does not have each variant with each engine once")
         if sum(row.get("seconds", 0) for row in results) > elapsed:
             raise ReportError("the measurements took longer than the page was there")
@@ -167,20 +167,20 @@ def _result(result: Mapping[str, Any], bundle: Bundle, seconds: float) -> dict[s
 def _agreement(rows: Any, bundle: Bundle, evidence: Mapping[str, Json]) -> dict[str, Any]:
     """Return the lowest SNR of each output; each must reach the build's limit, as in the page."""
     limits = {spec.name: evidence_limit_db(evidence, spec.name) for spec in bundle.outputs}
-    wanted = {(i, name) for i in range(len(bundle.manifest["golden"])) for name in limits}
-    found: dict[tuple[Any, Any], float] = {}
+    expected = {(i, name) for i in range(len(bundle.manifest["golden"])) for name in limits}
+    measured: dict[tuple[Any, Any], float] = {}
     for row in rows if isinstance(rows, list) else []:
         pair = _object(row, "golden")
         key = pair["golden"], pair["output"]
         if isinstance(pair["golden"], bool) or not isinstance(key[0], int) or not isinstance(key[1], str):
             raise ReportError("a golden vector or its output is not named")
         equal = pair["snr_db"] == "equal"
-        found[key] = math.inf if equal else _number(pair["snr_db"], "snr_db", -DB_LIMIT, DB_LIMIT)
-    if not isinstance(rows, list) or len(rows) != len(wanted) or set(found) != wanted:
+        measured[key] = math.inf if equal else _number(pair["snr_db"], "snr_db", -DB_LIMIT, DB_LIMIT)
+    if not isinstance(rows, list) or len(rows) != len(expected) or set(measured) != expected:
         raise ReportError("golden does not have each output of each golden vector once")
     outputs = {}
     for name, limit_db in limits.items():
-        lowest = min(snr for (_, output), snr in found.items() if output == name)
+        lowest = min(snr for (_, output), snr in measured.items() if output == name)
         if limit_db is None or lowest < limit_db:
             raise ReportError(
                 f"output {strict_json.brief(name)} is below its limit and was measured all the same"

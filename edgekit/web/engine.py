@@ -71,9 +71,9 @@ def engine_files(package: Path | None = None, webgpu: bool = False) -> dict[str,
     if package is not None:
         files = unpacked(package, lock)
     else:
-        kept = _cached(folder, lock)
-        if kept is not None:
-            return _chosen(kept, webgpu)
+        cached = _cached(folder, lock)
+        if cached is not None:
+            return _chosen(cached, webgpu)
         with tempfile.TemporaryDirectory() as fetched:
             files = unpacked(_fetched(lock, Path(fetched)), lock)
     private_folder(folder.parent)
@@ -93,10 +93,10 @@ def unpacked(package: Path, lock: Lock) -> dict[str, bytes]:
         content = read_plain(package, PACKAGE_LIMIT_BYTES)
     except OSError as problem:
         raise UsageError(f"{package} cannot be read: {problem.strerror or problem}") from None
-    found = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
-    if found != lock.integrity:
+    actual = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
+    if actual != lock.integrity:
         raise UsageError(
-            f"{package} is not {lock.name} {lock.version}: its integrity is {found}; it must be "
+            f"{package} is not {lock.name} {lock.version}: its integrity is {actual}; it must be "
             f"{lock.integrity}. Fetch it with: npm pack {lock.name}@{lock.version}"
         )
     files = {}

@@ -101,32 +101,32 @@ def write_web(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft:
-            made = Path(draft, "web")
-            (made / "onnxruntime").mkdir(parents=True)
+            root = Path(draft, "web")
+            (root / "onnxruntime").mkdir(parents=True)
             for name in FILES:
-                shutil.copyfile(PAGE / name, made / name)
+                shutil.copyfile(PAGE / name, root / name)
             if webgpu:
-                html = (made / "index.html").read_text("utf-8")
-                (made / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
+                html = (root / "index.html").read_text("utf-8")
+                (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
             for name, content in engine.items():
-                (made / "onnxruntime" / name).write_bytes(content)
-            bundle.save(made / BUNDLE)
-            if (made / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
+                (root / "onnxruntime" / name).write_bytes(content)
+            bundle.save(root / BUNDLE)
+            if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
                 raise UsageError(
                     f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
                     "Nothing was written"
                 )
-            kept = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
-            (made / WORKER).write_text(_worker(made, kept), "utf-8")
-            made.chmod(0o755)
+            cached = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+            (root / WORKER).write_text(_worker(root, cached), "utf-8")
+            root.chmod(0o755)
             if folder.exists():
                 folder.rmdir()
-            made.rename(folder)
+            root.rename(folder)
     except OSError as problem:
         raise UsageError(
             f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
         ) from None
-    files = [folder / name for name in sorted([*kept, WORKER])]
+    files = [folder / name for name in sorted([*cached, WORKER])]
     return WebFolder(files, variants, list(_notes(bundle, variants)))
 
 
@@ -135,8 +135,8 @@ def _runs(variant: Variant, bundle: Bundle) -> bool:
     accuracy = variant.evidence.get("accuracy")
     limits = accuracy if isinstance(accuracy, Mapping) else {}
     judged = all(isinstance(limits.get(spec.name), Mapping) for spec in bundle.outputs)
-    own = variant.target == TARGET and set(variant.files) == {MODEL} and "needs_isa" not in variant.options
-    return variant.usable and own and judged and bool(bundle.manifest["golden"])
+    fits = variant.target == TARGET and set(variant.files) == {MODEL} and "needs_isa" not in variant.options
+    return variant.usable and fits and judged and bool(bundle.manifest["golden"])
 
 
 def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
@@ -149,19 +149,19 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
         return
     inputs, task = card.get("inputs"), card.get("task")
     kinds = [row.get("kind") for row in inputs.values()] if isinstance(inputs, Mapping) else []
-    known = isinstance(task, Mapping) and task.get("decode") in DECODERS.get(str(task.get("kind")), ())
-    if kinds != ["image"] or not known:
+    decodable = isinstance(task, Mapping) and task.get("decode") in DECODERS.get(str(task.get("kind")), ())
+    if kinds != ["image"] or not decodable:
         yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
 
 
 def _worker(folder: Path, names: list[str]) -> str:
     """Return the service worker with the digests of the files that it keeps."""
-    kept = {}
+    digests = {}
     for name in names:
         if name not in NOT_LOADED:
             digest = hashlib.sha256((folder / name).read_bytes()).digest()
-            kept[name] = f"sha256-{base64.b64encode(digest).decode()}"
-    version = hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:16]
+            digests[name] = f"sha256-{base64.b64encode(digest).decode()}"
+    version = hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
     text = (PAGE / WORKER).read_text("utf-8")
     text = text.replace("const VERSION = '';", f"const VERSION = {json.dumps(version)};")
-    return text.replace("const FILES = {};", f"const FILES = {json.dumps(kept, indent=2)};")
+    return text.replace("const FILES = {};", f"const FILES = {json.dumps(digests, indent=2)};")

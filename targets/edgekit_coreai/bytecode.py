@@ -42,7 +42,7 @@ def with_numbered_resources(content: bytes) -> bytes:
         if kind == STRING_SECTION:
             section = _renamed(content[place:end])
             written.append(bytes([kind]) + _varint(len(section)) + section)
-            if any(content[each] & HAS_ALIGNMENT for each in _sections_after(content, end)):
+            if any(content[offset] & HAS_ALIGNMENT for offset in _sections_after(content, end)):
                 raise ValueError("a section behind the strings is aligned")
         else:
             written.append(content[start:end])

@@ -40,8 +40,8 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: coreai-onnx is not installed.
     """
-    found = _converted(model, profile, "fp32")[1]
-    return found or narrowed_floats(model, profile.name)
+    findings = _converted(model, profile, "fp32")[1]
+    return findings or narrowed_floats(model, profile.name)
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -61,9 +61,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"coreai supports {', '.join(PRECISIONS)}, not {precision}")
-    files, found = _converted(model, profile, precision)
-    if found:
-        raise cannot_run(profile.name, found)
+    files, findings = _converted(model, profile, precision)
+    if findings:
+        raise cannot_run(profile.name, findings)
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
     options: dict[str, Json] = {
         "precision": "int8" if quantized else "fp32" if precision == "fp32" else "fp16",
@@ -84,8 +84,8 @@ def _converted(model: ir.Model, profile: Profile, precision: str) -> tuple[dict[
         written = model if precision == "fp32" else with_float16(model)
         files, refused = convert(onnx.ModelProto.FromString(save_model(written)), profile.name)
         named = {finding.node for finding in wrong}
-        found = wrong + [finding for finding in refused if finding.node not in named]
-        return ({} if found else files), found
+        findings = wrong + [finding for finding in refused if finding.node not in named]
+        return ({} if findings else files), findings
 
     def absent(node: ir.Node) -> bool:
         key = f"{node.domain}::{node.op_type}" if node.domain else node.op_type

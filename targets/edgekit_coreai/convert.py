@@ -57,7 +57,7 @@ def convert(model: onnx.ModelProto, target: str) -> tuple[dict[str, bytes], list
         MissingDependency: coreai-onnx is not installed.
     """
     package = converter()
-    left, found = model, dict[str, Finding]()
+    left, finding_by_node = model, dict[str, Finding]()
     while True:
         refused: dict[str, tuple[str, str]] = {}
         try:
@@ -71,22 +71,22 @@ def convert(model: onnx.ModelProto, target: str) -> tuple[dict[str, bytes], list
         except Exception as problem:  # the converter's checks and MLIR raise many classes, without a node
             refused = _refused_alone(package, left)
             if not refused:
-                found[""] = Finding("EK1002", "error", target, "", "", plain(problem))
+                finding_by_node[""] = Finding("EK1002", "error", target, "", "", plain(problem))
                 break
         nodes = [node for node in left.graph.node if node.name in refused or refused.keys() & set(node.input)]
         if not nodes:  # a name of a node that the converter made from several
-            found[""] = Finding(
-                "EK1002", "error", target, "", "", "; ".join(why for _, why in refused.values())
+            finding_by_node[""] = Finding(
+                "EK1002", "error", target, "", "", "; ".join(reason for _, reason in refused.values())
             )
             break
         for node in nodes:
             key = next(name for name in (node.name, *node.input) if name in refused)  # or of a weight
-            code, why = refused[key]
+            code, reason = refused[key]
             name = source_name(node)
             op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            found.setdefault(name, Finding(code, "error", target, name, op, why))
+            finding_by_node.setdefault(name, Finding(code, "error", target, name, op, reason))
         left = _without(left, {node.name for node in nodes})
-    return ({}, list(found.values())) if found else (files, [])
+    return ({}, list(finding_by_node.values())) if finding_by_node else (files, [])
 
 
 def source_name(node: onnx.NodeProto) -> str:
@@ -136,13 +136,13 @@ def _without(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     graph = rest.graph
     cut = [node for node in graph.node if node.name in names]
     types = {value.name: value for value in [*graph.value_info, *graph.output]}
-    kept = [node for node in model.graph.node if node.name not in names]
+    remaining = [node for node in model.graph.node if node.name not in names]
     del graph.node[:]
-    graph.node.extend(kept)
-    made = {name for node in cut for name in node.output if name}
-    graph.input.extend(types[name] for name in made if name in types)
-    for value in [value for value in graph.output if value.name in made]:
+    graph.node.extend(remaining)
+    cut_outputs = {name for node in cut for name in node.output if name}
+    graph.input.extend(types[name] for name in cut_outputs if name in types)
+    for value in [value for value in graph.output if value.name in cut_outputs]:
         graph.output.remove(value)
     if not graph.output:
-        graph.output.extend(types[name] for node in kept[-1:] for name in node.output if name in types)
+        graph.output.extend(types[name] for node in remaining[-1:] for name in node.output if name in types)
     return rest

@@ -23,6 +23,6 @@ def rules(profile: Profile) -> Rules:
     """Return the rules of ``coreml`` for this profile."""
     of_core_ml = registry.compiler("coreml").TARGET.quantization_rules
     assert of_core_ml is not None
-    found = of_core_ml(profile)
-    forms = tuple(form for form in found.weight_forms if form.name in WEIGHT_FORMS)
-    return replace(found, weight_forms=forms)
+    base_rules = of_core_ml(profile)
+    forms = tuple(form for form in base_rules.weight_forms if form.name in WEIGHT_FORMS)
+    return replace(base_rules, weight_forms=forms)

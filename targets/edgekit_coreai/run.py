@@ -96,10 +96,10 @@ def _check_program(package: Path) -> None:
     import hashlib
 
     try:
-        program, wanted = (package / "main.mlirb").read_bytes(), (package / "main.hash").read_bytes()
+        program, expected = (package / "main.mlirb").read_bytes(), (package / "main.hash").read_bytes()
     except OSError as problem:
         raise EngineError(f"{package} can't be read: {problem.strerror}") from None
-    if hashlib.sha256(program).digest() != wanted or not program.startswith(MLIR):
+    if hashlib.sha256(program).digest() != expected or not program.startswith(MLIR):
         raise EngineError(
             f"{package} is damaged: main.mlirb does not match main.hash; unpack or build it again"
         )
@@ -142,9 +142,9 @@ class CoreAiRunner:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         array_type = _coreai().NDArray
-        given = {spec.name: array_type(_narrowed(feeds[spec.name], spec)) for spec in self._inputs}
+        arguments = {spec.name: array_type(_narrowed(feeds[spec.name], spec)) for spec in self._inputs}
         try:
-            results = self._loop.run(self._function(given))
+            results = self._loop.run(self._function(arguments))
         except Exception as problem:  # see open_runner
             raise EngineError(f"{self.stands_in_by} failed to run: {_plain(problem)}") from None
         arrays = {}

@@ -34,12 +34,12 @@ def wrong_forms(model: ir.Model, target: str) -> list[Finding]:
         model: The canonical model, before nodes are written out with others.
         target: The target or profile named in the findings.
     """
-    found = open_shapes(model, target)
+    wrong = open_shapes(model, target)
     for node in model.graph:
-        why = "" if node.domain else _reason(node)
-        if why:
-            found.append(Finding("EK1002", "error", target, node_name(node), node.op_type, why, ELSEWHERE))
-    return found
+        reason = "" if node.domain else _reason(node)
+        if reason:
+            wrong.append(Finding("EK1002", "error", target, node_name(node), node.op_type, reason, ELSEWHERE))
+    return wrong
 
 
 def is_nearest_sample(node: ir.Node) -> bool:
@@ -53,8 +53,8 @@ def _reason(node: ir.Node) -> str:
     if is_nearest_sample(node) and grid_sample(node) is None:
         return "mode nearest: Core AI takes another point where two are equally near"
     if node.op_type == "Cast" and _changes_sign(node) and not _is_of_a_shift(node):
-        source, made = (str(value and value.dtype).lower() for value in (node.inputs[0], node.outputs[0]))
-        return f"Core AI saturates a cast of {source} to {made}, where ONNX keeps the bits"
+        source, target = (str(value and value.dtype).lower() for value in (node.inputs[0], node.outputs[0]))
+        return f"Core AI saturates a cast of {source} to {target}, where ONNX keeps the bits"
     if node.op_type in SCATTERS and any(0 in (dims_of(value) or ()) for value in node.inputs[1:]):
         return "it scatters no element, which ends the process of Core AI's runtime"
     return ""
@@ -62,10 +62,10 @@ def _reason(node: ir.Node) -> str:
 
 def _changes_sign(node: ir.Node) -> bool:
     """Check for a Cast between the signed and the unsigned integers of one width."""
-    source, made = node.inputs[0], node.outputs[0].dtype
-    if source is None or source.dtype is None or made is None:
+    source, target = node.inputs[0], node.outputs[0].dtype
+    if source is None or source.dtype is None or target is None:
         return False
-    return OTHER_SIGN.get(source.dtype) == made or OTHER_SIGN.get(made) == source.dtype
+    return OTHER_SIGN.get(source.dtype) == target or OTHER_SIGN.get(target) == source.dtype
 
 
 def _is_of_a_shift(node: ir.Node) -> bool:

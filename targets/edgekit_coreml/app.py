@@ -83,18 +83,18 @@ def _edit(
 ) -> None:
     """Edit the inputs, states and outputs; with ``fp16``, arrays are float16."""
     by_mil = {entry["mil"]: name for name, entry in outputs.items()}
-    given = {by_mil[str(var.name)]: var for var in function.outputs}
+    variables = {by_mil[str(var.name)]: var for var in function.outputs}
     for name, entry in inputs.items():
         declared = card.inputs.get(name)
         if name in card.states:
-            _as_state(function, entry["mil"], given.pop(card.states[name]), ios)
+            _as_state(function, entry["mil"], variables.pop(card.states[name]), ios)
         elif isinstance(declared, ImageInput):
             _as_image(function, entry["mil"], declared)
         elif fp16:
             _fp16_input(function, entry["mil"])
-    ready = {name: _inner(var) if fp16 and name != scores else var for name, var in given.items()}
+    ready = {name: _inner(var) if fp16 and name != scores else var for name, var in variables.items()}
     if scores:
-        ready[scores] = _probabilities(_inner(given[scores]), card)
+        ready[scores] = _probabilities(_inner(variables[scores]), card)
     _set_outputs(function, {outputs[name]["mil"]: var for name, var in ready.items()})
 
 
@@ -234,12 +234,12 @@ def _set_outputs(function: Any, named: Mapping[str, Any]) -> None:
         for other in [*function.outputs, *(o for op in function.operations for o in op.outputs)]:
             if other.name == name and other is not var:
                 other.name = f"{name}__inner"
-    kept: list[Any] = []
+    outputs: list[Any] = []
     for name, var in named.items():
-        fresh = Builder.identity(x=var, name=f"{name}__out") if any(var is k for k in kept) else var
-        fresh.name = name
-        kept.append(fresh)
-    function.set_outputs(kept)
+        output = Builder.identity(x=var, name=f"{name}__out") if any(var is k for k in outputs) else var
+        output.name = name
+        outputs.append(output)
+    function.set_outputs(outputs)
 
 
 def _scores(card: Card) -> str:

@@ -52,7 +52,7 @@ def refuse_other_outputs(
     before, after = opened(plain), opened(edited)
     rng = np.random.default_rng(0)
     mil = {entry["name"]: entry for key in ("inputs", "outputs") for entry in options[key]}
-    held: dict[str, Array] = {}
+    states: dict[str, Array] = {}
     for _ in range(RUNS):
         theirs, ours = {}, {}
         for entry in options["inputs"]:
@@ -63,22 +63,22 @@ def refuse_other_outputs(
                 ours[entry["mil"]] = pixels
                 array = _prepared(pixels, declared)
             elif entry["name"] in card.states:
-                array = held.get(entry["name"], np.zeros(entry["shape"], np.float32))
+                array = states.get(entry["name"], np.zeros(entry["shape"], np.float32))
             else:
                 low, high = getattr(declared, "range", None) or (-1.0, 1.0)
                 array = rng.uniform(low, high, entry["shape"])
                 ours[entry["mil"]] = array.astype(after.program.inputs[entry["mil"]].dtype)
             theirs[entry["mil"]] = array.astype(entry["dtype"])
-        expected, got = before.run(theirs), after.run(ours)
-        held = {name: expected[mil[output]["mil"]] for name, output in card.states.items()}
+        expected, actual = before.run(theirs), after.run(ours)
+        states = {name: expected[mil[output]["mil"]] for name, output in card.states.items()}
         for spec in outputs:
             if spec.name in card.states.values():
                 continue
             name = mil[spec.name]["mil"]
             if spec.name == scores:
-                _same_label(expected[name], got, card)
+                _same_label(expected[name], actual, card)
                 continue
-            error = compare([expected[name]], [got[name].reshape(expected[name].shape)], LEAST_DB)
+            error = compare([expected[name]], [actual[name].reshape(expected[name].shape)], LEAST_DB)
             if not error.within_limit:
                 raise UsageError(f"the package for apps differs: output {spec.name}: {error}")
 
@@ -113,10 +113,10 @@ def class_names(labels: Sequence[str]) -> list[str]:
     >>> class_names(["crane", "", "crane"])
     ['crane', '1', 'crane 2']
     """
-    seen: set[str] = set()
+    used: set[str] = set()
     names = []
     for number, label in enumerate(labels):
-        name = f"{label} {number}".strip() if not label or label in seen else label
-        seen.add(name)
+        name = f"{label} {number}".strip() if not label or label in used else label
+        used.add(name)
         names.append(name)
     return names

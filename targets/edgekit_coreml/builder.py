@@ -101,10 +101,10 @@ class Builder(LoweredNode):
         if dtype == "float16" and handle.dtype == "float32" and handle.const is None:
             handle = self.cast(handle, "float16")  # a model in float16 rounds here
         if handle.var is not None and str(handle.var.name).startswith(self._prefix()):
-            fresh = self.unique(str(value.name))
-            self.names[fresh] = str(value.name)
-            self._named[fresh] = handle.var
-            handle.var.name = fresh
+            mil_name = self.unique(str(value.name))
+            self.names[mil_name] = str(value.name)
+            self._named[mil_name] = handle.var
+            handle.var.name = mil_name
         self._values[value] = handle
 
     def bind_unknown(self, value: ir.Value) -> None:
@@ -155,23 +155,23 @@ class Builder(LoweredNode):
 
     def var(self, value: Value, dtype: str | None = None) -> Any:
         """Return the MIL variable of a value, cast to ``dtype`` if given; constants are placed once."""
-        wanted = dtype or value.dtype
+        new_dtype = dtype or value.dtype
         if value.const is not None:
-            return self._constants.array(np.asarray(value.const), wanted)
+            return self._constants.array(np.asarray(value.const), new_dtype)
         if value.packed is not None:
-            return self._constants.packed(value.packed, wanted)
-        if value.dtype == wanted:
+            return self._constants.packed(value.packed, new_dtype)
+        if value.dtype == new_dtype:
             return value.var
-        key = (id(value.var), wanted)
+        key = (id(value.var), new_dtype)
         if key not in self._casts:
-            self._casts[key] = self._mil.cast(x=value.var, dtype=MIL_DTYPES[wanted], name=self._new_name())
+            self._casts[key] = self._mil.cast(x=value.var, dtype=MIL_DTYPES[new_dtype], name=self._new_name())
         return self._casts[key]
 
     def output(self, x: Value, name: str) -> tuple[Any, str]:
         """Make ``x`` an output of the program; return its own variable and that variable's name."""
         var = self.var(x)
-        taken = var.op is None or var.op.op_type == "const" or any(var is other for other in self._inputs)
-        if taken:
+        is_bound = var.op is None or var.op.op_type == "const" or any(var is other for other in self._inputs)
+        if is_bound:
             var = self._mil.identity(x=var, name=self._new_name())
         self._inputs.append(var)
         plain = plain_name(name)
@@ -191,22 +191,22 @@ class Builder(LoweredNode):
 
     def unique(self, name: str) -> str:
         """Return ``name`` as a valid and unused MIL name: letters, digits and underscores."""
-        plain = fresh = plain_name(name)
+        plain = candidate = plain_name(name)
         number = 0
-        while fresh in self._names:
+        while candidate in self._names:
             number += 1
-            fresh = f"{plain}_{number}"
-        self._names.add(fresh)
-        return fresh
+            candidate = f"{plain}_{number}"
+        self._names.add(candidate)
+        return candidate
 
     def _prefix(self) -> str:
         return plain_name(f"op_{node_name(self.node) if self.node else 'graph'}__")
 
     def _new_name(self) -> str:
-        fresh = self.unique(self._prefix())
+        mil_name = self.unique(self._prefix())
         if self.node is not None:
-            self.origins[fresh] = node_name(self.node)
-        return fresh
+            self.origins[mil_name] = node_name(self.node)
+        return mil_name
 
     # What the node being lowered declares
 
@@ -288,20 +288,20 @@ class Builder(LoweredNode):
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """Emit ``x.reshape(shape)``."""
-        wanted = tuple(int(n) for n in shape)
-        if wanted == x.shape:
+        target = tuple(int(n) for n in shape)
+        if target == x.shape:
             return x
         if x.const is not None:
-            return self.constant(x.const.reshape(wanted), x.dtype)
-        if len(wanted) > RANK_LIMIT:
-            return Value(wanted, x.dtype, self.var(x))  # the elements in order; only moves may read it
-        if not wanted:
+            return self.constant(x.const.reshape(target), x.dtype)
+        if len(target) > RANK_LIMIT:
+            return Value(target, x.dtype, self.var(x))  # the elements in order; only moves may read it
+        if not target:
             flat = x if x.rank == 1 else self.reshape(x, (1,))
             return self._typed("squeeze", flat, axes=[0])
         if not x.shape:
             lifted = self._typed("expand_dims", x, axes=[0])
-            return self.reshape(lifted, wanted)
-        return self._typed("reshape", x, shape=list(wanted))
+            return self.reshape(lifted, target)
+        return self._typed("reshape", x, shape=list(target))
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
         """Emit ``x.transpose(perm)``."""
@@ -325,8 +325,8 @@ class Builder(LoweredNode):
         if len(groups) > RANK_LIMIT:
             raise Inexpressible(f"it orders {x.rank} axes as {list(perm)}; Core ML supports {RANK_LIMIT}")
         merged = self.reshape(x, [prod(x.shape[axis] for axis in group) for group in inner])
-        moved = self.transpose(merged, [inner.index(group) for group in groups])
-        return self.reshape(moved, [x.shape[axis] for axis in perm])
+        transposed = self.transpose(merged, [inner.index(group) for group in groups])
+        return self.reshape(transposed, [x.shape[axis] for axis in perm])
 
     def _typed(self, op: str, x: Value, **options: Any) -> Value:
         """Emit an operator that moves data, in the type of the data."""

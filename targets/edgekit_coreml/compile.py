@@ -106,11 +106,11 @@ def refined_model(
     """
     if precision != "fp16":
         return artifact
-    known = float32_nodes(model)
-    regions = find_float32_regions(model, _ios(model, profile), samples, known)
+    fixed = float32_nodes(model)
+    regions = find_float32_regions(model, _ios(model, profile), samples, fixed)
     refined = artifact
     if regions.lowered is not None:
-        refined = _written(model, profile, precision, {**known, **regions.reasons}, regions.lowered)
+        refined = _written(model, profile, precision, {**fixed, **regions.reasons}, regions.lowered)
     return Artifact(refined.files, refined.options, {**refined.facts, "trace": regions.facts()})
 
 
@@ -169,14 +169,14 @@ def _warnings(
 ) -> list[Finding]:
     """List nodes in float32, operators known to leave the Neural Engine, and a newer iOS that is needed."""
     ops = {node_name(node): node.op_type for node in model.graph}
-    found = []
-    for name, why in full.items():
-        text = f"it computes in float32, off the Neural Engine: {why}"
-        found.append(Finding("EK1101", "warning", profile.name, name, ops[name], text))
+    notes = []
+    for name, reason in full.items():
+        text = f"it computes in float32, off the Neural Engine: {reason}"
+        notes.append(Finding("EK1101", "warning", profile.name, name, ops[name], text))
     requested = _requested_ios(profile)
     if ios > requested:
-        why = f"quantize and dequantize need iOS {ios}; {profile.name} is iOS {requested}"
-        found.append(Finding("EK1103", "note", profile.name, "", "", why, f"the package is for iOS {ios}"))
+        reason = f"quantize and dequantize need iOS {ios}; {profile.name} is iOS {requested}"
+        notes.append(Finding("EK1103", "note", profile.name, "", "", reason, f"the package is for iOS {ios}"))
     makers = {str(o.name): node_name(node) for node in model.graph for o in node.outputs}
     grouped: dict[tuple[str, str], list[str]] = {}
     for op, rule in judged(lowered.program.functions["main"].operations):
@@ -188,8 +188,8 @@ def _warnings(
         others = list(dict.fromkeys(nodes))[1:]
         more = f"; also {', '.join(others[:NODES_NAMED])}" if others else ""
         more += f" and {len(others) - NODES_NAMED} more" if len(others) > NODES_NAMED else ""
-        found.append(Finding("EK1101", "warning", profile.name, nodes[0], f"MIL {kind}", text + more))
-    return [*found, *narrowed_floats(model, profile.name)]
+        notes.append(Finding("EK1101", "warning", profile.name, nodes[0], f"MIL {kind}", text + more))
+    return [*notes, *narrowed_floats(model, profile.name)]
 
 
 def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:
@@ -202,7 +202,7 @@ def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Jso
         "ops": dict(sorted(kinds.items())),
         "deployment_target": f"iOS {ios}",
         "neural_engine": dict(sorted(verdicts.items())),
-        "float32_nodes": [{"node": name, "why": why} for name, why in full.items()],
+        "float32_nodes": [{"node": name, "why": reason} for name, reason in full.items()],
     }
 
 

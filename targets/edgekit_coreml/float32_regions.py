@@ -135,26 +135,28 @@ def find_float32_regions(
     """
     samples = samples[:LAST_SAMPLES]
     full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(fixed))
-    seen, exact, noises = _compared(model, full, fp16, samples)
-    found = Float32Regions(visited=seen)
-    near = {s.node for s in seen if s.headroom_db < 20 * math.log10(HEADROOM)}
-    found.reasons = {name: why for name, why in _overflows(model, near, seen).items() if name not in fixed}
-    if found.reasons:
-        found.lowered, noises = _measured(model, ios, frozenset({*fixed, *found.reasons}), samples, exact)
+    nodes, exact, noises = _compared(model, full, fp16, samples)
+    regions = Float32Regions(visited=nodes)
+    near = {s.node for s in nodes if s.headroom_db < 20 * math.log10(HEADROOM)}
+    regions.reasons = {
+        name: cause for name, cause in _overflows(model, near, nodes).items() if name not in fixed
+    }
+    if regions.reasons:
+        regions.lowered, noises = _measured(model, ios, frozenset({*fixed, *regions.reasons}), samples, exact)
     if _db(noises[_worst(noises)]) >= ENOUGH_DB:
-        return found
-    taken, worst = {*fixed, *found.reasons}, _worst(noises)
-    costs = _costs(full, samples[worst], exact[worst], [n for n in _order(full) if n not in taken])
+        return regions
+    in_float32, worst = {*fixed, *regions.reasons}, _worst(noises)
+    costs = _costs(full, samples[worst], exact[worst], [n for n in _order(full) if n not in in_float32])
     goal = 10 ** (-(ENOUGH_DB + MARGIN_DB) / 10)
     for _ in range(ROUNDS):
         picked = _picked(costs, goal)
-        found.lowered, noises = _measured(model, ios, frozenset({*taken, *picked}), samples, exact)
+        regions.lowered, noises = _measured(model, ios, frozenset({*in_float32, *picked}), samples, exact)
         reached = _db(noises[_worst(noises)])
         if reached >= ENOUGH_DB:
             break
         goal *= min(10 ** ((reached - ENOUGH_DB - MARGIN_DB) / 10), 0.5)
-    found.reasons |= {name: _noise_reason(name, costs[name]) for name in _order(full) if name in picked}
-    return found
+    regions.reasons |= {name: _noise_reason(name, costs[name]) for name in _order(full) if name in picked}
+    return regions
 
 
 def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _LoadedProgram:
@@ -198,15 +200,15 @@ def _worst(noises: Sequence[Noise]) -> int:
 
 
 def _noise(exact: Mapping[str, Array], outputs: Mapping[str, Array]) -> Noise:
-    found = {}
+    noise = {}
     for name, right in exact.items():
         with np.errstate(all="ignore"):
             wrong = float(np.square(outputs[name] - right)[np.isfinite(right)].sum())
             signal = float(np.square(right[np.isfinite(right)]).sum())
-        found[name] = (wrong / signal if signal else math.inf) if wrong else 0.0
-        if math.isnan(found[name]):
-            found[name] = math.inf
-    return found
+        noise[name] = (wrong / signal if signal else math.inf) if wrong else 0.0
+        if math.isnan(noise[name]):
+            noise[name] = math.inf
+    return noise
 
 
 def _db(noise: Noise) -> float:
@@ -253,9 +255,9 @@ def _compared(
     largest: dict[str, float] = {}
     for name, size in fp16.executor.extremes.items():
         node = by_step.get(name, "")
-        found = size if size <= HALF_LIMIT else exactly.get(node, size)
-        largest[node] = max(largest.get(node, 0.0), found)
-    seen = [
+        magnitude = size if size <= HALF_LIMIT else exactly.get(node, size)
+        largest[node] = max(largest.get(node, 0.0), magnitude)
+    accuracies = [
         NodeAccuracy(
             name,
             ops[name],
@@ -265,7 +267,7 @@ def _compared(
         for name in _order(fp16)
         if name in ops and largest.get(name, 0.0) > 0
     ]
-    return seen, outputs, noises
+    return accuracies, outputs, noises
 
 
 def _ratio_db(signal: float, wrong: float) -> float | None:
@@ -280,18 +282,18 @@ def _rounded(value: float | None) -> float | None:
 
 def _overflows(model: ir.Model, near: set[str], nodes: Sequence[NodeAccuracy]) -> dict[str, str]:
     """Return the nodes whose values leave float16's range, and their readers, with the reasons."""
-    why = {}
-    room = {s.node: s.headroom_db for s in nodes}
+    reasons = {}
+    headroom_db = {s.node: s.headroom_db for s in nodes}
     for node in model.graph:
         name = node_name(node)
         if name in near:
-            size = HALF_LIMIT / 10 ** (room[name] / 20)
-            why[name] = f"its values reach {size:.4g}, and float16 ends at {HALF_LIMIT:g}"
+            size = HALF_LIMIT / 10 ** (headroom_db[name] / 20)
+            reasons[name] = f"its values reach {size:.4g}, and float16 ends at {HALF_LIMIT:g}"
             for output in node.outputs:
                 for use in output.uses():
                     reads = f"it reads {output.name}, which reaches {size:.4g}"
-                    why.setdefault(node_name(use.node), f"{reads}; float16 ends at {HALF_LIMIT:g}")
-    return why
+                    reasons.setdefault(node_name(use.node), f"{reads}; float16 ends at {HALF_LIMIT:g}")
+    return reasons
 
 
 def _costs(
@@ -301,7 +303,7 @@ def _costs(
 
     The entry "" is the total noise of all other nodes.
     """
-    kept = _float32_values(full, sample)
+    values = _float32_values(full, sample)
     rounded: dict[int, tuple[Any, Array]] = {}  # with the array itself: a key by id() holds while it lives
     node_of = dict(zip((op.outputs[0][0] for op in full.executor.steps), full.nodes, strict=True))
 
@@ -311,8 +313,8 @@ def _costs(
         def narrow(op: Op, key: str, operand: Any) -> Any:
             return _as_fp16(key, operand, rounded) if node_of[op.outputs[0][0]] in selected else operand
 
-        before = full.nodes.index(next(n for n in full.nodes if n in selected)) if kept else 0
-        return _noise(exact, full.run(sample, narrow=narrow, before=before, computed=kept))
+        before = full.nodes.index(next(n for n in full.nodes if n in selected)) if values else 0
+        return _noise(exact, full.run(sample, narrow=narrow, before=before, computed=values))
 
     count = min(SEGMENTS, len(nodes))
     bounds = [len(nodes) * k // count for k in range(count + 1)] if count else []
@@ -331,19 +333,19 @@ def _costs(
 
 def _float32_values(full: _LoadedProgram, sample: Mapping[str, Array]) -> dict[str, Array]:
     """Return every value of the float32 run, or none if they exceed KEPT_BYTES."""
-    kept: dict[str, Array] = {}
-    room = KEPT_BYTES
+    values: dict[str, Array] = {}
+    left_bytes = KEPT_BYTES
 
     def keep(op: Op, name: str, array: Array) -> None:
-        nonlocal room
-        room -= array.nbytes
-        if room < 0:
-            kept.clear()
+        nonlocal left_bytes
+        left_bytes -= array.nbytes
+        if left_bytes < 0:
+            values.clear()
         else:
-            kept[name] = array
+            values[name] = array
 
     full.run(sample, trace=keep)
-    return kept
+    return values
 
 
 def _as_fp16(key: str, operand: Any, rounded: dict[int, tuple[Any, Array]]) -> Any:

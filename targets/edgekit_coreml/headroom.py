@@ -36,14 +36,14 @@ MASKING_OPS = frozenset({"Add", "Where", "Max", "Min", "Sum", "Clip", "Attention
 
 def float32_nodes(model: ir.Model) -> dict[str, str]:
     """Return node name -> reason that it computes in float32 in a fp16 program."""
-    found = {}
+    reasons = {}
     for node in model.graph:
         if not any(o.dtype == ir.DataType.FLOAT for o in node.outputs):
             continue
-        why = FLOAT32_OPS.get(node.op_type) or _beyond(node)
-        if why:
-            found[node_name(node)] = why
-    return found
+        reason = FLOAT32_OPS.get(node.op_type) or _beyond(node)
+        if reason:
+            reasons[node_name(node)] = reason
+    return reasons
 
 
 def _beyond(node: ir.Node) -> str:

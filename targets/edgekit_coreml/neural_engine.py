@@ -50,8 +50,8 @@ class Rule:
     @property
     def text(self) -> str:
         """Return the text of a finding."""
-        kept = "off the Neural Engine" if self.verdict == "not" else "perhaps off the Neural Engine"
-        return f"{kept}: {self.explanation} ({SAYS[self.confidence]}, {self.source})"
+        placement = "off the Neural Engine" if self.verdict == "not" else "perhaps off the Neural Engine"
+        return f"{placement}: {self.explanation} ({SAYS[self.confidence]}, {self.source})"
 
 
 def _shape(op: Any) -> tuple[int, ...]:

@@ -29,21 +29,21 @@ def node_values(
     Raises:
         EngineError: the package is damaged, or its inputs and outputs do not match.
     """
-    found: list[NodeValue] = []
+    values: list[NodeValue] = []
 
     def keep(op: Op, name: str, array: Array) -> None:
         if array.dtype.kind == "f" and op.type != "const":
             operands = (operand for several in op.operands.values() for operand in several)
             read = tuple(operand.name for operand in operands if isinstance(operand, Name))
-            found.append(NodeValue(op.outputs[0][0], op.type, name, read, array))
+            values.append(NodeValue(op.outputs[0][0], op.type, name, read, array))
 
     executor = Executor(read_package(*find_in_package(files[MANIFEST])))
-    into, out_of = (
+    input_map, out_of = (
         value_bindings(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
     )
     run = partial(executor.run, trace=keep)
-    CoreMlRunner(run, into, out_of, str(options["precision"]), "CPU", "Apple hardware", dict).run(feeds)
-    return found
+    CoreMlRunner(run, input_map, out_of, str(options["precision"]), "CPU", "Apple hardware", dict).run(feeds)
+    return values
 
 
 NODE_REPORTS = NodeReports(node_values=node_values)

@@ -20,12 +20,12 @@ def interleaved(frame: Window) -> dict[str, Any]:
 
 
 def bias_of(b: Builder, bias: Value | None) -> Value | None:
-    """A bias as an operator takes it: constant, of rank 1."""
+    """Return a bias in the form that an operator takes: constant, of rank 1."""
     return bias if bias is not None and bias.const is not None else None
 
 
 def filters(b: Builder, weights: Value) -> Value:
-    """Weights whose rounding errors cancel, where they are rounded."""
+    """Return the weights. If they are rounded to float16, the rounding errors cancel."""
     if weights.const is None or weights.dtype != "float32" or b.compute != "float16":
         return weights
     return b.constant(rounded_kernels(np.asarray(weights.const)))

@@ -26,12 +26,12 @@ MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min
 
 
 def unvalidated(b: Builder) -> dict[str, Any]:
-    """From iOS 17 on, whether indices are checked at run time must be said."""
+    """Return the argument that turns off index checks at run time, which iOS 17 and later require."""
     return {"validate_indices": False} if b.ios >= 17 else {}
 
 
 def wrapped(b: Builder, indices: Value, sizes: Array) -> Value:
-    """Indices of which the negative ones count from the end, as non-negative ones.
+    """Return the indices with the negative ones, which count from the end, as non-negative ones.
 
     Args:
         b: The builder.
@@ -52,11 +52,11 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     if data.const is not None and indices.const is not None:
         return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
     shape = gathered_shape(data.shape, indices.shape, axis)
-    at = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
-    taken = gathered_range(data.shape, at.const, axis)
-    if taken is not None:
-        return b.reshape(strided_slice(b, data, taken.begin, (1,) * data.rank, taken.shape), shape)
-    flat = at if at.rank == 1 else b.reshape(at, (at.size,))
+    idx = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
+    span = gathered_range(data.shape, idx.const, axis)
+    if span is not None:
+        return b.reshape(strided_slice(b, data, span.begin, (1,) * data.rank, span.shape), shape)
+    flat = idx if idx.rank == 1 else b.reshape(idx, (idx.size,))
     out = b.emit("gather", x=data, indices=flat, axis=axis, **unvalidated(b))
     return b.reshape(out, shape)
 
@@ -67,29 +67,29 @@ def gather_nd(b: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -
     if data.dtype == "bool":
         return to_dtype(b, gather_nd(b, to_dtype(b, data, "int32"), indices, batch_dims=batch_dims), "bool")
     depth = indices.shape[-1]
-    at = wrapped(b, indices, np.array(data.shape[batch_dims : batch_dims + depth], np.int32))
+    idx = wrapped(b, indices, np.array(data.shape[batch_dims : batch_dims + depth], np.int32))
     if batch_dims == 0:
-        return b.emit("gather_nd", x=data, indices=at, **unvalidated(b))
-    return b.emit("gather_nd", x=data, indices=at, batch_dims=batch_dims, **unvalidated(b))
+        return b.emit("gather_nd", x=data, indices=idx, **unvalidated(b))
+    return b.emit("gather_nd", x=data, indices=idx, batch_dims=batch_dims, **unvalidated(b))
 
 
 @lower("GatherElements", since=13)
 def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     """gather_along_axis of as much of the data as the indices cover."""
     axis %= data.rank
-    at = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
-    covered = tuple(n if a == axis else m for a, (n, m) in enumerate(zip(data.shape, at.shape, strict=True)))
+    idx = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
+    covered = tuple(n if a == axis else m for a, (n, m) in enumerate(zip(data.shape, idx.shape, strict=True)))
     part = strided_slice(b, data, (0,) * data.rank, (1,) * data.rank, covered)
-    return b.emit("gather_along_axis", x=part, indices=at, axis=axis, **unvalidated(b))
+    return b.emit("gather_along_axis", x=part, indices=idx, axis=axis, **unvalidated(b))
 
 
 @lower("ScatterND", since=18)
 def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
     """scatter_nd."""
-    at = wrapped(b, indices, np.array(data.shape[: indices.shape[-1]], np.int32))
-    refuse_repeats(at.const, reduction)
+    idx = wrapped(b, indices, np.array(data.shape[: indices.shape[-1]], np.int32))
+    refuse_repeats(idx.const, reduction)
     return b.emit(
-        "scatter_nd", data=data, indices=at, updates=updates, mode=_mode(reduction), **unvalidated(b)
+        "scatter_nd", data=data, indices=idx, updates=updates, mode=_mode(reduction), **unvalidated(b)
     )
 
 
@@ -99,16 +99,16 @@ def scatter_elements(
 ) -> Value:
     """scatter_along_axis, where the indices cover the data but along the axis; else scatter_nd."""
     axis %= data.rank
-    at = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
-    covers = all(n == m for a, (n, m) in enumerate(zip(data.shape, at.shape, strict=True)) if a != axis)
+    idx = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
+    covers = all(n == m for a, (n, m) in enumerate(zip(data.shape, idx.shape, strict=True)) if a != axis)
     mode = _mode(reduction)
     if covers:
         return b.emit(
-            "scatter_along_axis", data=data, indices=at, updates=updates, axis=axis, mode=mode,
+            "scatter_along_axis", data=data, indices=idx, updates=updates, axis=axis, mode=mode,
             **unvalidated(b),
         )  # fmt: skip
     grid = [b.constant(np.asarray(g, np.int32)) for g in np.indices(indices.shape)]
-    coordinates = [at if a == axis else grid[a] for a in range(data.rank)]
+    coordinates = [idx if a == axis else grid[a] for a in range(data.rank)]
     parts = [b.reshape(column, (*indices.shape, 1)) for column in coordinates]
     positions = b.emit("concat", values=parts, axis=indices.rank)
     flat = b.reshape(positions, (indices.size, data.rank))
@@ -124,12 +124,12 @@ def _mode(reduction: str) -> str:
 
 @lower("OneHot", since=11)
 def one_hot(b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
-    """Comparison with the range 0 to depth - 1, then select of the two values."""
-    given = one_hot_arguments(indices.shape, depth, values, axis)
-    at = wrapped(b, to_dtype(b, indices, "int32"), np.asarray(given.depth, np.int32))
-    column = b.reshape(at, given.indices_shape)
-    hit = b.binary("equal", column, b.constant(given.classes))
-    off, on = (b.constant(array[0], values.dtype) for array in (given.off, given.on))
+    """Compare with the range 0 to depth - 1, then select one of the two values."""
+    arguments = one_hot_arguments(indices.shape, depth, values, axis)
+    idx = wrapped(b, to_dtype(b, indices, "int32"), np.asarray(arguments.depth, np.int32))
+    column = b.reshape(idx, arguments.indices_shape)
+    hit = b.binary("equal", column, b.constant(arguments.classes))
+    off, on = (b.constant(array[0], values.dtype) for array in (arguments.off, arguments.on))
     return select(b, hit, on, off)
 
 

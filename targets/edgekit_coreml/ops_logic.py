@@ -41,13 +41,13 @@ def masked(b: Builder, x: Value) -> Value:
 
 def broadcast(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """``x`` in a larger shape; a constant is spread here."""
-    wanted = tuple(shape)
-    if x.shape == wanted:
+    target = tuple(shape)
+    if x.shape == target:
         return x
     if x.const is not None:
-        return b.constant(np.broadcast_to(x.const, wanted), x.dtype)
-    x = b.reshape(x, (1,) * (len(wanted) - x.rank) + x.shape)
-    times = [n // m for n, m in zip(wanted, x.shape, strict=True)]
+        return b.constant(np.broadcast_to(x.const, target), x.dtype)
+    x = b.reshape(x, (1,) * (len(target) - x.rank) + x.shape)
+    times = [n // m for n, m in zip(target, x.shape, strict=True)]
     return b.emit("tile", x=x, reps=times) if max(times, default=1) > 1 else x
 
 
@@ -82,7 +82,7 @@ def is_nan(b: Builder, X: Value) -> Value:
 
 @lower("IsInf", since=10)
 def is_inf(b: Builder, X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
-    """Beyond the largest finite number."""
+    """Return which elements are beyond the largest finite number."""
     largest = float(np.finfo(np.dtype(b.compute)).max)
     if detect_negative and detect_positive:
         return b.binary("greater", b.unary("abs", X), b.scalar(largest))

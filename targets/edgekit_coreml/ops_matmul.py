@@ -33,7 +33,7 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
 
 @lower("MatMul", since=13)
 def mat_mul(b: Builder, A: Value, B: Value) -> Value:
-    """Any ranks; constant right-hand matrices become linear."""
+    """Lower MatMul of any ranks. Constant right-hand matrices become linear."""
     x = b.reshape(A, (1, *A.shape)) if A.rank == 1 else A
     y = b.reshape(B, (*B.shape, 1)) if B.rank == 1 else B
     return b.reshape(matmul(b, x, y), b.out_shape())
@@ -137,7 +137,7 @@ def _heads(b: Builder, x: Value, count: int | None) -> Value:
 
 
 def _repeated(b: Builder, x: Value, times: int) -> Value:
-    """Each head ``times`` times in a row, as grouped queries share them."""
+    """Repeat each head ``times`` times in a row, as grouped queries share them."""
     batch, heads, length, size = x.shape
     apart = b.reshape(x, (batch, heads, 1, length * size))
     return b.reshape(

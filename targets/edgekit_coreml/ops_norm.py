@@ -101,7 +101,7 @@ def group_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Value:
-    """Each group as one row, means over it in primitives."""
+    """Normalize each group as one row, with primitives for the means over it."""
     batch, channels, *spatial = X.shape
     rows = b.reshape(X, (batch, num_groups, X.size // (batch * num_groups)))
     normed, _, _ = normalized(b, rows, (2,), epsilon)
@@ -112,9 +112,9 @@ def group_normalization(
 @lower("MeanVarianceNormalization", since=13)
 def mean_variance_normalization(b: Builder, X: Value, *, axes: Sequence[int] = (0, 2, 3)) -> Value:
     """(x - mean) / (deviation + 1e-9), the specification's function."""
-    over = tuple(axis % X.rank for axis in axes)
-    centred = b.binary("sub", X, reduce(b, "reduce_mean", X, over))
-    deviation = b.unary("sqrt", reduce(b, "reduce_mean", b.binary("mul", centred, centred), over))
+    norm_axes = tuple(axis % X.rank for axis in axes)
+    centred = b.binary("sub", X, reduce(b, "reduce_mean", X, norm_axes))
+    deviation = b.unary("sqrt", reduce(b, "reduce_mean", b.binary("mul", centred, centred), norm_axes))
     return b.binary("real_div", centred, b.binary("add", deviation, b.scalar(b.epsilon(1e-9))))
 
 

@@ -52,7 +52,7 @@ def max_pool(
 
 
 def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
-    """The maximum over shifted copies, axis by axis: Core ML's pools have no dilation."""
+    """Emit the maximum over shifted copies, axis by axis, because Core ML's pools have no dilation."""
     lowest = float(np.finfo(np.dtype(b.compute)).min)
     for axis, (before, after) in enumerate(frame.pads):
         if before or after:
@@ -61,9 +61,9 @@ def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
             x = b.emit("pad", x=x, pad=pad, mode="constant", constant_val=lowest)
     for axis, count in enumerate(b.out_shape()[2:]):
         best: Value | None = None
-        for at in range(frame.kernel[axis]):
+        for offset in range(frame.kernel[axis]):
             begin, step = [0] * x.rank, [1] * x.rank
-            begin[axis + 2], step[axis + 2] = at * frame.dilation[axis], frame.stride[axis]
+            begin[axis + 2], step[axis + 2] = offset * frame.dilation[axis], frame.stride[axis]
             shape = tuple(count if a == axis + 2 else n for a, n in enumerate(x.shape))
             copy = strided_slice(b, x, begin, step, shape)
             best = copy if best is None else b.binary("maximum", best, copy)
@@ -112,11 +112,11 @@ def average_pool(
 
 @lower("GlobalAveragePool", since=1)
 def global_average_pool(b: Builder, X: Value) -> Value:
-    """The mean over all spatial axes."""
+    """Emit the mean over all spatial axes."""
     return b.emit("reduce_mean", x=X, axes=list(range(2, X.rank)), keep_dims=True)
 
 
 @lower("GlobalMaxPool", since=1)
 def global_max_pool(b: Builder, X: Value) -> Value:
-    """The maximum over all spatial axes."""
+    """Emit the maximum over all spatial axes."""
     return b.emit("reduce_max", x=X, axes=list(range(2, X.rank)), keep_dims=True)

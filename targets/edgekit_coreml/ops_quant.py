@@ -95,8 +95,8 @@ def dequantize_linear(
         blocks = bool(block_size) and x.rank > 0 and x.shape[axis % x.rank] % block_size == 0
         if stored and b.ios >= BLOCKS_IOS and (blocks or (per_axis and bits == 4)):
             shape = tuple(scale.size if a == axis % x.rank else 1 for a in range(x.rank))
-            each, zeros = (p if blocks else p.reshape(shape) for p in (scale, zero))
-            return Value(x.shape, "float32", packed=Packed(data, each, zeros, 0, bits))
+            scales, zeros = (p if blocks else p.reshape(shape) for p in (scale, zero))
+            return Value(x.shape, "float32", packed=Packed(data, scales, zeros, 0, bits))
         if stored and per_axis:
             along = axis % x.rank if scale.size > 1 else 0
             return Value(x.shape, "float32", packed=Packed(data, scale.ravel(), zero.ravel(), along))

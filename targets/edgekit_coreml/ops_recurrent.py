@@ -21,7 +21,8 @@ def _constant(value: Value | None, description: str) -> Array | None:
 
 
 def _batch_first(b: Builder, state: Value | None, directions: int, batch: int, hidden: int) -> Value:
-    """An initial state [directions, batch, hidden] as [batch, directions * hidden]."""
+    """Return an initial state [directions, batch, hidden] as [batch, directions * hidden], or zeros if there
+    is none."""
     if state is None:
         return b.constant(np.zeros((batch, directions * hidden), np.float32))
     return b.reshape(b.transpose(state, (1, 0, 2)), (batch, directions * hidden))
@@ -73,8 +74,8 @@ def lstm(
     assert recurrent is not None
     directions, hidden = weights.shape[0], recurrent.shape[2]
     steps, batch, _ = X.shape
-    usual = ["sigmoid", "tanh", "tanh"] * directions
-    _refuse_options(clip, layout, activations, usual, sequence_lens, steps)
+    defaults = ["sigmoid", "tanh", "tanh"] * directions
+    _refuse_options(clip, layout, activations, defaults, sequence_lens, steps)
     if P is not None or input_forget:
         raise Inexpressible("peepholes and input_forget are not supported")
     order = _order(
@@ -101,5 +102,5 @@ def lstm(
 
 
 def _order(gates: Sequence[int], hidden: int) -> Array:
-    """Rows of a stack of gates in another order of the gates."""
+    """Return the row indices that put a stack of gates into another order of the gates."""
     return np.concatenate([np.arange(gate * hidden, (gate + 1) * hidden) for gate in gates])

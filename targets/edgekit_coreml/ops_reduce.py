@@ -15,7 +15,7 @@ ALONE = {"ReduceL1": "abs", "ReduceL2": "abs", "ReduceSumSquare": "square"}
 
 
 def reduce(b: Builder, mil: str, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
-    """One reducing operator."""
+    """Emit one reduction operator."""
     return b.emit(mil, x=x, axes=list(axes), keep_dims=bool(keep))
 
 
@@ -28,12 +28,12 @@ def _register(op: str, mil: str) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        over = reduced_axes(data.rank, axes, noop_with_empty_axes)
-        if over is None:  # without axes each element is reduced alone
+        reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
+        if reduced is None:  # without axes each element is reduced alone
             if op == "ReduceSumSquare":
                 return b.binary("mul", data, data)
             return b.unary(ALONE[op], data) if op in ALONE else data
-        return reduce(b, mil, data, over, bool(keepdims))
+        return reduce(b, mil, data, reduced, bool(keepdims))
 
     lowering.__doc__ = f"{mil} over any axes."
     lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
@@ -48,8 +48,8 @@ def reduce_log_sum(
     b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Value:
     """log(sum(x))."""
-    over = reduced_axes(data.rank, axes, noop_with_empty_axes)
-    total = data if over is None else reduce(b, "reduce_sum", data, over, bool(keepdims))
+    reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
+    total = data if reduced is None else reduce(b, "reduce_sum", data, reduced, bool(keepdims))
     return b.unary("log", total, epsilon=0.0)
 
 
@@ -58,12 +58,12 @@ def reduce_log_sum_exp(
     b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Value:
     """max + log(sum(exp(x - max))): the plain form overflows float16 at 11."""
-    over = reduced_axes(data.rank, axes, noop_with_empty_axes)
-    if over is None:
+    reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
+    if reduced is None:
         return data
-    top = reduce(b, "reduce_max", data, over)
+    top = reduce(b, "reduce_max", data, reduced)
     shifted = b.unary("exp", b.binary("sub", data, top))
-    out = b.binary("add", b.unary("log", reduce(b, "reduce_sum", shifted, over), epsilon=0.0), top)
+    out = b.binary("add", b.unary("log", reduce(b, "reduce_sum", shifted, reduced), epsilon=0.0), top)
     return out if keepdims else b.reshape(out, b.out_shape())
 
 
@@ -81,7 +81,7 @@ def _arg(b: Builder, mil: str, data: Value, axis: int, keepdims: int, select_las
 def arg_max(
     b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Value:
-    """Any axis, first or last of equal maxima."""
+    """Return the index of the first or last of equal maxima, along any axis."""
     return _arg(b, "reduce_argmax", data, axis, keepdims, select_last_index)
 
 
@@ -89,13 +89,13 @@ def arg_max(
 def arg_min(
     b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Value:
-    """Any axis, first or last of equal minima."""
+    """Return the index of the first or last of equal minima, along any axis."""
     return _arg(b, "reduce_argmin", data, axis, keepdims, select_last_index)
 
 
 @lower("CumSum", since=14)
 def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """Along one axis, from either end, with or without the element itself."""
+    """Emit the cumulative sum along one axis, from either end, with or without the element itself."""
     along = constant_scalar(axis, "axis")
     return b.emit("cumsum", x=x, axis=along % x.rank, exclusive=bool(exclusive), reverse=bool(reverse))
 
@@ -104,7 +104,7 @@ def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: i
 def top_k(
     b: Builder, X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Value, Value]:
-    """The k largest or smallest along any axis, sorted."""
+    """Return the k largest or smallest elements along any axis, sorted."""
     k = constant_scalar(K, "k")
     values, indices = b.emit_many("topk", x=X, k=k, axis=axis % X.rank, ascending=not largest)
     return values, indices

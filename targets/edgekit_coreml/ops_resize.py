@@ -48,9 +48,9 @@ def resize(
         return _cropped(b, picked, lines, extrapolation_value) if crops else picked
     shrinks = min(line.factor for line in lines) < 1
     if mode == "linear" and X.is_float and not (antialias and shrinks) and not exclude_outside and not crops:
-        moved = _bilinear(b, X, b.out_shape(), lines, changed)
-        if moved is not None:
-            return moved
+        resized = _bilinear(b, X, b.out_shape(), lines, changed)
+        if resized is not None:
+            return resized
     out = X
     for axis in changed:
         matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
@@ -60,10 +60,10 @@ def resize(
 
 def _cropped(b: Builder, x: Value, lines: Sequence[ResizeAxis], value: float) -> Value:
     """Put ``value`` at points that are outside the image along any axis."""
-    inside = inside_of_image(lines)
-    if inside.all():
+    is_inside = inside_of_image(lines)
+    if is_inside.all():
         return x
-    return select(b, b.constant(inside), x, b.constant(np.array(value, np.dtype(x.dtype))))
+    return select(b, b.constant(is_inside), x, b.constant(np.array(value, np.dtype(x.dtype))))
 
 
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:

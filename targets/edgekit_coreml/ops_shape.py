@@ -96,11 +96,11 @@ def slice_op(
     b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:
     """slice_by_index; negative steps also reverse."""
-    taken = slice_ranges(data.shape, starts, ends, axes, steps)
-    if 0 in taken.shape:
+    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
+    if 0 in ranges.shape:
         raise Inexpressible("its result is empty; Core ML does not support empty tensors")
-    out = strided_slice(b, data, taken.begin, taken.step, taken.shape)
-    return b.emit("reverse", x=out, axes=list(taken.reversed_axes)) if taken.reversed_axes else out
+    out = strided_slice(b, data, ranges.begin, ranges.step, ranges.shape)
+    return b.emit("reverse", x=out, axes=list(ranges.reversed_axes)) if ranges.reversed_axes else out
 
 
 @lower("Pad", since=13)

@@ -79,7 +79,7 @@ def _item(description: str, name: str) -> dict[str, str]:
 
 
 def _named(content: bytes) -> str:
-    """A UUID that follows from the content."""
+    """Return a UUID that follows from the content."""
     import hashlib
 
     digest = hashlib.sha256(content).hexdigest()

@@ -49,7 +49,7 @@ def table_of(values: Array, count: int) -> tuple[Array, Array]:
 
 
 def grouped_tables(weights: Array, count: int) -> tuple[Array, Array]:
-    """A table for each GROUP channels of axis 0; one for all where the channels don't divide.
+    """Return a table for each GROUP channels of axis 0, or one for all where the channels don't divide.
 
     Returns:
         The tables, float32 [groups, 1, ..., count, 1], with one axis for each of ``weights`` and two more,

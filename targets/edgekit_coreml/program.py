@@ -144,7 +144,7 @@ def _lowered(model: ir.Model, build: Builder) -> Lowered:
 
 
 def _take_input(build: Builder, value: ir.Value, var: Any) -> None:
-    """A graph input in its own element type and shape."""
+    """Add a graph input in its own element type and shape."""
     build.node = None
     x = build.value_of(var)
     x = build.cast(x, build.stored_dtype(value))
@@ -152,7 +152,7 @@ def _take_input(build: Builder, value: ir.Value, var: Any) -> None:
 
 
 def _give_output(build: Builder, value: ir.Value, entry: dict[str, Json]) -> Any:
-    """A graph output as it crosses the interface: a value of its own, called as the source calls it."""
+    """Return a graph output as it crosses the interface: a value of its own with the source's name."""
     build.node = value.producer()
     x: Value = build.handle(value)
     x = build.cast(build.reshape(x, entry["shape"]), entry["dtype"])
@@ -161,7 +161,8 @@ def _give_output(build: Builder, value: ir.Value, entry: dict[str, Json]) -> Any
 
 
 def _keep_unread_inputs(function: Any) -> None:
-    """Core ML refuses a program with an input that nothing reads."""
+    """Add an identity that reads each unread input. Core ML refuses a program with an input that nothing
+    reads."""
     from coremltools.converters.mil.mil import Builder as MilBuilder
 
     with function:
@@ -184,13 +185,13 @@ def _crossing(value: ir.Value, name: str, ios: int) -> dict[str, Json]:
 
 
 def _merged(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The first axes as one, where there are more than the interface has; the runner reshapes."""
+    """Merge the first axes into one if there are more than the interface has. The runner reshapes."""
     more = len(shape) - RANK_LIMIT
     return shape if more <= 0 else (prod(shape[: more + 1]), *shape[more + 1 :])
 
 
 def _finding(value: ir.Value, reason: Inexpressible) -> Finding:
-    """A finding for a graph input, or for the node that makes a graph output."""
+    """Return a finding for a graph input, or for the node that makes a graph output."""
     node = value.producer()
     name, op = (str(value.name), "") if node is None else (node_name(node), node.op_type)
     return Finding(reason.code, "error", lower.target, name, op, reason.reason, reason.fix)

@@ -45,9 +45,9 @@ def rounded_kernels(weights: Array) -> Array:
     result: Array = np.empty(ordered.shape, np.float16)
     carried = np.zeros(len(rows))
     for index, column in enumerate(ordered):
-        wanted = column + carried
-        result[index] = wanted
-        carried = wanted - result[index]
+        exact = column + carried
+        result[index] = exact
+        carried = exact - result[index]
     rounded: Array = np.empty(rows.shape, np.float16)
     np.put_along_axis(rounded, order, result.T, axis=1)
     return rounded.reshape(weights.shape)

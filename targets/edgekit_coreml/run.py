@@ -64,12 +64,12 @@ def open_runner(
         EngineError: the package is damaged, or its inputs and outputs do not match.
     """
     package = files[MANIFEST].parent
-    into, out_of = (
+    input_map, out_of = (
         value_bindings(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
     )
     precision = str(options.get("precision", "fp32"))
     if _on_a_mac():
-        return CoreMlRunner(_predict_on_a_mac(package), into, out_of, precision, "Core ML", "", dict)
+        return CoreMlRunner(_predict_on_a_mac(package), input_map, out_of, precision, "Core ML", "", dict)
     from edgekit_coreml.interpreter.execute import Executor, overflows
     from edgekit_coreml.interpreter.program import find_in_package, read_package
 
@@ -77,14 +77,14 @@ def open_runner(
     executor = Executor(read_package(*find_in_package(package / "Manifest.json")), threads=threads or 1)
 
     def facts() -> dict[str, Json]:
-        found: dict[str, Json] = {"mil_operators": len(executor.program.ops), "opset": executor.program.ios}
+        figures: dict[str, Json] = {"mil_operators": len(executor.program.ops), "opset": executor.program.ios}
         if executor.extremes:
             name, size = max(executor.extremes.items(), key=lambda item: item[1])
-            found["float16_largest"] = {"value": name, "size": float(f"{size:.4g}")}
-            found["float16_overflows"] = list(overflows(executor.extremes))[:OVERFLOWS_NAMED]
-        return found
+            figures["float16_largest"] = {"value": name, "size": float(f"{size:.4g}")}
+            figures["float16_overflows"] = list(overflows(executor.extremes))[:OVERFLOWS_NAMED]
+        return figures
 
-    return CoreMlRunner(executor.run, into, out_of, precision, "CPU", "Apple hardware", facts)
+    return CoreMlRunner(executor.run, input_map, out_of, precision, "CPU", "Apple hardware", facts)
 
 
 class CoreMlRunner:
@@ -115,10 +115,10 @@ class CoreMlRunner:
         self._facts = facts
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        given = {}
+        arguments = {}
         for name, mil, dtype, shape in self._inputs:
-            given[mil] = _narrowed(feeds[name], dtype, name).reshape(shape)
-        outputs = self._predict(given)
+            arguments[mil] = _narrowed(feeds[name], dtype, name).reshape(shape)
+        outputs = self._predict(arguments)
         arrays = {}
         for name, mil, dtype, shape in self._outputs:
             if mil not in outputs:

@@ -105,7 +105,7 @@ class Value:
 
 
 def stored_dtype(value: ir.Value) -> str:
-    """The element type that represents an ONNX value's.
+    """Return the element type that represents the type of an ONNX value.
 
     Raises:
         Inexpressible: MIL has none.

@@ -15,7 +15,7 @@ from edgekit.errors import MissingDependency
 
 
 def coremltools() -> Any:
-    """The package.
+    """Import and return the package ``coremltools``.
 
     Raises:
         MissingDependency: it is not installed.

@@ -143,8 +143,8 @@ class Builder(LoweredNode):
         stored, name = natural(shape), self.fresh(str(value.name))
         self._add(Layer("Input", [], [name], _axes(stored)))
         assert value.dtype is not None
-        self._values[value] = made = Value(shape, HELD.get(value.dtype, "float32"), name, stored)
-        return made
+        self._values[value] = result = Value(shape, HELD.get(value.dtype, "float32"), name, stored)
+        return result
 
     def output(self, value: ir.Value) -> Value:
         """Emit a blob of its own for a graph output, with its name."""
@@ -171,8 +171,8 @@ class Builder(LoweredNode):
         key = (value.name, stored)
         if key not in self._reshaped:
             params = _axes(stored)
-            made = self.emit("Reshape", [value.name], stored, params)
-            self._reshaped[key] = made.name
+            reshaped = self.emit("Reshape", [value.name], stored, params)
+            self._reshaped[key] = reshaped.name
         return self._reshaped[key]
 
     def _constant_blob(self, array: Array, stored: Shape) -> str:
@@ -205,9 +205,9 @@ class Builder(LoweredNode):
             typed: Whether the first array names its element type.
             name: Name of the blob, if it is free.
         """
-        made = self.fresh(name)
-        self._add(Layer(kind, list(inputs), [made], dict(params or {}), list(weights), typed))
-        return Value(stored, "float32", made, stored)
+        output = self.fresh(name)
+        self._add(Layer(kind, list(inputs), [output], dict(params or {}), list(weights), typed))
+        return Value(stored, "float32", output, stored)
 
     def emit_parts(
         self, kind: str, inputs: Sequence[str], stored: Sequence[Shape], params: Mapping[int, Param]

@@ -82,10 +82,10 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ncnn supports {', '.join(PRECISIONS)}, not {precision}")
-    lowered, found = _lowered(model, profile)
-    if errors(found):
-        lines = [line for finding in found for line in as_lines([finding])]  # not grouped: all are named
-        raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *lines]), found)
+    lowered, findings = _lowered(model, profile)
+    if errors(findings):
+        lines = [line for finding in findings for line in as_lines([finding])]  # not grouped: all are named
+        raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *lines]), findings)
     integers = any(INT8_TERM in layer.params for layer in lowered.layers)
     with_requantization(lowered.layers, lowered.output_blobs)
     param, weights = network_files(lowered.layers, lowered.output_blobs, precision == "fp16")
@@ -106,34 +106,34 @@ def _lowered(model: ir.Model, profile: Profile) -> tuple[LoweredNetwork, list[Fi
         inputs = {str(value.name): build.input(value) for value in model.graph.inputs}
         dynamic = open_shapes(model, profile.name)
         findings = lower.lower(build, model.graph, CANONICAL_OPSET, dynamic)
-        found = [_for_profile(finding, profile) for finding in [*_ends(model, profile), *findings]]
-        if found:
-            return LoweredNetwork([], {}, {}), found
+        problems = [_for_profile(finding, profile) for finding in [*_ends(model, profile), *findings]]
+        if problems:
+            return LoweredNetwork([], {}, {}), problems
         outputs = {str(value.name): build.output(value).name for value in model.graph.outputs}
         layers = live_layers(build.layers, list(outputs.values()))
         used = {name for layer in layers for name in layer.inputs}
         ports: dict[str, Json] = {
             name: [value.name, list(value.stored)] for name, value in inputs.items() if value.name in used
         }
-        kept = [layer for layer in layers if layer.kind != "Input" or layer.outputs[0] in used]
-        return LoweredNetwork(kept, ports, dict(outputs)), []
+        live = [layer for layer in layers if layer.kind != "Input" or layer.outputs[0] in used]
+        return LoweredNetwork(live, ports, dict(outputs)), []
 
     return with_expansions(model, attempt)
 
 
 def _ends(model: ir.Model, profile: Profile) -> list[Finding]:
     """Return a finding for each input that is read, and each output, that blobs can't hold."""
-    found = []
+    findings = []
     for value in (*model.graph.inputs, *model.graph.outputs):
         is_read = value.is_graph_output() or bool(value.uses())
         if value.producer() is not None or not is_read:
             continue  # its node has the finding
         problem = unheld(value)
         if problem is not None:
-            found.append(
-                Finding(problem.code, "error", profile.name, str(value.name), "", problem.why, problem.fix)
+            findings.append(
+                Finding(problem.code, "error", profile.name, str(value.name), "", problem.reason, problem.fix)
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(findings))
 
 
 def _for_profile(finding: Finding, profile: Profile) -> Finding:

@@ -52,25 +52,25 @@ class Layer:
 
 def live_layers(layers: Sequence[Layer], output_blobs: Sequence[str]) -> list[Layer]:
     """Return the layers that the output blobs need, in order, and all inputs."""
-    needed, kept = set(output_blobs), []
+    needed, live = set(output_blobs), []
     for layer in reversed(layers):
         if layer.kind == "Input" or needed.intersection(layer.outputs):
             needed.update(layer.inputs)
-            kept.append(layer)
-    return kept[::-1]
+            live.append(layer)
+    return live[::-1]
 
 
 def with_splits(layers: Sequence[Layer]) -> list[Layer]:
     """Return the layers with a Split behind each blob that is read more than once."""
     readers = Counter(name for layer in layers for name in layer.inputs)
-    taken: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
     split: list[Layer] = []
 
     def reader(name: str) -> str:
         if readers[name] < 2:
             return name
-        taken[name] += 1
-        return f"{name}/{taken[name] - 1}"
+        uses[name] += 1
+        return f"{name}/{uses[name] - 1}"
 
     for layer in layers:
         split.append(replace(layer, inputs=[reader(name) for name in layer.inputs]))

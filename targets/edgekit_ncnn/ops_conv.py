@@ -36,16 +36,16 @@ def batch_as_axis(b: Builder, x: Value) -> Value:
     """Return ``x`` as (1, channels, batch, ...) where the batch is not one."""
     if x.shape[0] == 1:
         return x
-    moved = transposed(b, x, (1, 0, *range(2, x.rank)))
-    return b.reshape(moved, (1, *moved.shape))
+    swapped = transposed(b, x, (1, 0, *range(2, x.rank)))
+    return b.reshape(swapped, (1, *swapped.shape))
 
 
 def batch_back(b: Builder, x: Value, batch: int) -> Value:
     """Undo ``batch_as_axis``."""
     if batch == 1:
         return x
-    moved = b.reshape(x, x.shape[1:])
-    return transposed(b, moved, (1, 0, *range(2, moved.rank)))
+    squeezed = b.reshape(x, x.shape[1:])
+    return transposed(b, squeezed, (1, 0, *range(2, squeezed.rank)))
 
 
 def _by_axis(keys: Sequence[int], values: Sequence[int]) -> dict[int, Param]:
@@ -82,7 +82,7 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """Convolution or ConvolutionDepthWise, in one to three dimensions."""
+    """Emit Convolution or ConvolutionDepthWise, in one to three dimensions."""
     weights, bias = _constant(W, "weights"), _constant(B, "bias")
     assert weights is not None
     out = b.out_shape()
@@ -112,8 +112,8 @@ def conv(
     kind = f"Convolution{'DepthWise' if group != 1 else ''}{SUFFIX[axes]}"
     spatial = (*(X.shape[:1] * extra), *out[2:])
     source = x if form is None else form.source
-    made = b.emit(kind, [b.blob(source, x.shape[1:])], (out[1], *spatial), params, content, typed=True)
-    return batch_back(b, b.reshape(made, (1, out[1], *spatial)), X.shape[0])
+    convolved = b.emit(kind, [b.blob(source, x.shape[1:])], (out[1], *spatial), params, content, typed=True)
+    return batch_back(b, b.reshape(convolved, (1, out[1], *spatial)), X.shape[0])
 
 
 @lower("ConvTranspose", since=11)
@@ -132,7 +132,7 @@ def conv_transpose(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """Deconvolution or DeconvolutionDepthWise, in one to three dimensions."""
+    """Emit Deconvolution or DeconvolutionDepthWise, in one to three dimensions."""
     weights, bias = _constant(W, "weights"), _constant(B, "bias")
     assert weights is not None
     out = b.out_shape()
@@ -163,8 +163,8 @@ def conv_transpose(
     content = [grouped.transpose(0, 2, 1, 3).ravel(), *([] if bias is None else [bias])]
     kind = f"Deconvolution{'DepthWise' if group != 1 else ''}{SUFFIX[axes]}"
     spatial = (*(X.shape[:1] * extra), *out[2:])
-    made = b.emit(kind, [b.blob(x, x.shape[1:])], (out[1], *spatial), params, content, typed=True)
-    return batch_back(b, b.reshape(made, (1, out[1], *spatial)), X.shape[0])
+    convolved = b.emit(kind, [b.blob(x, x.shape[1:])], (out[1], *spatial), params, content, typed=True)
+    return batch_back(b, b.reshape(convolved, (1, out[1], *spatial)), X.shape[0])
 
 
 def _pooled(
@@ -198,10 +198,10 @@ def _pooled(
     counts, whole = divisors(frame, count_pads), float(prod(frame.kernel))
     if average:
         params[6] = int(count_pads)
-    made = b.emit(
+    pooled = b.emit(
         f"Pooling{SUFFIX[axes]}", [b.blob(X, (channels, *X.shape[2:]))], (channels, *out[2:]), params
     )
-    result = b.reshape(made, out)
+    result = b.reshape(pooled, out)
     if average and count_pads and not (counts == whole).all():
         return binary(b, result, b.constant((whole / counts)[None, None]), MUL)
     return result
@@ -220,7 +220,7 @@ def max_pool(
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """Pooling, in one to three dimensions; not the indices."""
+    """Emit Pooling in one to three dimensions, without the indices."""
     return _pooled(b, X, False, False, kernel_shape, strides, dilations, auto_pad, pads)
 
 
@@ -237,7 +237,7 @@ def average_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """Pooling, in one to three dimensions."""
+    """Emit Pooling, in one to three dimensions."""
     return _pooled(b, X, True, bool(count_include_pad), kernel_shape, strides, dilations, auto_pad, pads)
 
 
@@ -250,11 +250,11 @@ def _global(b: Builder, x: Value, average: bool) -> Value:
 
 @lower("GlobalAveragePool", since=1)
 def global_average_pool(b: Builder, X: Value) -> Value:
-    """Pooling over everything."""
+    """Emit average Pooling over all spatial axes."""
     return _global(b, X, True)
 
 
 @lower("GlobalMaxPool", since=1)
 def global_max_pool(b: Builder, X: Value) -> Value:
-    """Pooling over everything."""
+    """Emit maximum Pooling over all spatial axes."""
     return _global(b, X, False)

@@ -124,14 +124,15 @@ for _op, _operation in (("Add", ADD), ("Sub", SUB), ("Div", DIV)):
 
 @lower("Exp", since=13)
 def exp(b: Builder, input: Value) -> Value:
-    """The square of exp(x / 2): ncnn's own ends at 2.4e38, where it should be infinite."""
+    """Compute the square of exp(x / 2). ncnn's Exp ends at 2.4e38, where the result should be infinite."""
     half = binary(b, input, b.constant(np.array(0.5)), MUL)
     return unary(b, unary(b, half, EXP), SQUARE)
 
 
 @lower("Pow", since=15)
 def pow_(b: Builder, X: Value, Y: Value) -> Value:
-    """Products for small integers, Sqrt for a half, BinaryOp for a constant base above zero."""
+    """Emit products for small integers, Sqrt for an exponent of 0.5, or BinaryOp for a constant base above
+    zero."""
     if X.const is not None and (np.asarray(X.const) > 0).all():
         return binary(b, X, Y, POW)
     exponent = float(np.asarray(Y.const).ravel()[0]) if Y.const is not None and Y.size == 1 else np.nan
@@ -216,15 +217,15 @@ def p_relu(b: Builder, X: Value, slope: Value) -> Value:
     )
     if slope.const is not None and len(stored) == 3 and (slope.size == 1 or channels):
         weights = np.asarray(slope.const).ravel()
-        made = b.emit("PReLU", [b.blob(X, stored)], stored, {0: slope.size}, [weights])
-        return b.reshape(made, X.shape)
+        result = b.emit("PReLU", [b.blob(X, stored)], stored, {0: slope.size}, [weights])
+        return b.reshape(result, X.shape)
     zero = b.constant(np.zeros(()))
     return binary(b, binary(b, X, zero, MAX), binary(b, binary(b, X, zero, MIN), slope, MUL), ADD)
 
 
 @lower("Clip", since=13)
 def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None = None) -> Value:
-    """Clip; BinaryOp where the model computes a bound."""
+    """Emit Clip, or BinaryOp where the model computes a bound. A lower bound of 0 alone becomes ReLU."""
     low, high = (_bound(value, default) for value, default in ((min, -LARGEST), (max, LARGEST)))
     if isinstance(low, float) and isinstance(high, float):
         low = high if low > high else low
@@ -245,7 +246,7 @@ def _bound(value: Value | None, default: float) -> float | None:
 
 @lower("Sigmoid", since=13)
 def sigmoid(b: Builder, X: Value) -> Value:
-    """Sigmoid."""
+    """Emit Sigmoid, or fuse it into the layer before it."""
     return activated(b, X, SIGMOID, [], "Sigmoid", {})
 
 
@@ -288,7 +289,7 @@ def gelu(b: Builder, X: Value, *, approximate: str = "none") -> Value:
 
 @lower("Erf", since=13)
 def erf(b: Builder, input: Value) -> Value:
-    """Erf."""
+    """Emit Erf."""
     return elementwise(b, "Erf", input)
 
 
@@ -301,7 +302,7 @@ def softplus(b: Builder, X: Value) -> Value:
 
 @lower("Mish", since=18)
 def mish(b: Builder, X: Value) -> Value:
-    """Mish."""
+    """Emit Mish."""
     return elementwise(b, "Mish", X)
 
 
@@ -311,8 +312,8 @@ def shrink(b: Builder, input: Value, *, bias: float = 0.0, lambd: float = 0.5) -
     # |x| > lambd: x - sign(x) * bias; else 0
     if bias != lambd:
         raise Inexpressible(f"its bias {bias} is not its lambd {lambd}")
-    inside = elementwise(b, "Clip", input, {0: -float(lambd), 1: float(lambd)})
-    return binary(b, input, inside, SUB)
+    clipped = elementwise(b, "Clip", input, {0: -float(lambd), 1: float(lambd)})
+    return binary(b, input, clipped, SUB)
 
 
 def scaled(b: Builder, x: Value, scale: Array | None, offset: Array | None) -> Value:
@@ -338,10 +339,10 @@ def batch_normalization(
     training_mode: int = 0,
 ) -> Value:
     """BinaryOp by a factor and an offset for each channel."""
-    given: list[Any] = [value.const for value in (scale, B, input_mean, input_var)]
-    if training_mode or any(array is None for array in given):
+    constants: list[Any] = [value.const for value in (scale, B, input_mean, input_var)]
+    if training_mode or any(array is None for array in constants):
         raise Inexpressible("the model computes its statistics; they must be constant")
-    gamma, beta, average, variance = (np.asarray(array, np.float64) for array in given)
+    gamma, beta, average, variance = (np.asarray(array, np.float64) for array in constants)
     factor = gamma / np.sqrt(variance + epsilon)
     shape = (-1, *(1,) * (X.rank - 2))
     return scaled(b, X, factor.reshape(shape), (beta - average * factor).reshape(shape))

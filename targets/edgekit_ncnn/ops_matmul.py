@@ -21,8 +21,8 @@ def dense(b: Builder, x: Value, weights: Array, bias: Array | None, source: Valu
     Args:
         source: ONNX value of the weights, in that shape; None if they were changed.
     """
-    out, into = weights.shape
-    rows = x.size // into
+    out, inner = weights.shape
+    rows = x.size // inner
     params: dict[int, Param] = {0: out, 1: int(bias is not None), 2: weights.size}
     form = integer_form(x, source, 1, 0) if source is not None and rows == 1 else None
     content = [weights.ravel() if form is None else form.weights, *([] if bias is None else [bias])]
@@ -30,9 +30,9 @@ def dense(b: Builder, x: Value, weights: Array, bias: Array | None, source: Valu
         params[INT8_TERM] = form.term
         content += form.scales
     shape = (out,) if rows == 1 else (rows, out)
-    name = b.blob(x if form is None else form.source, (into,) if rows == 1 else (rows, into))
-    made = b.emit("InnerProduct", [name], shape, params, content, typed=True)
-    return b.reshape(made, (*x.shape[:-1], out))
+    name = b.blob(x if form is None else form.source, (inner,) if rows == 1 else (rows, inner))
+    product = b.emit("InnerProduct", [name], shape, params, content, typed=True)
+    return b.reshape(product, (*x.shape[:-1], out))
 
 
 def multiplied(b: Builder, x: Value, y: Value) -> Value:
@@ -58,8 +58,8 @@ def multiplied(b: Builder, x: Value, y: Value) -> Value:
     (m, k), n = x.shape[-2:], y.shape[-1]
     sides = [tuple(pair[i] for pair in merged) for i in (0, 1)]
     lead = tuple(max(pair) for pair in merged)
-    made = b.emit("MatMul", [b.blob(x, (*sides[0], m, k)), b.blob(y, (*sides[1], k, n))], (*lead, m, n))
-    return b.reshape(made, (*outer, m, n))
+    product = b.emit("MatMul", [b.blob(x, (*sides[0], m, k)), b.blob(y, (*sides[1], k, n))], (*lead, m, n))
+    return b.reshape(product, (*outer, m, n))
 
 
 @lower("MatMul", since=13)
@@ -90,8 +90,8 @@ def gemm(
     out = b.out_shape()
     if B.const is None:
         y = transposed(b, B, (1, 0)) if transB else B
-        made = multiplied(b, x, y)
-        made = binary(b, made, b.constant(np.array(alpha)), MUL) if alpha != 1 else made
+        product = multiplied(b, x, y)
+        product = binary(b, product, b.constant(np.array(alpha)), MUL) if alpha != 1 else product
     else:
         plain = np.asarray(B.const)
         weights = np.ascontiguousarray(plain if transB else plain.T)
@@ -99,10 +99,10 @@ def gemm(
         bias = beta * np.broadcast_to(np.asarray(C.const).ravel(), (out[1],)) if fused and C else None
         if alpha != 1:
             weights = weights * np.float32(alpha)
-        made = dense(b, x, weights, bias, B if transB and alpha == 1 else None)
+        product = dense(b, x, weights, bias, B if transB and alpha == 1 else None)
         if fused:
-            return made
+            return product
     if C is None:
-        return made
+        return product
     offset = binary(b, C, b.constant(np.array(beta)), MUL) if beta != 1 else C
-    return binary(b, made, offset, ADD)
+    return binary(b, product, offset, ADD)

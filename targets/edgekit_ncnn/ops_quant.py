@@ -34,19 +34,19 @@ def quantize_linear(
 ) -> Value:
     """Divide, round, add the zero point, clip."""
     assert b.node is not None
-    made = b.node.outputs[0].dtype
-    dtype = made.numpy().name if made is not None else ""
+    output_type = b.node.outputs[0].dtype
+    dtype = output_type.numpy().name if output_type is not None else ""
     if dtype not in LIMITS:
         raise Inexpressible(f"it makes {dtype}; ncnn holds int8 and uint8", code="EK1004")
-    found = quantization_parameters(y_scale, y_zero_point)
-    scale, zero = found.broadcast(x.shape, axis, block_size)
+    parameters = quantization_parameters(y_scale, y_zero_point)
+    scale, zero = parameters.broadcast(x.shape, axis, block_size)
     rounded = unary(b, binary(b, x, b.constant(scale), DIV), ROUND)
     if zero.any():
         rounded = binary(b, rounded, b.constant(zero), ADD)
     low, high = LIMITS[dtype]
-    held = elementwise(b, "Clip", rounded, {0: low, 1: high})
-    symmetric = dtype == "int8" and not zero.any() and found.scale.size == 1
-    return replace(held, pair=Pair(found.scale, x)) if symmetric else held
+    quantized = elementwise(b, "Clip", rounded, {0: low, 1: high})
+    symmetric = dtype == "int8" and not zero.any() and parameters.scale.size == 1
+    return replace(quantized, pair=Pair(parameters.scale, x)) if symmetric else quantized
 
 
 @lower("DequantizeLinear", since=21)
@@ -61,14 +61,14 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Value:
     """Subtract the zero point, multiply."""
-    found = quantization_parameters(x_scale, x_zero_point)
-    scale, zero = found.broadcast(x.shape, axis, block_size)
+    parameters = quantization_parameters(x_scale, x_zero_point)
+    scale, zero = parameters.broadcast(x.shape, axis, block_size)
     if x.const is not None:
-        real = b.constant(found.dequantized(np.asarray(x.const), axis, block_size))
+        real = b.constant(parameters.dequantized(np.asarray(x.const), axis, block_size))
         plain = x.dtype == "int8" and not zero.any() and not block_size
-        return replace(real, pair=Pair(found.scale, x)) if plain else real
+        return replace(real, pair=Pair(parameters.scale, x)) if plain else real
     shifted = binary(b, x, b.constant(zero), SUB) if zero.any() else x
     real = binary(b, shifted, b.constant(scale), MUL)
-    if x.pair is not None and np.array_equal(x.pair.scale, found.scale) and not zero.any():
+    if x.pair is not None and np.array_equal(x.pair.scale, parameters.scale) and not zero.any():
         return replace(real, pair=x.pair)
     return real

@@ -25,7 +25,7 @@ def reduced(b: Builder, x: Value, axes: tuple[int, ...], operation: int) -> Valu
     """Emit a Reduction over ONNX axes; the result has them with one element."""
     shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     stored, cut_axes = natural(x.shape), x.rank - len(natural(x.shape))
-    over = [axis - cut_axes for axis in axes if axis >= cut_axes]
+    blob_axes = [axis - cut_axes for axis in axes if axis >= cut_axes]
     if x.shape[cut_axes:] != stored or any(x.shape[a] != 1 for a in range(max(cut_axes, 0))):
         groups: list[tuple[bool, list[int]]] = []
         for axis in range(x.rank):
@@ -36,11 +36,11 @@ def reduced(b: Builder, x: Value, axes: tuple[int, ...], operation: int) -> Valu
         if len(groups) > AXES_LIMIT:
             raise Inexpressible(f"it reduces in more than {AXES_LIMIT} groups of axes")
         stored = tuple(prod(x.shape[axis] for axis in group) for _, group in groups) or (1,)
-        over = [index for index, (is_reduced, _) in enumerate(groups) if is_reduced]
-    if not over:
-        over, stored = [1], (*stored[:1], 1, prod(stored[1:]))
-    after = tuple(1 if axis in over else size for axis, size in enumerate(stored))
-    params: dict[int, Param] = {0: operation, 1: 0, 3: over, 4: 1, 5: 1}
+        blob_axes = [index for index, (is_reduced, _) in enumerate(groups) if is_reduced]
+    if not blob_axes:
+        blob_axes, stored = [1], (*stored[:1], 1, prod(stored[1:]))
+    after = tuple(1 if axis in blob_axes else size for axis, size in enumerate(stored))
+    params: dict[int, Param] = {0: operation, 1: 0, 3: blob_axes, 4: 1, 5: 1}
     return b.reshape(b.emit("Reduction", [b.blob(x, stored)], after, params), shape)
 
 
@@ -53,10 +53,10 @@ def _reduction(operation: int) -> Callable[..., Value]:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        """Reduction."""
-        over = reduced_axes(data.rank, axes, noop_with_empty_axes)
-        made = reduced(b, data, over if over is not None else (), operation) if data.rank else data
-        return b.reshape(made, b.out_shape())
+        """Emit Reduction over the node's axes."""
+        dims = reduced_axes(data.rank, axes, noop_with_empty_axes)
+        result = reduced(b, data, dims if dims is not None else (), operation) if data.rank else data
+        return b.reshape(result, b.out_shape())
 
     return lowering
 
@@ -67,21 +67,21 @@ for _op, _operation in REDUCTIONS.items():
 
 @lower("Softmax", since=13)
 def softmax(b: Builder, input: Value, *, axis: int = -1) -> Value:
-    """Softmax."""
-    name, stored, at = along(b, input, axis)
-    return b.reshape(b.emit("Softmax", [name], stored, {0: at, 1: 1}), input.shape)
+    """Emit Softmax."""
+    name, stored, dim = along(b, input, axis)
+    return b.reshape(b.emit("Softmax", [name], stored, {0: dim, 1: 1}), input.shape)
 
 
 @lower("CumSum", since=14)
 def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
     """CumulativeSum, between two Flips in reverse; exclusive ones begin with a zero."""
-    over = constant_scalar(axis, "axis") % x.rank
-    x = flipped(b, x, over) if reverse else x
+    index = constant_scalar(axis, "axis") % x.rank
+    x = flipped(b, x, index) if reverse else x
     if exclusive:
-        x = cut(b, padded(b, x, over, 1, 0), over, 0, x.shape[over])
-    name, stored, at = along(b, x, over)
-    made = b.reshape(b.emit("CumulativeSum", [name], stored, {0: at}), x.shape)
-    return flipped(b, made, over) if reverse else made
+        x = cut(b, padded(b, x, index, 1, 0), index, 0, x.shape[index])
+    name, stored, dim = along(b, x, index)
+    sums = b.reshape(b.emit("CumulativeSum", [name], stored, {0: dim}), x.shape)
+    return flipped(b, sums, index) if reverse else sums
 
 
 def normalized(b: Builder, x: Value, rows: int, epsilon: float) -> Value:
@@ -126,8 +126,8 @@ def rms_normalization(
     size = prod(X.shape[a] for a in axes_from(axis, X.rank))
     stored = (X.size // size, size)
     params = {0: size, 1: float(epsilon), 2: 0}
-    made = b.emit("RMSNorm", [b.blob(X, stored)], stored, params)
-    return binary(b, b.reshape(made, X.shape), scale, MUL)
+    unscaled = b.emit("RMSNorm", [b.blob(X, stored)], stored, params)
+    return binary(b, b.reshape(unscaled, X.shape), scale, MUL)
 
 
 def _by_channel(b: Builder, value: Value, rank: int) -> Value:
@@ -139,8 +139,8 @@ def instance_normalization(
     b: Builder, input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5
 ) -> Value:
     """LayerNorm of each channel, then BinaryOps."""
-    made = normalized(b, input, prod(input.shape[:2]), epsilon)
-    return _affine(b, made, _by_channel(b, scale, input.rank), _by_channel(b, B, input.rank))
+    unscaled = normalized(b, input, prod(input.shape[:2]), epsilon)
+    return _affine(b, unscaled, _by_channel(b, scale, input.rank), _by_channel(b, B, input.rank))
 
 
 @lower("GroupNormalization", since=21)
@@ -155,8 +155,8 @@ def group_normalization(
     stash_type: int = 1,
 ) -> Value:
     """LayerNorm of each group, then BinaryOps."""
-    made = normalized(b, X, X.shape[0] * num_groups, epsilon)
-    return _affine(b, made, _by_channel(b, scale, X.rank), _by_channel(b, bias, X.rank))
+    unscaled = normalized(b, X, X.shape[0] * num_groups, epsilon)
+    return _affine(b, unscaled, _by_channel(b, scale, X.rank), _by_channel(b, bias, X.rank))
 
 
 @lower("LRN", since=13)

@@ -37,7 +37,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
-    """Interp where its points are the node's; else Crops, or products with constant matrices."""
+    """Emit Interp where its points are the node's, else Crops or products with constant matrices."""
     out = b.out_shape()
     lines = resized_axes(
         X.shape, out, roi, scales, sizes, axes=axes, mode=mode,
@@ -54,18 +54,18 @@ def resize(
                 stored = out[1:]
                 params = {0: TYPES[mode], 3: out[2], 4: out[3], 6: corners}
                 return b.reshape(b.emit("Interp", [b.blob(X, X.shape[1:])], stored, params), out)
-    moved = X
+    resized = X
     for axis in changed:
         if mode == "nearest" and crops:
             raise Inexpressible("tf_crop_and_resize takes the nearest point, which ncnn can't")
         if mode == "nearest":
-            moved = picked(b, moved, axis, lines[axis].indices(nearest_mode))
+            resized = picked(b, resized, axis, lines[axis].indices(nearest_mode))
             continue
         matrix = lines[axis].matrix(
             mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), extrapolation_value
         )
-        moved = by_matrix(b, moved, axis, matrix)
-    return moved
+        resized = by_matrix(b, resized, axis, matrix)
+    return resized
 
 
 def _is_interp(line: ResizeAxis, mode: str, nearest_mode: str, corners: int) -> bool:
@@ -75,16 +75,16 @@ def _is_interp(line: ResizeAxis, mode: str, nearest_mode: str, corners: int) -> 
     if line.size < 2 or line.out < 2 or (mode == "cubic" and line.size < 4):
         return False
     i = np.arange(line.out)
-    at = i * ((line.size - 1) / (line.out - 1)) if corners else (i + 0.5) * (line.size / line.out) - 0.5
-    return bool(np.allclose(at, line.at, rtol=0, atol=1e-6))
+    points = i * ((line.size - 1) / (line.out - 1)) if corners else (i + 0.5) * (line.size / line.out) - 0.5
+    return bool(np.allclose(points, line.coordinates, rtol=0, atol=1e-6))
 
 
 def by_matrix(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
     """Multiply an axis by a constant matrix of shape (out, in)."""
     outer, inner = x.shape[:axis], x.shape[axis + 1 :]
     rows = b.reshape(x, (int(np.prod(outer)), x.shape[axis], int(np.prod(inner))))
-    made = multiplied(b, b.constant(matrix), rows)
-    return b.reshape(made, (*outer, matrix.shape[0], *inner))
+    product = multiplied(b, b.constant(matrix), rows)
+    return b.reshape(product, (*outer, matrix.shape[0], *inner))
 
 
 SAMPLE_TYPES = {"linear": 1, "nearest": 2, "cubic": 3}

@@ -50,10 +50,10 @@ def cut(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
         return b.constant(np.take(x.const, np.arange(begin, begin + count), axis))
     if count == x.shape[axis]:
         return x
-    name, stored, at = along(b, x, axis)
-    params = {9: [begin], 10: [begin + count], 11: [at]}
+    name, stored, dim = along(b, x, axis)
+    params = {9: [begin], 10: [begin + count], 11: [dim]}
     return b.reshape(
-        b.emit("Crop", [name], resized(stored, at, count), params), resized(x.shape, axis, count)
+        b.emit("Crop", [name], resized(stored, dim, count), params), resized(x.shape, axis, count)
     )
 
 
@@ -74,8 +74,8 @@ def every(b: Builder, x: Value, axis: int, begin: int, step: int, count: int) ->
 
 def flipped(b: Builder, x: Value, axis: int) -> Value:
     """Reverse an axis."""
-    name, stored, at = along(b, x, axis)
-    return b.reshape(b.emit("Flip", [name], stored, {0: [at]}), x.shape)
+    name, stored, dim = along(b, x, axis)
+    return b.reshape(b.emit("Flip", [name], stored, {0: [dim]}), x.shape)
 
 
 def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
@@ -87,17 +87,17 @@ def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
     sizes = [part.shape[axis] for part in parts]
     shape = resized(first.shape, axis, sum(sizes))
     shapes = [natural(part.shape) for part in parts]
-    at = axis - (first.rank - len(shapes[0]))
+    dim = axis - (first.rank - len(shapes[0]))
     aligned = all(
         part.shape[part.rank - len(stored) :] == stored and prod(part.shape[: part.rank - len(stored)]) == 1
         for part, stored in zip(parts, shapes, strict=True)
     )
-    if not aligned or at < 0 or len({len(stored) for stored in shapes}) != 1:
+    if not aligned or dim < 0 or len({len(stored) for stored in shapes}) != 1:
         outer, inner = prod(first.shape[:axis]), prod(first.shape[axis + 1 :])
-        shapes, at = [(outer, size, inner) for size in sizes], 1
+        shapes, dim = [(outer, size, inner) for size in sizes], 1
     names = [b.blob(part, stored) for part, stored in zip(parts, shapes, strict=True)]
-    made = b.emit("Concat", names, resized(shapes[0], at, sum(sizes)), {0: at})
-    return b.reshape(made, shape)
+    concatenated = b.emit("Concat", names, resized(shapes[0], dim, sum(sizes)), {0: dim})
+    return b.reshape(concatenated, shape)
 
 
 def transposed(b: Builder, x: Value, perm: Sequence[int]) -> Value:
@@ -119,14 +119,14 @@ def transposed(b: Builder, x: Value, perm: Sequence[int]) -> Value:
         return b.reshape(_permuted(b, x, tuple(sizes), places), shape)
     # Bring one group after the other to its place; a step has four axes: before, those passed, it, after.
     order = list(range(len(groups)))
-    for place, wanted in enumerate(places):
-        at = order.index(wanted)
-        if at == place:
+    for place, target in enumerate(places):
+        index = order.index(target)
+        if index == place:
             continue
-        order.insert(place, order.pop(at))
-        step = (prod(sizes[:place]), prod(sizes[place:at]), sizes[at], prod(sizes[at + 1 :]))
+        order.insert(place, order.pop(index))
+        step = (prod(sizes[:place]), prod(sizes[place:index]), sizes[index], prod(sizes[index + 1 :]))
         x = _permuted(b, x, step, [0, 2, 1, 3])
-        sizes.insert(place, sizes.pop(at))
+        sizes.insert(place, sizes.pop(index))
     return b.reshape(x, shape)
 
 
@@ -144,53 +144,54 @@ def _permuted(b: Builder, x: Value, sizes: Shape, places: Sequence[int]) -> Valu
 
 @lower("Reshape", since=13)
 def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """Another shape of the same blob; a Reshape follows where a layer needs it."""
+    """Return the same blob with another shape. A Reshape follows where a layer needs it."""
     return b.reshape(data, b.out_shape())
 
 
 @lower("Flatten", since=13)
 def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """Another shape of the same blob."""
+    """Return the same blob with another shape."""
     return b.reshape(input, b.out_shape())
 
 
 @lower("Squeeze", since=13)
 def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """Another shape of the same blob."""
+    """Return the same blob with another shape."""
     return b.reshape(data, b.out_shape())
 
 
 @lower("Unsqueeze", since=13)
 def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """Another shape of the same blob."""
+    """Return the same blob with another shape."""
     return b.reshape(data, b.out_shape())
 
 
 @lower("Identity", since=14)
 def identity(b: Builder, input: Value) -> Value:
-    """The same blob."""
+    """Return the same blob."""
     return input
 
 
 @lower("Cast", since=13)
 def cast(b: Builder, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    """From bytes to floats: the same blob, which holds floats."""
+    """Return the same blob, which holds floats. Only casts to float32 or to the type of the input are
+    supported."""
     assert b.node is not None
-    made = b.node.outputs[0].dtype
-    if made is None or made.numpy().name not in ("float32", input.dtype):
+    output_type = b.node.outputs[0].dtype
+    if output_type is None or output_type.numpy().name not in ("float32", input.dtype):
         raise Inexpressible("ncnn has no cast of floats to integers", code="EK1004")
     return input
 
 
 @lower("Transpose", since=13)
 def transpose(b: Builder, data: Value, *, perm: Sequence[int] | None = None) -> Value:
-    """Permute."""
+    """Emit Permute, or a Reshape where the order in memory does not change."""
     return transposed(b, data, list(perm) if perm is not None else list(range(data.rank))[::-1])
 
 
 @lower("Concat", since=13)
 def concat(b: Builder, *inputs: Value, axis: int) -> Value:
-    """Concat."""
+    """Emit Concat."""
     return joined(b, inputs, axis % inputs[0].rank)
 
 
@@ -202,8 +203,8 @@ def split(
     assert b.node is not None
     axis %= input.rank
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
-    name, stored, at = along(b, input, axis)
-    parts = b.emit_parts("Slice", [name], [resized(stored, at, n) for n in sizes], {0: sizes, 1: at})
+    name, stored, dim = along(b, input, axis)
+    parts = b.emit_parts("Slice", [name], [resized(stored, dim, n) for n in sizes], {0: sizes, 1: dim})
     return tuple(
         b.reshape(part, resized(input.shape, axis, size)) for part, size in zip(parts, sizes, strict=True)
     )
@@ -218,7 +219,7 @@ def slice_(
     axes: Value | None = None,
     steps: Value | None = None,
 ) -> Value:
-    """Crop, axis by axis; with steps behind a Reshape, and Flip for negative ones."""
+    """Emit Crop, axis by axis. Steps add a Reshape, and negative steps a Flip."""
     ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     for axis, (begin, step, count) in enumerate(zip(ranges.begin, ranges.step, ranges.shape, strict=True)):
         data = every(b, data, axis, begin, step, count)
@@ -229,7 +230,7 @@ def slice_(
 
 @lower("Gather", since=13)
 def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
-    """Crops of consecutive indices, concatenated."""
+    """Emit Crops of consecutive indices, and concatenate them."""
     if indices.const is None:
         raise Inexpressible("the model computes its indices; they must be constant")
     axis %= data.rank
@@ -257,14 +258,14 @@ def picked(b: Builder, x: Value, axis: int, indices: Array) -> Value:
 
 def tiled(b: Builder, x: Value, axis: int, times: int) -> Value:
     """Repeat an axis as a whole."""
-    name, stored, at = along(b, x, axis)
-    made = b.emit("Tile", [name], resized(stored, at, stored[at] * times), {0: at, 1: times})
-    return b.reshape(made, resized(x.shape, axis, x.shape[axis] * times))
+    name, stored, dim = along(b, x, axis)
+    tiles = b.emit("Tile", [name], resized(stored, dim, stored[dim] * times), {0: dim, 1: times})
+    return b.reshape(tiles, resized(x.shape, axis, x.shape[axis] * times))
 
 
 @lower("Tile", since=13)
 def tile(b: Builder, input: Value, repeats: Value) -> Value:
-    """Tile, axis by axis."""
+    """Emit Tile, axis by axis."""
     result = input
     for axis, times in enumerate(constant_ints(repeats, "repeats")):
         result = tiled(b, result, axis, times) if times != 1 else result
@@ -273,7 +274,7 @@ def tile(b: Builder, input: Value, repeats: Value) -> Value:
 
 @lower("Expand", since=13)
 def expand(b: Builder, input: Value, shape: Value) -> Value:
-    """Tile, axis by axis."""
+    """Emit Tile, axis by axis."""
     return expanded(b, input, b.out_shape())
 
 
@@ -297,7 +298,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    """Padding, axis by axis; wrap by Concat."""
+    """Emit Padding, axis by axis. The other modes join pieces of the input by Concat."""
     amounts = pad_amounts(data.shape, pads, axes, mode)
     if constant_value is not None and constant_value.const is None:
         raise Inexpressible("the model computes the value that it pads with; it must be constant")
@@ -324,8 +325,8 @@ def padded(
             if piece is not None and part.times > 1:
                 piece = tiled(b, piece, axis, part.times)
             parts.append(piece)
-        kept = [piece for piece in (parts[0], x, parts[1]) if piece is not None]
-        return joined(b, kept, axis)
+        pieces = [piece for piece in (parts[0], x, parts[1]) if piece is not None]
+        return joined(b, pieces, axis)
     if not np.isfinite(filled):
         raise Inexpressible(f"it pads with {filled}, which a .param file can't hold")
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
@@ -336,7 +337,7 @@ def padded(
 
 @lower("DepthToSpace", since=13)
 def depth_to_space(b: Builder, input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
-    """Permute."""
+    """Emit Permute between two shapes of the same blob."""
     n, c, h, w = input.shape
     s, depth = blocksize, c // blocksize**2
     if mode == "CRD":
@@ -346,7 +347,7 @@ def depth_to_space(b: Builder, input: Value, *, blocksize: int, mode: str = "DCR
 
 @lower("SpaceToDepth", since=13)
 def space_to_depth(b: Builder, input: Value, *, blocksize: int) -> Value:
-    """Permute."""
+    """Emit Permute between two shapes of the same blob."""
     n, c, h, w = input.shape
     s = blocksize
     return transposed(b, b.reshape(input, (n, c, h // s, s, w // s, s)), (0, 3, 5, 1, 2, 4))

@@ -46,8 +46,8 @@ def open_on(
     """
     accelerator = find_accelerator(kind)
     if accelerator is None:
-        found = ", ".join(openvino().Core().available_devices)
-        raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine; it found {found}")
+        devices = ", ".join(openvino().Core().available_devices)
+        raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine; it found {devices}")
     settings = {"PERFORMANCE_HINT": "LATENCY", **PRECISION[kind]}
     compiled = compiled_model(files, options, None, placement=(kind.upper(), settings))
     try:

@@ -27,12 +27,12 @@ def with_fake_quantize(model: ir.Model) -> ir.Model:
     copy = model.clone()
     copy.opset_imports[DOMAIN] = 1
     for _, node in nodes_of(copy, "QuantizeLinear"):
-        found = held_bytes(node)
+        stored = held_bytes(node)
         pairs = [use.node for use in node.outputs[0].uses()]
-        if found is None or any(pair.op_type != "DequantizeLinear" for pair in pairs):
+        if stored is None or any(pair.op_type != "DequantizeLinear" for pair in pairs):
             continue
         low, high = (
-            add_constant(copy, np.array(end - found[1], np.float32), f"{node.name}/{name}")
+            add_constant(copy, np.array(end - stored[1], np.float32), f"{node.name}/{name}")
             for name, end in (("least", 0), ("greatest", 255))
         )
         for pair in pairs:

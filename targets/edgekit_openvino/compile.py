@@ -37,7 +37,7 @@ others. It takes AVX_NE_CONVERT too, which Linux does not list."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that OpenVINO's ONNX reader cannot convert, found by running the reader.
+    """Return a finding for each node that OpenVINO's ONNX reader cannot convert, by running the reader.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -46,8 +46,8 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as IR; fp16 weights are widened at load, int8 ones as they are multiplied. bf16 is
-    the IR of fp32, computed in bf16.
+    """Compile the canonical model to IR. Weights in fp16 are widened at load, and int8 ones as they are
+    multiplied. bf16 is the IR of fp32, computed in bf16.
 
     Raises:
         UsageError: an unknown precision.
@@ -56,9 +56,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"openvino supports {', '.join(PRECISIONS)}, not {precision}")
-    (written, read), found = _read_written(model, profile)
-    if found:
-        raise cannot_run(profile.name, found)
+    (written, read), findings = _read_written(model, profile)
+    if findings:
+        raise cannot_run(profile.name, findings)
     if precision == "fp16":
         read = _read(save_model(with_fp16_weights(written)))
     _name_nodes(read, "")
@@ -77,7 +77,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 
 def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, Any], list[Finding]]:
-    """The model as written for OpenVINO, what the reader gave for it, and what it has no conversion for.
+    """Return the model as written for OpenVINO, the reader's result for it, and a finding for each node
+    without a conversion.
 
     A node that it refuses or computes wrongly is decomposed where possible, and read again.
     """
@@ -115,7 +116,7 @@ def _name_nodes(model: Any, prefix: str) -> None:
 
 
 def _bodies(node: Any) -> list[Any]:
-    """The bodies of an If (two), a Loop or a TensorIterator (one)."""
+    """Return the bodies of an If (two), a Loop or a TensorIterator (one)."""
     if node.get_type_name() == "If":
         return [node.get_function(0), node.get_function(1)]
     if node.get_type_name() in ("Loop", "TensorIterator"):
@@ -145,14 +146,14 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
         if node.get_type_name() in ("ONNXFrameworkNode", "NotSupportedONNXNode")
         for name in (node.get_friendly_name(), *(n for o in node.outputs() for n in o.get_names()))
     }
-    found = []
+    findings = []
     for node in model.graph.node:
         if left.isdisjoint(node.output) and node.name not in left:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         name = next((entry.value for entry in node.metadata_props if entry.key == PART_OF), node.name)
-        found.append(Finding("EK1001", "error", target, name, op, "OpenVINO does not support it"))
-    return found or [Finding("EK1002", "error", target, "", "", message)]
+        findings.append(Finding("EK1001", "error", target, name, op, "OpenVINO does not support it"))
+    return findings or [Finding("EK1002", "error", target, "", "", message)]
 
 
 TARGET = TargetInfo(

@@ -58,7 +58,7 @@ def compile_decoder(
         for number, node in enumerate(read.get_ordered_ops()):  # its own names count up in a process
             node.set_friendly_name(f"{node.get_type_name()}_{number}")
         package.save_model(read, str(folder / XML_FILE), compress_to_fp16=False)
-        files = {each: (folder / each).read_bytes() for each in (XML_FILE, BIN_FILE)}
+        files = {file_name: (folder / file_name).read_bytes() for file_name in (XML_FILE, BIN_FILE)}
     options: dict[str, Json] = {"precision": precision, OPTION: writer.shape().as_json()}
     if writer.slides:
         options[WINDOW] = model.config.sliding_window
@@ -111,8 +111,8 @@ class _OpenvinoDecoder(DecoderWriter):
             past = g.op("Gather", name, "beam_idx", axis=0)
             joined = g.op("Concat", past, new, out=f"{name}/out", axis=2)
             g.output(joined, "float32", ["batch", c.kv_heads, "total", c.head_size])
-            each = g.op("Unsqueeze", joined, g.ints(2))
-            repeated = g.op("Expand", each, g.ints(1, 1, c.heads // c.kv_heads, 1, 1))
+            unsqueezed = g.op("Unsqueeze", joined, g.ints(2))
+            repeated = g.op("Expand", unsqueezed, g.ints(1, 1, c.heads // c.kv_heads, 1, 1))
             whole.append(g.op("Reshape", repeated, g.ints(0, c.heads, -1, c.head_size)))
         mask = "sliding_mask" if slides else "mask"
         if not c.attention_softcap:

@@ -61,7 +61,7 @@ def _is_fatal(node: ir.Node) -> bool:
     zero_point, pairs = array_of(input_of(node, 2)), _pairs(node)
     if zero_point is None or zero_point.dtype not in (np.uint8, np.int8) or not zero_point.any() or not pairs:
         return False
-    if not all(_ends(each, node.inputs[0]) for each in (node, *pairs)):
+    if not all(_ends(quantize, node.inputs[0]) for quantize in (node, *pairs)):
         return False
     value = node.inputs[0]
     while (before := producer_of(value, *BEFORE)) is not None:

@@ -57,8 +57,8 @@ def open_decoder(
         EngineError: OpenVINO refused the model.
     """
     shape = DecoderShape.from_options(options)
-    room = check_capacity(capacity, shape)
-    return OpenvinoDecoder(_CompiledModels(files, options, shape, threads), room)
+    slots = check_capacity(capacity, shape)
+    return OpenvinoDecoder(_CompiledModels(files, options, shape, threads), slots)
 
 
 class _CompiledModels:
@@ -140,19 +140,19 @@ class OpenvinoDecoder:
             raise EngineError(f"{engine_version()} failed to run: {plain(problem)}") from None
 
     def _run(self, tokens: Sequence[int], rows: int) -> Array:
-        own = np.arange(self.length, self.length + len(tokens))
-        places = np.concatenate([self._places, own])
-        distance = own[:, None] - places
-        seen = (places != HIDDEN) & (distance >= 0)
+        positions = np.arange(self.length, self.length + len(tokens))
+        places = np.concatenate([self._places, positions])
+        distance = positions[:, None] - places
+        visible = (places != HIDDEN) & (distance >= 0)
         feeds = {
             "tokens": np.array([tokens], np.int64),
             "from_row": np.array([-rows], np.int64),
-            "positions": own,
+            "positions": positions,
             "beam_idx": self._first,
-            "mask": _as_mask(seen),
+            "mask": _as_mask(visible),
         }
         if self._window:
-            feeds["sliding_mask"] = _as_mask(seen & (distance < self._window))
+            feeds["sliding_mask"] = _as_mask(visible & (distance < self._window))
         logits: Array = self._request.infer(feeds)["logits"][0].copy()
         self._places = places
         self.length += len(tokens)
@@ -160,8 +160,8 @@ class OpenvinoDecoder:
 
     def _after_failure(self, length: int) -> None:
         """Go back to ``length`` tokens; the engine's state shows how many it has appended."""
-        held = next(iter(self._states.values())).state.shape[2]
-        self._places = np.concatenate([self._places, np.full(held, HIDDEN)])[:held]
+        count = next(iter(self._states.values())).state.shape[2]
+        self._places = np.concatenate([self._places, np.full(count, HIDDEN)])[:count]
         self.length = max(length, self.length)
         self.truncate(length)
 
@@ -175,11 +175,11 @@ class OpenvinoDecoder:
             self._places = np.zeros(0, np.int64)
 
     def save(self) -> Array:
-        shape, kept = self._shape, self._places != HIDDEN
+        shape, visible = self._shape, self._places != HIDDEN
         saved = np.empty((2 * shape.layers, shape.kv_heads, self.length, shape.head_dim), np.float32)
         if self.length:
             for index, name in enumerate(state_names(shape.layers)):
-                saved[index] = self._states[name].state.data[0][:, kept]
+                saved[index] = self._states[name].state.data[0][:, visible]
         return saved
 
     def restore(self, saved: Array) -> None:

@@ -31,7 +31,8 @@ def node_times(
     threads: int,
     runs: int,
 ) -> NodeTimes:
-    """The layers that the CPU plugin executes, in its order, each with those that it has merged into it.
+    """Measure the layers that the CPU plugin executes, in its order, each with the layers that are merged
+    into it.
 
     Raises:
         EngineError: OpenVINO refused the model.
@@ -60,14 +61,14 @@ def node_times(
     runner.close()
     step = len(run_ms) // QUIET_PART if min(run_ms) > COARSE_MS else len(run_ms) - 1
     first = min(
-        range(1, len(run_ms) - step + 1), key=lambda at: sum(run_ms[at : at + step])
+        range(1, len(run_ms) - step + 1), key=lambda start: sum(run_ms[start : start + step])
     )  # the first run is left out: it warms up
     last = first + step - 1
     nodes = [
         NodeTime(n, kind, max(0.0, totals[last][n] - totals[first - 1][n]) / step, *merged.get(n, ((), ())))
         for n, kind in kinds.items()
     ]
-    whole, within = (sum(taken[first : last + 1]) / step for taken in (run_ms, infer_ms))
+    whole, within = (sum(times_ms[first : last + 1]) / step for times_ms in (run_ms, infer_ms))
     between = max(0.0, within - sum(node.ms for node in nodes))
     return NodeTimes(whole, tuple(nodes), "", ((IN_AND_OUT, whole - within), (BETWEEN, between)))
 
@@ -102,21 +103,21 @@ class _Clocked:
 def _merged(compiled: Any) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     """Layer -> names of the file's layers that it computes; and those that the next one computes, for whose
     sake it is there if the plugin or the reader has inserted it, e.g. to change a layout."""
-    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    names_by_layer: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     for layer in reversed(executed_layers(compiled)):
         named = str(layer.get_rt_info()["originalLayersNames"].astype(str))
-        own = tuple(name for name in named.split(",") if name)
+        names = tuple(name for name in named.split(",") if name)
         readers = [
-            found[port.get_node().get_friendly_name()]
+            names_by_layer[port.get_node().get_friendly_name()]
             for o in layer.outputs()
             for port in o.get_target_inputs()
-            if port.get_node().get_friendly_name() in found
+            if port.get_node().get_friendly_name() in names_by_layer
         ]
-        found[layer.get_friendly_name()] = (
-            own,
+        names_by_layer[layer.get_friendly_name()] = (
+            names,
             tuple(name for reader in readers for both in reader for name in both)[:MOST_SERVED],
         )
-    return found
+    return names_by_layer
 
 
 NODE_REPORTS = NodeReports(node_times=node_times)

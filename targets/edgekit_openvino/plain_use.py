@@ -24,7 +24,7 @@ def plain_use(options: Mapping[str, Json], files: Mapping[str, str]) -> str:
         files: File name in the artifact -> name under which it was exported.
     """
     settings = arithmetic(options)
-    given = ", ".join(f'"{name}": "{value}"' for name, value in settings.items())
+    config = ", ".join(f'"{name}": "{value}"' for name, value in settings.items())
     command = ", ".join(f"{name}={value}" for name, value in settings.items())
     return f"""\
 These files were verified with the settings
@@ -36,5 +36,5 @@ YOLOX-nano's had an SNR of 25 dB in place of 105, EfficientNet-Lite0's 30 in pla
 OpenVINO reads no such setting from a model file, so it is given to compile_model:
 
     import openvino
-    compiled = openvino.Core().compile_model("{files["model.xml"]}", "CPU", {{{given}}})
+    compiled = openvino.Core().compile_model("{files["model.xml"]}", "CPU", {{{config}}})
 """

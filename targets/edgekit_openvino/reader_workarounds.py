@@ -55,9 +55,9 @@ def shapes_lost(model: ir.Model, read: Any, target: str) -> list[Finding]:
     """
     if not any(port.partial_shape.is_dynamic for port in read.outputs):
         return []
-    why = "OpenVINO cannot infer the shape of its carried value, and returns it empty"
+    reason = "OpenVINO cannot infer the shape of its carried value, and returns it empty"
     return [
-        Finding("EK1002", "error", target, node.name or "", "Loop", why, "build it for ort")
+        Finding("EK1002", "error", target, node.name or "", "Loop", reason, "build it for ort")
         for node in model.graph
         if node.op_type == "Loop" and not node.domain
     ]
@@ -65,20 +65,20 @@ def shapes_lost(model: ir.Model, read: Any, target: str) -> list[Finding]:
 
 def computed_wrongly(model: ir.Model, target: str) -> list[Finding]:
     """Return a finding for each node that OpenVINO computes wrongly and that has no workaround."""
-    found = []
+    findings = []
     for node in model.graph.all_nodes():
-        why = ""
+        text = ""
         if node.op_type == "LSTM" and not node.domain and len(node.inputs) > 7 and node.inputs[7] is not None:
-            why = "OpenVINO drops the peepholes (input P) of an LSTM"
+            text = "OpenVINO drops the peepholes (input P) of an LSTM"
         if node.op_type == "NonMaxSuppression" and not node.domain and _threshold(node) is None:
-            why = "OpenVINO also drops boxes exactly at the threshold, and the model computes this threshold"
+            text = "OpenVINO also drops boxes exactly at the threshold, and the model computes this threshold"
         if node.op_type == "BitShift" and not node.domain:
-            why = "OpenVINO's reader shifts by a division of float32, which rounds numbers over 2^24"
-        if why:
-            found.append(
-                Finding("EK1002", "error", target, node.name or "", node.op_type, why, "build it for ort")
+            text = "OpenVINO's reader shifts by a division of float32, which rounds numbers over 2^24"
+        if text:
+            findings.append(
+                Finding("EK1002", "error", target, node.name or "", node.op_type, text, "build it for ort")
             )
-    return found
+    return findings
 
 
 def _resized_wrongly(node: ir.Node) -> bool:
@@ -133,8 +133,8 @@ def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
         value.type, value.shape = output.type, output.shape
         both.append(value)
     half = add_constant(model, np.array(0.5, x.dtype.numpy()), f"{output.name}/half")
-    seen = put("Greater", "seen", [both[0], half], ir.DataType.BOOL, output.shape)
-    replace_node(node, new_node(node, "Where", [seen, both[1], lowest]))
+    has_value = put("Greater", "seen", [both[0], half], ir.DataType.BOOL, output.shape)
+    replace_node(node, new_node(node, "Where", [has_value, both[1], lowest]))
 
 
 def _threshold(node: ir.Node) -> float | None:

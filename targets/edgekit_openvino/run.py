@@ -302,9 +302,9 @@ def _refuse_unfed(compiled: Any, inputs: Sequence[TensorSpec]) -> None:
         names = port.get_names()
         if fed.isdisjoint(names):
             named = ", ".join(sorted(names)) or "an input without a name"
-            given = ", ".join(fed) or "none"
+            input_names = ", ".join(fed) or "none"
             raise EngineError(
-                f"{XML_FILE} reads {named}, which is not an input of the model; its inputs are {given}"
+                f"{XML_FILE} reads {named}, which is not an input of the model; its inputs are {input_names}"
             )
 
 
@@ -366,5 +366,5 @@ def openvino() -> Any:
 def plain(problem: Exception) -> str:
     """Return OpenVINO's message without the lines that name its source location."""
     lines = [line.strip() for line in str(problem).splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("Exception from ", "Check '"))]
-    return " ".join(kept) or " ".join(str(problem).split())
+    remaining = [line for line in lines if line and not line.startswith(("Exception from ", "Check '"))]
+    return " ".join(remaining) or " ".join(str(problem).split())

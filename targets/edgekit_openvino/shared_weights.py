@@ -23,9 +23,9 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
     for match in _PLACE.finditer(whole.files[XML_FILE]):
         places.setdefault(_digest(whole.files[BIN_FILE], match), int(match[2]))
     for artifact in further:
-        own = artifact.files[BIN_FILE]
+        binary = artifact.files[BIN_FILE]
 
-        def relocated(match: re.Match[bytes], data: bytes = own) -> bytes:
+        def relocated(match: re.Match[bytes], data: bytes = binary) -> bytes:
             digest = _digest(data, match)
             if digest not in places:
                 weights.extend(bytes(-len(weights) % ALIGNMENT_BYTES))
@@ -35,11 +35,11 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
 
         described.append(_PLACE.sub(relocated, artifact.files[XML_FILE]))
     together = bytes(weights)
-    found = [
+    shared = [
         artifact._replace(files={PACKED_FILE: zlib.compress(xml, 9), BIN_FILE: together})
         for artifact, xml in zip(further, described, strict=True)
     ]
-    return whole._replace(files={**whole.files, BIN_FILE: together}), found
+    return whole._replace(files={**whole.files, BIN_FILE: together}), shared
 
 
 def _digest(content: bytes, match: re.Match[bytes]) -> bytes:

@@ -73,12 +73,12 @@ def find_accelerator(kind: str) -> Accelerator | None:
     Raises:
         MissingDependency: onnxruntime is not installed.
     """
-    found = _find(kind)
-    if found is None:
+    available = _find(kind)
+    if available is None:
         return None
-    software = any(device.device.type.name == "CPU" for device in found.devices)
-    version = " ".join(part for part in (found.version, f"drivers {drivers_identity()}") if part)
-    return Accelerator(kind, found.provider.label, version, software)
+    software = any(device.device.type.name == "CPU" for device in available.devices)
+    version = " ".join(part for part in (available.version, f"drivers {drivers_identity()}") if part)
+    return Accelerator(kind, available.provider.label, version, software)
 
 
 def open_on(
@@ -95,22 +95,22 @@ def open_on(
         MissingDependency: onnxruntime is not installed.
         EngineError: there is no such accelerator, it refused the model, or it runs no node.
     """
-    found = _require_device(kind)
+    available = _require_device(kind)
     with TemporaryDirectory(prefix="edgekit-ort-") as folder:
-        session = _session(found, files[MODEL_FILE], options, threads, Path(folder, "profile"))
+        session = _session(available, files[MODEL_FILE], options, threads, Path(folder, "profile"))
         runner = AcceleratedRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
         try:
             runner.run({spec.name: spec.zeros() for spec in inputs})
         except EngineError as problem:
-            raise EngineError(f"{found.provider.label}: {problem}") from None
-        runner.nodes, runner.on_cpu = _placement(Path(session.end_profiling()), found.provider.name)
-    on_it, total = runner.nodes[found.provider.name], sum(runner.nodes.values())
+            raise EngineError(f"{available.provider.label}: {problem}") from None
+        runner.nodes, runner.on_cpu = _placement(Path(session.end_profiling()), available.provider.name)
+    on_it, total = runner.nodes[available.provider.name], sum(runner.nodes.values())
     if not on_it:
-        error = EngineError(f"{found.provider.label} runs none of the {total} nodes")
+        error = EngineError(f"{available.provider.label} runs none of the {total} nodes")
         error.blame = "bundle"  # this version will again
         raise error
     split = "" if on_it == total else f", {total - on_it} of {total} nodes on the CPU"
-    runner.device = f"{kind.upper()} ({found.provider.label}{split})"
+    runner.device = f"{kind.upper()} ({available.provider.label}{split})"
     return runner
 
 
@@ -123,8 +123,8 @@ def run_on(
         MissingDependency: onnxruntime is not installed.
         EngineError: there is no such accelerator, or it refused the model.
     """
-    found = _require_device(kind)
-    session = _session(found, model, options, None)
+    available = _require_device(kind)
+    session = _session(available, model, options, None)
     names = [output.name for output in session.get_outputs()]
     return OrtRunner(session, names, "fp32").run(feeds)
 
@@ -168,10 +168,10 @@ def _session(
 
 
 def _require_device(kind: str) -> _AvailableDevice:
-    found = _find(kind)
-    if found is None:
+    available = _find(kind)
+    if available is None:
         raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine")
-    return found
+    return available
 
 
 def _find(kind: str) -> _AvailableDevice | None:

@@ -85,9 +85,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)}, not {precision}")
-    model, found = _with_kernels(model, profile)
-    if found:
-        raise cannot_run(profile.name, found)
+    model, findings = _with_kernels(model, profile)
+    if findings:
+        raise cannot_run(profile.name, findings)
     content = save_model(_written(model))
     stored = with_fp16_weights(model) if precision == "fp16" else model
     if precision == "int8-dynamic":

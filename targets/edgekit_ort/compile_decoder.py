@@ -85,7 +85,7 @@ class _OrtDecoder(DecoderWriter):
 
     def queries_keys_values(self, layer: int, x: str) -> list[str]:
         if not self.config.qkv_bias and not self.config.qk_norm:
-            names = [f"model.layers.{layer}.self_attn.{each}_proj.weight" for each in "qkv"]
+            names = [f"model.layers.{layer}.self_attn.{kind}_proj.weight" for kind in "qkv"]
             whole = self.whole(x, names)
             if whole is not None:
                 return [whole, "", ""]

@@ -44,19 +44,19 @@ def open_decoder(
         EngineError: ONNX Runtime refused the model.
     """
     shape = DecoderShape.from_options(options)
-    room, path = check_capacity(capacity, shape), files[MODEL_FILE]
+    slots, path = check_capacity(capacity, shape), files[MODEL_FILE]
     version, window = engine_version(), int(options.get(WINDOW, 0))
     major, minor = version.rpartition(" ")[2].split(".")[:2]
-    if 0 < window < room and (int(major), int(minor)) < SLIDES_SINCE:
+    if 0 < window < slots and (int(major), int(minor)) < SLIDES_SINCE:
         raise EngineError(
-            f"{version} computes a sliding window of {window} tokens wrongly, and the cache holds {room}:"
+            f"{version} computes a sliding window of {window} tokens wrongly, and the cache holds {slots}:"
             " install 1.24 or newer, or open it with a smaller capacity"
         )
     try:
         session = open_session(path, threads)
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
-    return OrtDecoder(_Caches(session, shape, room), str(options["precision"]))
+    return OrtDecoder(_Caches(session, shape, slots), str(options["precision"]))
 
 
 class _Caches:
@@ -113,14 +113,14 @@ class _Caches:
             float32 [texts, rows, vocabulary].
         """
         texts, count = tokens.shape
-        found = self._bindings.get((first, texts))
-        if found is None:
+        binding = self._bindings.get((first, texts))
+        if binding is None:
             if len(self._bindings) >= BINDINGS_LIMIT:
                 self._bindings.clear()
             parts = [part[first : first + texts] for part in self.parts]
-            found = self._bindings[first, texts] = _Binding(self.session, parts, self.shape.vocabulary)
+            binding = self._bindings[first, texts] = _Binding(self.session, parts, self.shape.vocabulary)
         lengths = self.lengths[first : first + texts]
-        return found.run(tokens, [(length or 0) + count for length in lengths], rows)
+        return binding.run(tokens, [(length or 0) + count for length in lengths], rows)
 
 
 class _Binding:
@@ -163,8 +163,8 @@ class _Binding:
         self._total = np.empty((), np.int32)
         self._rows = np.array([-rows], np.int64)
         self._logits = np.empty((texts, rows, self._vocabulary), np.float32)
-        given = {"tokens": self._tokens, "last_position": self._last, "total": self._total}
-        for name, array in {**given, "from_row": self._rows}.items():
+        feeds = {"tokens": self._tokens, "last_position": self._last, "total": self._total}
+        for name, array in {**feeds, "from_row": self._rows}.items():
             self._io.bind_ortvalue_input(name, self._value(array))
         self._io.bind_ortvalue_output("logits", self._value(self._logits))
         self._shape = (count, rows)
@@ -204,8 +204,8 @@ class OrtDecoder:
 
     def _run(self, tokens: Sequence[int], rows: int) -> Array:
         padded = len(tokens) == 1 and self.row_consistent
-        given = np.array([[*tokens, *tokens] if padded else tokens], np.int64)
-        logits: Array = self._caches.run(self._place, given, 2 if padded else rows)[0]
+        batch = np.array([[*tokens, *tokens] if padded else tokens], np.int64)
+        logits: Array = self._caches.run(self._place, batch, 2 if padded else rows)[0]
         self.length += len(tokens)
         return logits[:1] if padded else logits
 
@@ -220,16 +220,16 @@ class OrtDecoder:
         if first == last:  # one row would be multiplied by another kernel
             first, last = (first - 1, last) if first else (first, last + 1)
         # What lies between computes a token beyond its own, in the spare row at most, which nobody reads.
-        given = np.zeros((last - first + 1, 1), np.int64)
-        given[np.array(places) - first, 0] = tokens
+        batch = np.zeros((last - first + 1, 1), np.int64)
+        batch[np.array(places) - first, 0] = tokens
         try:
-            logits = caches.run(first, given, 1)[:, 0]
+            logits = caches.run(first, batch, 1)[:, 0]
         except Exception as problem:  # as in forward
             raise EngineError(f"{engine_version()} failed to run: {problem}") from None
         for runner in runners:
             runner.length += 1
-        found: Array = logits[np.array(places) - first]
-        return found
+        selected: Array = logits[np.array(places) - first]
+        return selected
 
     def truncate(self, length: int) -> None:
         check_length(length, self.length)
@@ -240,8 +240,8 @@ class OrtDecoder:
 
     def restore(self, saved: Array) -> None:
         tokens = check_saved(saved, self._shape, self.capacity)
-        for part, own in zip(self._caches.parts, saved, strict=True):
-            part[self._place, :, :tokens] = own
+        for part, saved_part in zip(self._caches.parts, saved, strict=True):
+            part[self._place, :, :tokens] = saved_part
         self.length = tokens
 
     def another(self) -> OrtDecoder:

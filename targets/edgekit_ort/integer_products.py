@@ -32,7 +32,7 @@ MIDDLE = 128
 
 
 def with_integer_products(model: ir.Model) -> ir.Model:
-    """A copy in which MatMul and Gemm with int8 weights after a DequantizeLinear multiply integers.
+    """Return a copy in which MatMul and Gemm with int8 weights after a DequantizeLinear multiply integers.
 
     Weights: symmetric, one scale or one for each output channel; int8, or uint8 around 128. Gemm: neither
     alpha, beta nor transA. On x86 processors without VNNI, sums of products of uint8 by int8 saturate at 16
@@ -40,11 +40,11 @@ def with_integer_products(model: ir.Model) -> ir.Model:
     """
     copy = model.clone()
     for node in list(copy.graph):
-        held = producer_of(node.inputs[1], "DequantizeLinear") if node.op_type in ("Gemm", "MatMul") else None
-        stored, scale = (array_of(held.inputs[0]), array_of(held.inputs[1])) if held else (None, None)
+        dq = producer_of(node.inputs[1], "DequantizeLinear") if node.op_type in ("Gemm", "MatMul") else None
+        stored, scale = (array_of(dq.inputs[0]), array_of(dq.inputs[1])) if dq else (None, None)
         if stored is None or scale is None or stored.ndim != 2:
             continue
-        zero = array_of(held.inputs[2]) if held is not None and len(held.inputs) > 2 else None
+        zero = array_of(dq.inputs[2]) if dq is not None and len(dq.inputs) > 2 else None
         if stored.dtype == np.uint8 and (zero is None or (zero != MIDDLE).any()):
             continue
         if stored.dtype not in (np.int8, np.uint8) or (
@@ -70,13 +70,13 @@ def _replace(model: ir.Model, node: ir.Node, stored: Array, scale: Array) -> Non
     assert out is not None
     name = str(node.outputs[0].name)
     weights, zeros, scales = (
-        add_constant(model, array, f"{name}/{what}")
-        for array, what in ((stored, "stored"), (_zeros(scale, stored), "zeros"), (scale, "scales"))
+        add_constant(model, array, f"{name}/{suffix}")
+        for array, suffix in ((stored, "stored"), (_zeros(scale, stored), "zeros"), (scale, "scales"))
     )
     ranged = ir.node("DynamicQuantizeLinear", [x], num_outputs=3, name=f"{node.name}/ranged")
-    for value, what in zip(ranged.outputs, ("ranged", "scale", "zero"), strict=True):
-        value.name, value.shape = free_name(model, f"{name}/{what}"), ir.Shape([])
-        value.dtype = ir.DataType.FLOAT if what == "scale" else ir.DataType.UINT8
+    for value, suffix in zip(ranged.outputs, ("ranged", "scale", "zero"), strict=True):
+        value.name, value.shape = free_name(model, f"{name}/{suffix}"), ir.Shape([])
+        value.dtype = ir.DataType.FLOAT if suffix == "scale" else ir.DataType.UINT8
     integers, scale_of_x, zero = ranged.outputs
     integers.shape = ir.Shape(rows)
     assert node.graph is not None

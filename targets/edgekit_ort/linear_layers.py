@@ -54,7 +54,8 @@ class _Layer:
 
 
 def with_integer_gemms(model: ir.Model) -> ir.Model:
-    """A copy in which MatMul and Add on integers are a Gemm with an int32 bias; ``model`` where none is.
+    """Return a copy in which MatMul and Add on integers are a Gemm with an int32 bias, or ``model`` itself if
+    it has none.
 
     The bias is rounded to steps of (scale of x) * (scale of w), the step of the products' int32 sums.
     """
@@ -87,13 +88,13 @@ def _layer(matmul: ir.Node) -> _Layer | None:
     columns = stored.shape[1]
     if scale.size not in (1, columns) or (scale.size > 1 and int_of(weights, "axis", 1) not in (1, -1)):
         return None
-    given = next((array for value in add.inputs if (array := array_of(value)) is not None), None)
-    if given is None or static_dims(add.outputs[0]) != (*dims[:-1], columns):
+    bias = next((array for value in add.inputs if (array := array_of(value)) is not None), None)
+    if bias is None or static_dims(add.outputs[0]) != (*dims[:-1], columns):
         return None
-    if given.size != 1 and (given.size != columns or given.shape[-1] != columns):  # one for each column
+    if bias.size != 1 and (bias.size != columns or bias.shape[-1] != columns):  # one for each column
         return None
     unit = np.broadcast_to(step.reshape(1) * scale.reshape(-1), (columns,)).astype(np.float32)
-    sums = np.rint(given.reshape(-1).astype(np.float64) / unit)
+    sums = np.rint(bias.reshape(-1).astype(np.float64) / unit)
     if not np.all(np.abs(sums) <= INT32_MAX):
         return None
     return _Layer(x, weights.outputs[0], add, sums.astype(np.int32), unit, dims[:-1])
@@ -103,22 +104,22 @@ def _replace(model: ir.Model, layer: _Layer) -> None:
     add, name = layer.add, str(layer.add.outputs[0].name)
     count, columns = math.prod(layer.rows), len(layer.bias)
     bias, unit, zeros = (
-        add_constant(model, array, f"{name}/{what}")
-        for array, what in (
+        add_constant(model, array, f"{name}/{suffix}")
+        for array, suffix in (
             (layer.bias, "bias"),
             (layer.scale, "bias_scale"),
             (np.zeros(columns, np.int32), "bias_zero"),
         )
     )
-    held = put_before(model, add, "DequantizeLinear", [bias, unit, zeros], (columns,), "bias_float", axis=0)
-    product = new_node(add, "Gemm", [_in_rows(model, layer, count), layer.weights, held])
+    addend = put_before(model, add, "DequantizeLinear", [bias, unit, zeros], (columns,), "bias_float", axis=0)
+    product = new_node(add, "Gemm", [_in_rows(model, layer, count), layer.weights, addend])
     replace_node(add, product)
     if len(layer.rows) > 1:
         _out_of_rows(model, product, count, (*layer.rows, columns))
 
 
 def _in_rows(model: ir.Model, layer: _Layer, count: int) -> ir.Value:
-    """The layer's input as [rows, K], reshaped while it is integers."""
+    """Return the layer's input as [rows, K], reshaped while it holds integers."""
     if len(layer.rows) == 1:
         return layer.x.outputs[0]
     stored, scale, *zero = layer.x.inputs

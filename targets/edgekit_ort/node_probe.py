@@ -28,7 +28,7 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     import onnx
 
     model = onnx.ModelProto.FromString(content)
-    found = []
+    findings = []
     refusals: dict[bytes, str | None] = {}
     for node, probe in probes(model):
         key = probe.SerializeToString(deterministic=True)
@@ -39,7 +39,7 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         missing = "NOT_IMPLEMENTED" in refusal or "is not a registered function/op" in refusal
-        found.append(
+        findings.append(
             Finding(
                 "EK1001" if missing else "EK1002",
                 "error",
@@ -49,7 +49,7 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
                 f"no CPU kernel for {_types(probe)}" if missing else _plain(refusal),
             )
         )
-    return found or [Finding("EK1002", "error", target, "", "", _plain(message))]
+    return findings or [Finding("EK1002", "error", target, "", "", _plain(message))]
 
 
 def _refusal(model: bytes) -> str | None:

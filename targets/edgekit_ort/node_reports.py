@@ -62,26 +62,26 @@ def node_times(
     path, settings = files[MODEL_FILE], {name: bool(options.get(name)) for name in SETTINGS}
     keep, widened = (settings[name] for name in SETTINGS)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        into = Path(folder) / "profile"
+        profile_path = Path(folder) / "profile"
         profiled = open_session(
-            path, threads, keep_float_regions=keep, widened_weights=widened, profile_into=into
+            path, threads, keep_float_regions=keep, widened_weights=widened, profile_into=profile_path
         )
         bare = open_session(path, threads, keep_float_regions=keep, widened_weights=widened)
         with_it: list[float] = []
         without: list[float] = []
         for _ in range(BLOCKS):
-            for session, taken in ((profiled, with_it), (bare, without)):
+            for session, times_ms in ((profiled, with_it), (bare, without)):
                 for _ in range(1 + runs // BLOCKS):
                     started = time.perf_counter()
                     session.run(None, dict(feeds))
-                    taken.append(1000 * (time.perf_counter() - started))
+                    times_ms.append(1000 * (time.perf_counter() - started))
         events = json.loads(Path(profiled.end_profiling()).read_text("utf-8"))
-    ops, each = _of_each_run(events)
+    ops, per_run = _of_each_run(events)
     run_ms, _ = quiet_times([(ms, {}) for ms in without])
     _, means = quiet_times(
         [
             (ms, {**nodes, IN_AND_OUT: ms - execute})
-            for ms, (execute, nodes) in zip(with_it, each, strict=True)
+            for ms, (execute, nodes) in zip(with_it, per_run, strict=True)
         ]
     )
     outside = min(means.pop(IN_AND_OUT), run_ms)
@@ -92,8 +92,8 @@ def node_times(
     nodes_ms = (
         NodeTime(merged.get(n, (n,))[0], ops[n], share * ms, merged.get(n, ())) for n, ms in means.items()
     )
-    how = f"the profiler's own {1000 * off:.1f} us a node are taken off" if off else ""
-    return NodeTimes(run_ms, tuple(nodes_ms), how, ((IN_AND_OUT, outside),))
+    note = f"the profiler's own {1000 * off:.1f} us a node are taken off" if off else ""
+    return NodeTimes(run_ms, tuple(nodes_ms), note, ((IN_AND_OUT, outside),))
 
 
 def _of_each_run(
@@ -102,7 +102,7 @@ def _of_each_run(
     """Return node -> operator, and for each run the total time and each node's time in ms.
     A node's time includes the gap to the next node: the executor's and the profiler's work for it."""
     ops: dict[str, str] = {}
-    found: list[tuple[float, dict[str, float]]] = []
+    runs: list[tuple[float, dict[str, float]]] = []
     nodes: dict[str, float] = {}
     execute = 0.0
     for event in sorted(events, key=_end):
@@ -114,9 +114,9 @@ def _of_each_run(
             execute = event["dur"] / 1000
         elif event.get("name") == RUN:
             between = max(execute - sum(nodes.values()), 0.0) / max(len(nodes), 1)
-            found.append((execute, {name: ms + between for name, ms in nodes.items()}))
+            runs.append((execute, {name: ms + between for name, ms in nodes.items()}))
             nodes = {}
-    return ops, found
+    return ops, runs
 
 
 def _end(event: Mapping[str, Any]) -> int:
@@ -140,14 +140,14 @@ def _merged(path: Path, timed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     graph = ir.load(path).graph
     by_name: dict[str, ir.Node] = {str(o.name): node for node in graph for o in node.outputs}
     by_name |= {str(node.name): node for node in graph if node.name}
-    found: dict[str, list[ir.Node]] = {}
+    merged: dict[str, list[ir.Node]] = {}
     runs_in: dict[ir.Node, str] = {}
     for name in timed:
-        node = next((by_name[known] for known in without_endings(name) if known in by_name), None)
+        node = next((by_name[candidate] for candidate in without_endings(name) if candidate in by_name), None)
         if node is not None:
-            found[name] = [node]
+            merged[name] = [node]
             runs_in.setdefault(node, name)
-    for name, nodes in found.items():
+    for name, nodes in merged.items():
         for node in nodes if nodes[0].op_type != timed[name] else ():  # grows as it goes
             makers = (value.producer() for value in node.inputs if value is not None)
             for maker in makers:
@@ -158,8 +158,8 @@ def _merged(path: Path, timed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         first = next((value.producer() for value in node.inputs if value is not None), None)
         if node not in runs_in and first in runs_in:
             runs_in[node] = runs_in[first]
-            found[runs_in[node]].append(node)
-    names = {name: tuple(str(node.name) for node in nodes if node.name) for name, nodes in found.items()}
+            merged[runs_in[node]].append(node)
+    names = {name: tuple(str(node.name) for node in nodes if node.name) for name, nodes in merged.items()}
     order = list(timed)
     for place, name in enumerate(order):
         if name.startswith((INTO_BLOCKS, OUT_OF_BLOCKS)) and name not in names:

@@ -22,14 +22,15 @@ DOMAIN = "com.microsoft"
 
 
 def with_quick_gelu(model: ir.Model) -> ir.Model:
-    """A copy of the model with QuickGelu for every SiLU after a DequantizeLinear, or the model itself."""
+    """Return a copy of the model with QuickGelu for every SiLU after a DequantizeLinear, or the model
+    itself."""
     if not any(_silu_after_integers(value) for node in model.graph for value in node.outputs):
         return model
     copy = model.clone()
     for node in list(copy.graph):
-        found = _silu_after_integers(node.outputs[0]) if node.outputs else None
-        if found is not None:
-            product = found[1]
+        match = _silu_after_integers(node.outputs[0]) if node.outputs else None
+        if match is not None:
+            product = match[1]
             replace_node(product, _quick_gelu(node.outputs[0], str(product.name)))
     copy.opset_imports.setdefault(DOMAIN, 1)
     return copy

@@ -19,7 +19,7 @@ SHARED_FROM_BYTES = 256
 
 def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
     """Let artifacts of further shapes read their weights from the largest's ``model.onnx``."""
-    content, found = whole.files[MODEL_FILE], []
+    content, shared = whole.files[MODEL_FILE], []
     for artifact in further:
         model = onnx.ModelProto.FromString(artifact.files[MODEL_FILE])
         for tensor in model.graph.initializer:
@@ -33,5 +33,5 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
                 tensor.external_data.add(key=key, value=str(value))
         model.graph.ClearField("value_info")  # a fifth of a small file; the engine infers it
         files = {MODEL_FILE: model.SerializeToString(deterministic=True), SHARED_FILE: content}
-        found.append(artifact._replace(files=files))
-    return whole, found
+        shared.append(artifact._replace(files=files))
+    return whole, shared

@@ -55,16 +55,16 @@ class _Written(NamedTuple):
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """The nodes that the NPU does not take: Qualcomm's compiler is asked.
+    """Return a finding for each node that the NPU does not take, by running Qualcomm's compiler.
 
     Raises:
         MissingDependency: onnxruntime-qnn is not installed.
     """
-    return with_expansions(model, lambda each: _written(each, profile, with_context=False))[1]
+    return with_expansions(model, lambda graph_model: _written(graph_model, profile, with_context=False))[1]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as ``model.onnx``, with a context binary where the profile names its NPU.
+    """Compile the canonical model to ``model.onnx``, with a context binary if the profile names its NPU.
 
     Raises:
         UsageError: an unknown precision.
@@ -74,9 +74,11 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"qnn supports {', '.join(PRECISIONS)}, not {precision}")
-    written, found = with_expansions(model, lambda each: _written(each, profile, with_context=True))
-    if errors(found):
-        raise cannot_run(profile.name, found)
+    written, findings = with_expansions(
+        model, lambda graph_model: _written(graph_model, profile, with_context=True)
+    )
+    if errors(findings):
+        raise cannot_run(profile.name, findings)
     quantized = any(node.op_type in PAIRS for node in model.graph)
     options: dict[str, Json] = {"precision": "int8" if quantized else "fp16"}
     if npu := npu_of(profile):
@@ -88,14 +90,14 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 
 def npu_of(profile: Profile) -> str:
-    """The version of a profile's NPU, e.g. ``73``; "" where it names none."""
+    """Return the version of a profile's NPU, e.g. ``73``, or "" if the profile names none."""
     fact = profile.facts.get("accelerator")
     return str(fact.value).lower().removeprefix("hexagon v") if fact is not None else ""
 
 
 def _written(model: ir.Model, profile: Profile, with_context: bool) -> tuple[_Written, list[Finding]]:
-    if found := refused_forms(model, profile.name):
-        return _Written(b"", {}, 0, []), found
+    if findings := refused_forms(model, profile.name):
+        return _Written(b"", {}, 0, []), findings
     typed, float_nodes = with_htp_types(model)
     content = save_model(next((old for opset in OPSETS if (old := with_opset(typed, opset))), typed))
     npu = npu_of(profile)
@@ -104,13 +106,13 @@ def _written(model: ir.Model, profile: Profile, with_context: bool) -> tuple[_Wr
         if not context:
             open_session(content, npu or DEFAULT_ARCH)
     except EngineError as problem:
-        found = refused_nodes(content, profile, str(problem), _source_names(model))
-        return _Written(content, {}, len(typed.graph), float_nodes), found
+        findings = refused_nodes(content, profile, str(problem), _source_names(model))
+        return _Written(content, {}, len(typed.graph), float_nodes), findings
     return _Written(content, context, len(typed.graph), float_nodes), []
 
 
 def _context(content: bytes, npu: str) -> dict[str, bytes]:
-    """The context binary and the model that names it, from a child process."""
+    """Return the context binary and the model that names it, compiled in a child process."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         model, context = Path(folder, MODEL_FILE), Path(folder, "compiled", CONTEXT_FILE)
         context.parent.mkdir()
@@ -118,8 +120,8 @@ def _context(content: bytes, npu: str) -> dict[str, bytes]:
         command = [sys.executable, "-m", "edgekit_qnn.write_context", str(model), npu, str(context)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode:
-            said = done.stderr.strip().split("\n")[-1].removeprefix("refused: ")
-            raise EngineError(said or f"Qualcomm's compiler ended with status {done.returncode}")
+            message = done.stderr.strip().split("\n")[-1].removeprefix("refused: ")
+            raise EngineError(message or f"Qualcomm's compiler ended with status {done.returncode}")
         return {path.name: path.read_bytes() for path in sorted(context.parent.iterdir())}
 
 
@@ -147,30 +149,30 @@ def refused_nodes(
         session = open_session(content, arch, whole=False)
     except EngineError:  # it takes each node, and fails to compile them
         names = [] if any(op in PAIRS for op in ops.values()) else _failing(proto, arch)
-        what = "Qualcomm's compiler fails with it in float16"
+        reason = "Qualcomm's compiler fails with it in float16"
     else:
-        names = [name for provider, own in placement(session).items() if provider != PROVIDER for name in own]
-        what = f"not supported by the NPU (Hexagon v{arch})"
+        names = [name for provider, ids in placement(session).items() if provider != PROVIDER for name in ids]
+        reason = f"not supported by the NPU (Hexagon v{arch})"
     unique = {
         original_names[name]: ops[name] for name in reversed(names) if name in ops and name in original_names
     }
-    found = [Finding("EK1001", "error", profile.name, *row, what) for row in reversed(unique.items())]
-    return found or [Finding("EK1002", "error", profile.name, "", "", message)]
+    findings = [Finding("EK1001", "error", profile.name, *row, reason) for row in reversed(unique.items())]
+    return findings or [Finding("EK1002", "error", profile.name, "", "", message)]
 
 
 def _failing(model: onnx.ModelProto, arch: str) -> list[str]:
-    """Names of the nodes that fail to compile alone."""
-    known: dict[bytes, bool] = {}
+    """Return the names of the nodes that fail to compile alone."""
+    compiles: dict[bytes, bool] = {}
     names = []
     for node, probe in probes(model):
         content = probe.SerializeToString(deterministic=True)
-        if content not in known:
+        if content not in compiles:
             try:
                 open_session(content, arch, whole=False)
-                known[content] = True
+                compiles[content] = True
             except EngineError:
-                known[content] = False
-        if not known[content]:
+                compiles[content] = False
+        if not compiles[content]:
             names.append(node.name)
     return names
 

@@ -78,12 +78,12 @@ def _store_unsigned(model: ir.Model) -> None:
         zeros = [array_of(input_of(reader, 2)) for reader in readers]
         if zero is None or zero.dtype != np.int8 or not readers or stored.is_graph_output():
             continue
-        if any(each is None for each in zeros) or any(r.op_type != "DequantizeLinear" for r in readers):
+        if any(item is None for item in zeros) or any(r.op_type != "DequantizeLinear" for r in readers):
             continue
-        for index, (each, own) in enumerate([(node, zero), *zip(readers, zeros, strict=True)]):
-            assert own is not None
-            unsigned = np.asarray(own.astype(np.int16) + 128, np.uint8)
-            each.replace_input_with(2, add_constant(model, unsigned, f"{stored.name}/unsigned/{index}"))
+        for index, (item, zero_point) in enumerate([(node, zero), *zip(readers, zeros, strict=True)]):
+            assert zero_point is not None
+            unsigned = np.asarray(zero_point.astype(np.int16) + 128, np.uint8)
+            item.replace_input_with(2, add_constant(model, unsigned, f"{stored.name}/unsigned/{index}"))
         if "output_dtype" in node.attributes:
             del node.attributes["output_dtype"]
         stored.type = ir.TensorType(ir.DataType.UINT8)
@@ -122,25 +122,25 @@ def _is_uneven(node: ir.Node) -> bool:
 
 def refused_forms(model: ir.Model, target: str) -> list[Finding]:
     """Return a finding for each node that the emulator computes wrongly and that has no other form here."""
-    found = []
+    findings = []
     for _, node in nodes_of(model, "AveragePool", "Conv"):
         pads, rank = ints_of(node, "pads"), len(dims_of(node.inputs[0]) or ()) - 2
         counts = int_of(node, "count_include_pad", 0) == 1
-        why = ""
+        cause = ""
         if node.op_type == "AveragePool" and _is_uneven(node) and _is_integer(node):
-            why = "on integers, an average with ceil_mode, or that counts unequal pads, is computed wrongly"
+            cause = "on integers, an average with ceil_mode, or that counts unequal pads, is computed wrongly"
         elif node.op_type == "AveragePool" and rank == 3 and any(pads) and counts:
-            why = "an average over three axes that counts pads gives zeros"
+            cause = "an average over three axes that counts pads gives zeros"
         elif node.op_type == "Conv" and pads:
             kernel = (dims_of(node.inputs[1]) or ())[2:]
             steps = ints_of(node, "dilations") or [1] * rank
             reach = [(k - 1) * d + 1 for k, d in zip(kernel, steps, strict=False)]
             if any(pad >= r for pad, r in zip(pads, [*reach, *reach], strict=False)):
-                why = "a window that lies wholly in the pads is computed wrongly"
-        if why:
-            what = f"on the emulator of onnxruntime-qnn 2.7.0 {why}"
-            found.append(Finding("EK1002", "error", target, node_name(node), node.op_type, what))
-    return found
+                cause = "a window that lies wholly in the pads is computed wrongly"
+        if cause:
+            text = f"on the emulator of onnxruntime-qnn 2.7.0 {cause}"
+            findings.append(Finding("EK1002", "error", target, node_name(node), node.op_type, text))
+    return findings
 
 
 def _write_with_tanh(model: ir.Model, node: ir.Node) -> None:
@@ -149,17 +149,17 @@ def _write_with_tanh(model: ir.Model, node: ir.Node) -> None:
     if source is None or output.dtype != FLOAT:
         return
     half = add_constant(model, np.array(0.5, np.float32), f"{output.name}/tanh/constant")
-    made: list[ir.Node] = []
+    nodes: list[ir.Node] = []
     value = source
     for op, name in (("Mul", "scaled"), ("Tanh", "tanh"), ("Mul", "halved"), ("Add", "")):
         inputs = [value] if op == "Tanh" else [value, half]
-        own = f"{output.name}/{name}" if name else str(node.name)
-        one = ir.node(op, inputs, name=own, num_outputs=1)
+        full_name = f"{output.name}/{name}" if name else str(node.name)
+        one = ir.node(op, inputs, name=full_name, num_outputs=1)
         one.metadata_props[PART_OF] = str(node.name)
         value = one.outputs[0]
-        value.name, value.type, value.shape = own, output.type, output.shape
-        made.append(one)
-    model.graph.insert_before(node, made)
+        value.name, value.type, value.shape = full_name, output.type, output.shape
+        nodes.append(one)
+    model.graph.insert_before(node, nodes)
     of_output = str(output.name)
     output.replace_all_uses_with(value, replace_graph_outputs=True)
     model.graph.remove(node, safe=True)
@@ -176,7 +176,7 @@ def _is_integer(node: ir.Node) -> bool:
 
 
 def _read_from_pairs(node: ir.Node) -> bool:
-    found = False
+    has_pairs = False
     for value in node.inputs:
         if value is None or value.dtype != FLOAT or array_of(value) is not None:
             continue
@@ -186,8 +186,8 @@ def _read_from_pairs(node: ir.Node) -> bool:
         absorbed = node.op_type in ABSORBED and producer.op_type not in PAIRS and _read_from_pairs(producer)
         if producer.op_type != "DequantizeLinear" and not absorbed:
             return False
-        found = True
-    return found
+        has_pairs = True
+    return has_pairs
 
 
 def _goes_into_pairs(value: ir.Value) -> bool:

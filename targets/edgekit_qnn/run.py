@@ -135,10 +135,10 @@ def open_session(
 
 def placement(session: Any) -> dict[str, list[str]]:
     """Return provider -> names of the nodes that ONNX Runtime assigned to it."""
-    found: dict[str, list[str]] = {}
+    nodes_by_provider: dict[str, list[str]] = {}
     for part in session.get_provider_graph_assignment_info():
-        found.setdefault(part.ep_name, []).extend(node.name for node in part.get_nodes())
-    return found
+        nodes_by_provider.setdefault(part.ep_name, []).extend(node.name for node in part.get_nodes())
+    return nodes_by_provider
 
 
 class QnnRunner:
@@ -188,12 +188,12 @@ def _devices() -> list[Any]:
     try:
         with _stdout_to_stderr():
             ort.register_execution_provider_library(PROVIDER, qnn.get_library_path())
-            found = [device for device in ort.get_ep_devices() if device.ep_name == PROVIDER]
+            devices = [device for device in ort.get_ep_devices() if device.ep_name == PROVIDER]
     except Exception as problem:
         raise EngineError(f"onnxruntime-qnn {qnn.__version__} did not load: {problem}") from None
-    if not found:
+    if not devices:
         raise EngineError(f"onnxruntime-qnn {qnn.__version__} finds no device on this machine")
-    return found
+    return devices
 
 
 @contextmanager

@@ -54,11 +54,11 @@ SAID = re.compile(r"^E (?:RKNN: \[[^\]]*\] )?(.*\w.*)$", re.MULTILINE)
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     """Find nodes that opset 19 can't express, subgraphs, and inputs and outputs that are not floats. The
     compiler may reject more, but runs only in a build."""
-    return with_expansions(model, lambda each: _emitted(each, profile), _is_broken)[1]
+    return with_expansions(model, lambda graph_model: _emitted(graph_model, profile), _is_broken)[1]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as ``model.rknn``, with the ONNX file that it was made from.
+    """Compile the canonical model to ``model.rknn``, with the ONNX file that it was made from.
 
     Raises:
         UsageError: an unknown precision.
@@ -67,12 +67,14 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"rknn supports {', '.join(PRECISIONS)}, not {precision}")
-    if found := check_model(model, profile):
-        raise cannot_run(profile.name, found)
+    if findings := check_model(model, profile):
+        raise cannot_run(profile.name, findings)
     environment = require(TOOLCHAIN, f"compiling for {profile.name}")
-    files, found = with_expansions(model, lambda each: _built(each, profile, environment), _is_broken)
-    if found:
-        raise cannot_run(profile.name, found)
+    files, findings = with_expansions(
+        model, lambda graph_model: _built(graph_model, profile, environment), _is_broken
+    )
+    if findings:
+        raise cannot_run(profile.name, findings)
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
     options: dict[str, Json] = {
         "precision": "int8" if quantized else "fp16",
@@ -91,10 +93,11 @@ def _is_broken(node: ir.Node) -> bool:
 def _built(
     model: ir.Model, profile: Profile, environment: Environment
 ) -> tuple[dict[str, bytes], list[Finding]]:
-    """The files; or none, and the nodes that can't be written or that the compiler refuses."""
-    written, found = _emitted(model, profile)
-    if found:
-        return {}, found
+    """Return the files, or none and a finding for each node that can't be written or that the compiler
+    refuses."""
+    written, findings = _emitted(model, profile)
+    if findings:
+        return {}, findings
     platform, content = profile.facts["accelerator"].value, save_model(written)
     with ToolchainChild(environment, simulator.CHILD) as child:
         (child.folder / SOURCE_FILE).write_bytes(content)
@@ -104,8 +107,8 @@ def _built(
         except EngineError as problem:
             refused = _refused(written, profile, problem, _log(child))
         else:
-            made, layers = (child.folder / MODEL_FILE).read_bytes(), read_layers(_log(child))
-            files = {MODEL_FILE: made, SOURCE_FILE: content, LAYERS_FILE: strict_json.encode(layers)}
+            compiled, layers = (child.folder / MODEL_FILE).read_bytes(), read_layers(_log(child))
+            files = {MODEL_FILE: compiled, SOURCE_FILE: content, LAYERS_FILE: strict_json.encode(layers)}
             return files, []
     return {}, refused_alone(written, profile, environment) or refused
 
@@ -114,31 +117,31 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
     graph = model.clone()
     write_pairs(graph)
     write_forms(graph)
-    found = [*_unfit_ends(graph, profile), *_subgraphs(graph, profile)]
-    found += refused_forms(graph, profile.name)
+    findings = [*_unfit_ends(graph, profile), *_subgraphs(graph, profile)]
+    findings += refused_forms(graph, profile.name)
     older = with_opset(graph, OPSET)
     if older is not None:
-        return older, found
-    named = {finding.node for finding in found}
-    what = f"opset {OPSET}, the newest that {VERSION} reads, does not have this form of it"
+        return older, findings
+    named = {finding.node for finding in findings}
+    text = f"opset {OPSET}, the newest that {VERSION} reads, does not have this form of it"
     for node in nodes_changed_since(graph, OPSET):
         if node_name(node) not in named:
-            found.append(Finding("EK1002", "error", profile.name, node_name(node), node.op_type, what))
-    return graph, found
+            findings.append(Finding("EK1002", "error", profile.name, node_name(node), node.op_type, text))
+    return graph, findings
 
 
 def _unfit_ends(model: ir.Model, profile: Profile) -> list[Finding]:
-    what = "the NPU supports float inputs and outputs only"
-    found = []
+    text = "the NPU supports float inputs and outputs only"
+    findings = []
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.dtype not in FLOATS:
             maker = value.producer()
             row = (str(value.name), "") if maker is None else (node_name(maker), maker.op_type)
-            found.append(Finding("EK1004", "error", profile.name, *row, f"{value.dtype}: {what}"))
+            findings.append(Finding("EK1004", "error", profile.name, *row, f"{value.dtype}: {text}"))
         elif value.is_graph_input() and value.shape is not None and len(value.shape) == 0:
-            why = "the simulator does not support inputs without axes; use the shape [1]"
-            found.append(Finding("EK1002", "error", profile.name, str(value.name), "", why))
-    return found
+            reason = "the simulator does not support inputs without axes; use the shape [1]"
+            findings.append(Finding("EK1002", "error", profile.name, str(value.name), "", reason))
+    return findings
 
 
 def _subgraphs(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -154,10 +157,10 @@ def _log(child: ToolchainChild) -> str:
 
 
 def _refused(model: ir.Model, profile: Profile, problem: EngineError, log: str) -> list[Finding]:
-    """A finding for each node that the compiler's errors name; else one that has its words."""
-    said = [" ".join(line.split()) for line in SAID.findall(log)]
-    words = next((line for line in said if "rror" in line or "nsupport" in line), reason_of(problem))[:300]
-    named = [node for node in model.graph if node.name and any(str(node.name) in line for line in said)]
+    """Return a finding for each node that the compiler's errors name, or one with its words."""
+    lines = [" ".join(line.split()) for line in SAID.findall(log)]
+    words = next((line for line in lines if "rror" in line or "nsupport" in line), reason_of(problem))[:300]
+    named = [node for node in model.graph if node.name and any(str(node.name) in line for line in lines)]
     rows = [(node_name(node), node.op_type) for node in named] or [("", "")]
     return [Finding("EK1002", "error", profile.name, *row, f"{VERSION} rejects it: {words}") for row in rows]
 

@@ -47,13 +47,13 @@ def refused_forms(model: ir.Model, target: str) -> Iterator[Finding]:
     """
     for _, node in nodes_of(model, "AveragePool", "Gemm"):
         dims = dims_of(node.inputs[0]) or ()
-        what = ""
+        reason = ""
         if node.op_type == "AveragePool" and len(dims) == 5 and any(ints_of(node, "pads")):
-            what = "an average over three axes with pads is computed wrongly by this compiler"
+            reason = "an average over three axes with pads is computed wrongly by this compiler"
         elif producer_of(node.inputs[0], "DequantizeLinear") and dims[:1] != (1,):
-            what = "the compiler never ends with more than one row on integers"
-        if what:
-            yield Finding("EK1002", "error", target, node_name(node), node.op_type, what)
+            reason = "the compiler never ends with more than one row on integers"
+        if reason:
+            yield Finding("EK1002", "error", target, node_name(node), node.op_type, reason)
 
 
 def _state_pads(node: ir.Node) -> None:

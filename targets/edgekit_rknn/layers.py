@@ -53,8 +53,8 @@ def read_layers(log: str) -> dict[str, Json]:
 
 def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | None:
     """Return the compiler's cost estimate for the files it made; None if it gave none."""
-    found = strict_json.decode(files[LAYERS_FILE], LAYERS_FILE, LIMIT_BYTES)
-    rows = [row for row in found["layers"] if row["op"] not in ("InputOperator", "OutputOperator")]
+    report = strict_json.decode(files[LAYERS_FILE], LAYERS_FILE, LIMIT_BYTES)
+    rows = [row for row in report["layers"] if row["op"] not in ("InputOperator", "OutputOperator")]
     if not rows:
         return None
     nodes = [
@@ -68,9 +68,9 @@ def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | Non
         for row in rows
     ]
     memory = {
-        name: int(1024 * found[key])
+        name: int(1024 * report[key])
         for name, key in (("internal", "internal_kb"), ("weights", "weight_kb"))
-        if key in found
+        if key in report
     }
     notes = [
         "cycles are the larger of memory's and the NPU's, layer by layer; layers on the CPU are not in them"

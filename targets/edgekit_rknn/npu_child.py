@@ -23,11 +23,11 @@ def answer(request: dict[str, Any], folder: str) -> dict[str, Any]:
         feeds = [arrays[name] for name in request["inputs"]]
     # As the ONNX file has pictures. It is read of inputs of four axes only, and fails on None among others.
     layouts = ["nchw"] * len(feeds) if any(array.ndim == 4 for array in feeds) else None
-    found = _built["rknn"].inference(inputs=feeds, data_format=layouts)
-    if found is None:
+    outputs = _built["rknn"].inference(inputs=feeds, data_format=layouts)
+    if outputs is None:
         raise RuntimeError("the simulator gave no outputs")
-    np.savez(os.path.join(folder, "out.npz"), *found)
-    return {"outputs": len(found)}
+    np.savez(os.path.join(folder, "out.npz"), *outputs)
+    return {"outputs": len(outputs)}
 
 
 def _build(request: dict[str, Any], folder: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def write_pairs(model: ir.Model) -> None:
 
 
 def _zero_point(model: ir.Model, node: ir.Node) -> Array | None:
-    """The constant zero point; one is written where there is none, without which the toolkit fails."""
+    """Return the constant zero point. If there is none, write one, because the toolkit fails without it."""
     scale, stored = array_of(input_of(node, 1)), (*node.inputs[:1], *node.outputs)
     if input_of(node, 2) is None and scale is not None:
         kinds = [value.dtype.numpy() for value in stored if value is not None and value.dtype in EIGHT_BITS]

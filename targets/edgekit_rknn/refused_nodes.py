@@ -44,7 +44,7 @@ def refused_alone(model: ir.Model, profile: Profile, environment: Environment) -
     names = {node.name: node_name(node) for node in model.graph}
     platform = profile.facts["accelerator"].value
     refused: dict[bytes, bool] = {}
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     child = ToolchainChild(environment, simulator.CHILD)
     try:
         for node, probe in probes(proto, EVERY_CONSTANT):
@@ -62,8 +62,8 @@ def refused_alone(model: ir.Model, profile: Profile, environment: Environment) -
                     child = ToolchainChild(environment, simulator.CHILD)
             if refused[content]:
                 name = names.get(node.name, node.name)
-                what = f"{VERSION} refuses this form of it"
-                found[name] = Finding("EK1002", "error", profile.name, name, node.op_type, what)
+                text = f"{VERSION} refuses this form of it"
+                findings[name] = Finding("EK1002", "error", profile.name, name, node.op_type, text)
     finally:
         child.close()
-    return list(found.values())
+    return list(findings.values())

@@ -54,13 +54,13 @@ def open_runner(
 
     lite = RKNNLite(verbose=False)
     try:
-        for what, done in (
+        for action, done in (
             ("load", partial(lite.load_rknn, str(files[MODEL_FILE]))),
             ("start", lite.init_runtime),
         ):
             code = done()
             if code != 0:
-                raise EngineError(f"{engine} did not {what} {files[MODEL_FILE]}: code {code}")
+                raise EngineError(f"{engine} did not {action} {files[MODEL_FILE]}: code {code}")
     except EngineError:
         lite.release()
         raise
@@ -85,10 +85,10 @@ class RknnRunner:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         arrays = [feeds[name] for name in self._inputs]
         try:
-            found = self._lite.inference(inputs=arrays, data_format=layouts(arrays))
+            returned = self._lite.inference(inputs=arrays, data_format=layouts(arrays))
         except Exception as problem:
             raise EngineError(f"{self._engine} failed to run: {problem}") from None
-        return named(found, self._outputs, self._engine)
+        return named(returned, self._outputs, self._engine)
 
     def facts(self) -> dict[str, Json]:
         return {}
@@ -104,7 +104,7 @@ def layouts(arrays: Sequence[Array]) -> list[str] | None:
 
 
 def named(returned: Sequence[Any] | None, outputs: Sequence[TensorSpec], engine: str) -> dict[str, Array]:
-    """The toolkit's outputs by name, with the model's dtypes and shapes.
+    """Return the toolkit's outputs by name, with the model's dtypes and shapes.
 
     Raises:
         EngineError: there are none, or others.

@@ -76,10 +76,10 @@ class SimulatedNetwork:
         self._child.ask({"do": "run", "inputs": list(self._inputs)}, RUN_SECONDS)
         try:
             with np.load(self._child.folder / "out.npz", allow_pickle=False) as arrays:
-                found = [arrays[name] for name in arrays.files]
+                returned = [arrays[name] for name in arrays.files]
         except (OSError, ValueError) as problem:
             raise EngineError(f"the simulator sent an invalid response: {problem}") from None
-        return named(found, self._outputs, "the simulator")
+        return named(returned, self._outputs, "the simulator")
 
     def facts(self) -> dict[str, Json]:
         return {}

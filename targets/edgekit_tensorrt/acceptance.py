@@ -91,11 +91,11 @@ def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Accepta
             words = (child.stderr.strip().splitlines() or ["it printed no message"])[-1]
             died = f"it exited with code {child.returncode}: {words}"
             return Acceptance(name, (("", "", died),), frozenset())
-        found = json.loads(report.read_text("utf-8"))
+        result = json.loads(report.read_text("utf-8"))
     refusals = tuple(
-        (row["node"], row["op"], " ".join(row["message"].split())[:400]) for row in found["refusals"]
+        (row["node"], row["op"], " ".join(row["message"].split())[:400]) for row in result["refusals"]
     )
-    return Acceptance(name, refusals, _quantized_nodes(found["layers"]) & frozenset(quantized_nodes))
+    return Acceptance(name, refusals, _quantized_nodes(result["layers"]) & frozenset(quantized_nodes))
 
 
 def _quantized_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]:

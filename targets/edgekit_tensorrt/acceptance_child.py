@@ -21,8 +21,8 @@ SOURCE = re.compile(r"\[ONNX Layer: ([^\]]*)\]")
 
 
 def main(model: str, report: str) -> None:
-    found = build(Path(model).read_bytes())
-    Path(report).write_text(json.dumps(found), "utf-8")
+    result = build(Path(model).read_bytes())
+    Path(report).write_text(json.dumps(result), "utf-8")
     os._exit(0)  # without the destructors, which may crash without a driver
 
 
@@ -35,14 +35,14 @@ def build(content: bytes) -> dict[str, Any]:
     """
     import tensorrt_rtx_bindings as trt
 
-    said: list[tuple[str, str]] = []
+    messages: list[tuple[str, str]] = []
 
     class Logger(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
 
         def log(self, severity: Any, message: str) -> None:
-            said.append((severity.name, message))
+            messages.append((severity.name, message))
 
     logger = Logger()
     builder = trt.Builder(logger)
@@ -59,10 +59,10 @@ def build(content: bytes) -> dict[str, Any]:
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        words = [text for severity, text in said if severity in ("ERROR", "INTERNAL_ERROR")]
+        words = [text for severity, text in messages if severity in ("ERROR", "INTERNAL_ERROR")]
         report["refusals"].append({"node": "", "op": "", "message": " ".join(words) or "it built no engine"})
         return report
-    report["layers"] = [layer for _, text in said for layer in read_layers(text)]
+    report["layers"] = [layer for _, text in messages for layer in read_layers(text)]
     return report
 
 

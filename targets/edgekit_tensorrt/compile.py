@@ -63,12 +63,12 @@ less; on a Jetson it comes out of the memory that the app has."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Findings for the rules that the model violates when compiled in fp32."""
+    """Return the findings for the rules that the model violates when compiled in fp32."""
     return _written(model, profile, "fp32")[1]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as ``model.onnx`` with ``trt.json``.
+    """Compile the canonical model to ``model.onnx`` with ``trt.json``.
 
     Raises:
         UsageError: an unknown precision.
@@ -77,14 +77,14 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"tensorrt supports {', '.join(PRECISIONS)}, not {precision}")
-    emitted, found = _written(model, profile, precision)
-    if errors(found):
-        raise cannot_run(profile.name, errors(found))
+    emitted, findings = _written(model, profile, precision)
+    if errors(findings):
+        raise cannot_run(profile.name, errors(findings))
     emitted = with_shared_transposes(emitted)
     content = save_model(emitted)
     executed = _executed(emitted, precision)
     int8 = quantized_nodes(emitted)
-    facts: dict[str, Json] = {"nodes": len(emitted.graph), "warnings": [f.as_json() for f in found]}
+    facts: dict[str, Json] = {"nodes": len(emitted.graph), "warnings": [f.as_json() for f in findings]}
     facts["acceptance"] = _acceptance(content, int8, executed, profile)
     integers, sha256, golden = _golden(emitted)
     settings: dict[str, Json] = {
@@ -100,8 +100,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 
 def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
-    """The kind of integers in the golden inputs, the vector's digest, and the file's outputs on the host, as
-    files."""
+    """Return the kind of integers in the golden inputs, the vector's digest, and the file's outputs on the
+    host, as files."""
     inputs, outputs = signature(emitted)
     reference = Reference(reference_executor.with_roundings(emitted))
     for integers in INTEGERS:
@@ -118,15 +118,15 @@ def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
 
 
 def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Model, list[Finding]]:
-    """The graph as it is written to the file, and its findings.
+    """Return the graph as it is written to the file, and its findings.
 
     A node that violates a rule is replaced by its function body if it has one, and checked again.
     """
     graph = model if precision == "fp32" else with_fp16_arithmetic(model)
-    emitted, found = with_expansions(
-        graph, lambda each: _emitted(each, profile), lambda node: node.op_type in NEWER
+    emitted, findings = with_expansions(
+        graph, lambda graph_model: _emitted(graph_model, profile), lambda node: node.op_type in NEWER
     )
-    return emitted, [*found, *pairs_in_float(model, emitted, profile.name)]
+    return emitted, [*findings, *pairs_in_float(model, emitted, profile.name)]
 
 
 def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
@@ -138,37 +138,39 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
         older = with_opset(graph, opset)
         if older is not None:
             return older, [*broken_rules(older, profile.name), *_float8_lacking(older, profile)]
-    found = [*broken_rules(graph, profile.name), *_float8_lacking(graph, profile)]
-    named = {finding.node for finding in errors(found)}
+    findings = [*broken_rules(graph, profile.name), *_float8_lacking(graph, profile)]
+    named = {finding.node for finding in errors(findings)}
     for node in nodes_changed_since(graph, NEWEST_OPSET):
         if node_name(node) not in named:
-            what = f"opset {NEWEST_OPSET}, the newest that TensorRT 10.3 reads, does not have this form of it"
-            found.append(Finding("EK1002", "error", profile.name, node_name(node), node.op_type, what))
-    return graph, found
+            text = f"opset {NEWEST_OPSET}, the newest that TensorRT 10.3 reads, does not have this form of it"
+            findings.append(Finding("EK1002", "error", profile.name, node_name(node), node.op_type, text))
+    return graph, findings
 
 
 def _float8_lacking(model: ir.Model, profile: Profile) -> list[Finding]:
-    """The pairs in float8 of a model for a chip whose profile does not say that it has it."""
+    """Return a finding for each pair in float8, if the profile does not list fp8 among the chip's
+    precisions."""
     fast = profile.facts.get("precisions")
     if fast is not None and "fp8" in fast.value:
         return []
-    what, fix = "float8, which its chip does not have", "quantize to int8 with zero point 0"
+    text, fix = "float8, which its chip does not have", "quantize to int8 with zero point 0"
     return [
-        Finding("EK1002", "error", profile.name, node_name(node), node.op_type, what, fix)
+        Finding("EK1002", "error", profile.name, node_name(node), node.op_type, text, fix)
         for node in model.graph
         if node.op_type == "QuantizeLinear" and node.outputs[0].dtype == ir.DataType.FLOAT8E4M3FN
     ]
 
 
 def quantized_nodes(model: ir.Model) -> list[str]:
-    """Names of the nodes that are meant to run on int8 or fp8: both sides come from a DequantizeLinear."""
-    found = []
+    """Return the names of the nodes that are meant to run on int8 or fp8: both sides come from a
+    DequantizeLinear."""
+    names = []
     for node in model.graph:
         if node.op_type in WEIGHTED_OPS and len(node.inputs) > 1:
             makers = [value.producer() for value in node.inputs[:2] if value is not None]
             if all(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers):
-                found.append(str(node.name))
-    return found
+                names.append(str(node.name))
+    return names
 
 
 def _acceptance(content: bytes, quantized: list[str], executed: str, profile: Profile) -> dict[str, Json]:
@@ -176,11 +178,11 @@ def _acceptance(content: bytes, quantized: list[str], executed: str, profile: Pr
         return {"by": None, "why": f"NVIDIA's compiler is not installed here: {index_line(COMPILER_EXTRA)}"}
     report = ask_compiler(content, quantized)
     if not report.accepted and not report.unjudged:
-        found = [
+        findings = [
             Finding("EK1002", "error", profile.name, node, op, f"{report.version} rejects it: {message}")
             for node, op, message in report.refusals
         ]
-        raise cannot_run(profile.name, found)
+        raise cannot_run(profile.name, findings)
     return report.as_json(quantized, "fp8" if executed == "fp8" else "int8")
 
 

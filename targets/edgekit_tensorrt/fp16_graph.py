@@ -121,16 +121,16 @@ def _chosen(model: ir.Model) -> set[ir.Node]:
 
 def _producers(node: ir.Node) -> set[ir.Node]:
     """Return the nodes that compute the input of a node, back to the previous op with weights."""
-    found: set[ir.Node] = set()
+    producers: set[ir.Node] = set()
     waiting = [node.inputs[0]]
     while waiting:
         value = waiting.pop()
         producer = value.producer() if value is not None else None
-        if producer is not None and producer not in found:
-            found.add(producer)
+        if producer is not None and producer not in producers:
+            producers.add(producer)
             if producer.op_type not in WEIGHTED_OPS:
                 waiting += producer.inputs
-    return found
+    return producers
 
 
 def _around(node: ir.Node) -> set[ir.Node]:

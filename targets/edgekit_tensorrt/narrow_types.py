@@ -69,9 +69,9 @@ def _cast_earlier(model: ir.Model, node: ir.Node) -> None:
         else:
             output.replace_all_uses_with(x)
             remove_unread(node)
-        made = cast.producer()
-        assert made is not None
-        node = made
+        producer = cast.producer()
+        assert producer is not None
+        node = producer
 
 
 def _there_and_back(node: ir.Node) -> None:
@@ -107,7 +107,7 @@ def _is_whole(value: ir.Value | None) -> bool:
         source = node.inputs[0]
         return source is not None and source.dtype is not None and source.dtype.is_integer()
     if node.op_type in ("Clip", "Add", "Sub", "Max", "Min"):
-        return all(_is_whole(given) for given in node.inputs if given is not None)
+        return all(_is_whole(operand) for operand in node.inputs if operand is not None)
     return node.op_type in MOVES and _is_whole(node.inputs[0])
 
 
@@ -138,13 +138,13 @@ def _as_pair(model: ir.Model, node: ir.Node) -> None:
 
 def pairs_in_float(model: ir.Model, emitted: ir.Model, target: str) -> list[Finding]:
     """Return a warning for each Q and DQ of activations that had to be written out in float32."""
-    kept = {node_name(node) for node in emitted.graph if node.op_type in QDQ}
+    remaining = {node_name(node) for node in emitted.graph if node.op_type in QDQ}
     left = {node_name(node) for node in emitted.graph}
-    found = []
+    findings = []
     for node in model.graph:
         name = node_name(node)
-        if node.op_type in QDQ and name in left - kept and array_of(node.inputs[0]) is None:
-            what = "it is computed in float32: TensorRT has pairs with zero point 0 and constant scales only"
+        if node.op_type in QDQ and name in left - remaining and array_of(node.inputs[0]) is None:
+            text = "it is computed in float32: TensorRT has pairs with zero point 0 and constant scales only"
             fix = "quantize symmetrically to int8, with zero point 0"
-            found.append(Finding("EK1101", "warning", target, name, node.op_type, what, fix))
-    return found
+            findings.append(Finding("EK1101", "warning", target, name, node.op_type, text, fix))
+    return findings

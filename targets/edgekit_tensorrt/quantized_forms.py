@@ -72,5 +72,5 @@ def _shift(model: ir.Model, stored: ir.Value) -> None:
     if array is None:
         stored.type = ir.TensorType(ir.DataType.INT8)
         return
-    moved = add_constant(model, (array.astype(np.int16) - MIDDLE).astype(np.int8), f"{stored.name}/int8")
-    stored.replace_all_uses_with(moved)
+    shifted = add_constant(model, (array.astype(np.int16) - MIDDLE).astype(np.int8), f"{stored.name}/int8")
+    stored.replace_all_uses_with(shifted)

@@ -101,10 +101,10 @@ def with_roundings(model: ir.Model) -> ir.Model:
                 if output is value:  # it keeps its name and type
                     value.name, narrow.outputs[0].name = f"{value.name}/float", value.name
                     rounded.graph.outputs[index] = narrow.outputs[0]
-    for given in rounded.graph.inputs:
-        uses = list(given.uses())
-        if given.dtype == HALF and uses:
-            wide = _cast(given, FLOAT, f"{given.name}/wide")
+    for graph_input in rounded.graph.inputs:
+        uses = list(graph_input.uses())
+        if graph_input.dtype == HALF and uses:
+            wide = _cast(graph_input, FLOAT, f"{graph_input.name}/wide")
             rounded.graph.insert_before(rounded.graph[0], wide)
             for use in uses:
                 use.node.replace_input_with(use.idx, wide.outputs[0])

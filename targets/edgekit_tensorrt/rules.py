@@ -67,27 +67,27 @@ class FormRule:
 
 def broken_rules(model: ir.Model, target: str) -> list[Finding]:
     """Return a finding for each node and rule that it breaks, in the order of the graph."""
-    found = []
+    findings = []
     for node in model.graph.all_nodes():
         for rule in RULES:
             if rule.ops and node.op_type not in rule.ops:
                 continue
-            what = rule.breaks(node)
-            if what is None:
+            text = rule.breaks(node)
+            if text is None:
                 continue
             severity: Severity = "error" if rule.code.startswith("EK10") else "warning"
             op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            found.append(Finding(rule.code, severity, target, node_name(node), op, what, rule.fix))
+            findings.append(Finding(rule.code, severity, target, node_name(node), op, text, rule.fix))
             if severity == "error":
                 break  # what else is wrong with it is seen when this is mended
-    return found
+    return findings
 
 
 def _unknown(node: ir.Node) -> str | None:
-    known = operators()
-    if node.domain == "" and node.op_type in known.types:
+    supported = operators()
+    if node.domain == "" and node.op_type in supported.types:
         return None
-    if node.domain == "" and node.op_type in known.newer:
+    if node.domain == "" and node.op_type in supported.newer:
         return f"only parsers newer than TensorRT {_floor()} support it"
     return f"TensorRT {_floor()} does not support it"
 
@@ -283,11 +283,11 @@ def _weight_axis(node: ir.Node) -> str | None:
     scale, dims = array_of(pair.inputs[1]), dims_of(pair.inputs[0])
     if scale is None or dims is None or scale.size == 1:
         return None
-    wanted = [axis % len(dims) for axis in WEIGHT_AXES[node.op_type]]
+    axes = [axis % len(dims) for axis in WEIGHT_AXES[node.op_type]]
     if node.op_type == "Gemm":
-        wanted = [0 if int_of(node, "transB", 0) else 1]
+        axes = [0 if int_of(node, "transB", 0) else 1]
     axis = int_of(pair, "axis", 1) % len(dims)
-    return None if axis in wanted else f"weight scales along axis {axis}, not {wanted[0]}: it runs in float"
+    return None if axis in axes else f"weight scales along axis {axis}, not {axes[0]}: it runs in float"
 
 
 def _half_quantized(node: ir.Node) -> str | None:
@@ -296,8 +296,8 @@ def _half_quantized(node: ir.Node) -> str | None:
         return None
     if array_of(node.inputs[1]) is None and not _is_weight(weight):
         return None  # of two activations, as in attention, either may be stored as integers alone
-    what = "weights" if data is None else "input"
-    return f"only its {what} are int8: it runs in float" if data is None else "only its input is int8"
+    operand = "weights" if data is None else "input"
+    return f"only its {operand} are int8: it runs in float" if data is None else "only its input is int8"
 
 
 RULES: tuple[FormRule, ...] = (

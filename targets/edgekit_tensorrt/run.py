@@ -111,8 +111,8 @@ def load_engine(
     try:
         settings = read_settings(files)
         feeds = golden_feeds(inputs, settings["golden_integers"])
-        kept = [read_file(files, golden_file(number)) for number in range(len(outputs))]
-        if golden_sha256(feeds, kept) != settings["golden_sha256"]:
+        stored = [read_file(files, golden_file(number)) for number in range(len(outputs))]
+        if golden_sha256(feeds, stored) != settings["golden_sha256"]:
             raise EngineError(f"the golden vector is another one here than {SETTINGS_FILE} says")
         wrong, _ = why_wrong(files, outputs, runner.run(feeds), precision)
         if not wrong:
@@ -145,7 +145,7 @@ def read_settings(files: Mapping[str, Path]) -> dict[str, Json]:
 
 
 def _depends_on(trt: Any, cuda: Cuda, files: Mapping[str, Path]) -> dict[str, Json]:
-    """All that an engine depends on. It runs on the GPU alone: DLA cores are not used."""
+    """Return all that an engine depends on. The engine runs on the GPU alone: DLA cores are not used."""
     try:
         release = RELEASE_FILE.read_text("utf-8", errors="replace").split("\n")[0]
     except OSError:
@@ -162,12 +162,12 @@ def _depends_on(trt: Any, cuda: Cuda, files: Mapping[str, Path]) -> dict[str, Js
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The first two of a version."""
+    """Return the first two numbers of a version."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
 def tensorrt(floor: tuple[int, ...] = FLOOR) -> Any:
-    """The module ``tensorrt`` of the system.
+    """Import and return the module ``tensorrt`` of the system.
 
     Raises:
         MissingDependency: it is not installed, or older than ``floor``.

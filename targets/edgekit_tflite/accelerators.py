@@ -72,10 +72,10 @@ def open_on(
             runner = GpuRunner(model, version, inputs, outputs, options, path)
             runner.run({spec.name: spec.zeros() for spec in inputs})
     except (RuntimeError, ValueError) as problem:
-        why = " ".join(str(problem).split())
-        split = SPLIT in why
-        why = "the GPU can't run every operator of it" if split else why
-        error = EngineError(f"{version} did not load {path.name} on a GPU: {why}")
+        reason = " ".join(str(problem).split())
+        split = SPLIT in reason
+        reason = "the GPU can't run every operator of it" if split else reason
+        error = EngineError(f"{version} did not load {path.name} on a GPU: {reason}")
         error.blame = "bundle" if split else ""  # only a split is refused again by this version
         raise error from None
     return runner
@@ -111,8 +111,8 @@ class GpuRunner:
             bindings(
                 specs,
                 options[side],
-                {end: at for at, end in enumerate(ends[side])},
-                {at: detail[end] for at, end in enumerate(ends[side])},
+                {end: index for index, end in enumerate(ends[side])},
+                {index: detail[end] for index, end in enumerate(ends[side])},
                 path,
                 is_input=side == "inputs",
             )
@@ -128,13 +128,13 @@ class GpuRunner:
         ]
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        into, out_of = self._buffers
+        input_buffers, out_of = self._buffers
         try:
             for name, index, dtype, _, order in self._input_entries:
                 array = feeds[name] if dtype is None else converted(feeds[name], dtype, name)
                 array = array if order is None else array.transpose(order)
-                into[index].write(np.ascontiguousarray(array))
-            self._model.run_by_index(self._signature, into, out_of)
+                input_buffers[index].write(np.ascontiguousarray(array))
+            self._model.run_by_index(self._signature, input_buffers, out_of)
             outputs = {}
             for name, index, dtype, shape, order in self._out_of:
                 count, stored, stored_shape = self._types[index]

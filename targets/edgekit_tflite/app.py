@@ -54,8 +54,8 @@ def app_files(
     tensors = []
     for entry in options["outputs"]:
         name = entry["name"]
-        own = [of_scores] if labels and name == scores else []
-        tensors.append(metadata.tensor(name, _meaning(card, name), metadata.feature(), files=own))
+        tensor_files = [of_scores] if labels and name == scores else []
+        tensors.append(metadata.tensor(name, _meaning(card, name), metadata.feature(), files=tensor_files))
     apart = metadata.associated_file(LABELS, "Names of the classes, by number.")
     content = metadata.model(
         card.title,
@@ -89,9 +89,9 @@ def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
     height, width = (image.shape[image.layout.index(axis)] for axis in "HW")
     mean, std = np.array(image.mean), np.array(image.std)
     # The metadata's numbers are those of the float that the integer input represents.
-    held = tensor.quantization
-    if held is not None and held.scale is not None and len(held.scale):
-        scale, zero_point = float(held.scale[0]), int(held.zeroPoint[0])
+    quantization = tensor.quantization
+    if quantization is not None and quantization.scale is not None and len(quantization.scale):
+        scale, zero_point = float(quantization.scale[0]), int(quantization.zeroPoint[0])
         mean, std = mean + std * zero_point, std / scale
     return metadata.tensor(
         name,
@@ -147,7 +147,7 @@ def _with_metadata(file: bytes, model: Any, content: bytes) -> bytes:
 
 
 def _with_labels(file: bytes, labels: Sequence[str]) -> bytes:
-    held = io.BytesIO(file)
-    with zipfile.ZipFile(held, "a") as archive:
+    buffer = io.BytesIO(file)
+    with zipfile.ZipFile(buffer, "a") as archive:
         archive.writestr(zipfile.ZipInfo(LABELS, LONG_AGO), "".join(f"{label}\n" for label in labels))
-    return held.getvalue()
+    return buffer.getvalue()

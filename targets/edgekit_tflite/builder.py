@@ -47,8 +47,8 @@ class Builder(StoredValues):
 
     def handle(self, value: ir.Value) -> Value:
         if value in self._integers and (self.reads_integers or self.keeps(self._integers[value])):
-            held = self._integers[value]
-            return self.signed(held) if self.table is None else self.own_real(held)
+            integers = self._integers[value]
+            return self.signed(integers) if self.table is None else self.own_real(integers)
         if value not in self._values:
             if value in self._integers:
                 self._values[value] = self.real(self._integers[value])
@@ -94,9 +94,9 @@ class Builder(StoredValues):
 
     def bind_unknown(self, value: ir.Value) -> None:
         dtype = STORED.get(value.dtype, "float32") if value.dtype is not None else "float32"
-        shape, held = static_dims(value) or (), self.plan.as_int8.get(value)
-        if held is not None:
-            self._integers[value] = self.new(shape, "int8", quantization=held)
+        shape, scheme = static_dims(value) or (), self.plan.as_int8.get(value)
+        if scheme is not None:
+            self._integers[value] = self.new(shape, "int8", quantization=scheme)
         else:
             self._values[value] = self.new(shape, dtype)
 
@@ -121,18 +121,18 @@ class Builder(StoredValues):
         """Declare a graph output, stored by ``io_perm``, in its own tensor."""
         self.node, self.form, self.reads_integers = value.producer(), None, False
         perm = io_perm(value)
-        wanted = "keeps the source's layout" if perm == identity(len(perm)) else f"should have {words(perm)}"
-        why = f"output {value.name} {wanted}"
+        clause = "keeps the source's layout" if perm == identity(len(perm)) else f"should have {words(perm)}"
+        reason = f"output {value.name} {clause}"
         if value in self._integers and value not in self._values:
-            held = self._integers[value]  # a quarter of the bytes to transpose
-            self._values[value] = self.real(self.to(held, perm, why))
+            integers = self._integers[value]  # a quarter of the bytes to transpose
+            self._values[value] = self.real(self.to(integers, perm, reason))
         logical = self.handle(value)
         if logical.const is not None and logical.size == 0:
             logical = self._empty(logical)
-        stored = self.to(logical, perm, why)
+        stored = self.to(logical, perm, reason)
         tensor = self.tensor(stored)
-        taken = tensor in self.graph.outputs or tensor in self.graph.inputs or stored.const is not None
-        if taken:
+        needs_copy = tensor in self.graph.outputs or tensor in self.graph.inputs or stored.const is not None
+        if needs_copy:
             tensor = self.copy(replace(stored, tensor=tensor)).tensor
         self.graph.tensors[tensor].name = str(value.name)
         self.graph.outputs.append(tensor)
@@ -180,11 +180,11 @@ class Builder(StoredValues):
                 stored = layout.physical(x.shape, perm)
                 self._transposed[key] = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
             else:
-                moved = self.new(x.shape, x.dtype, perm, x.quantization)
+                transposed = self.new(x.shape, x.dtype, perm, x.quantization)
                 reason = reason or f"{self.node.op_type if self.node else ''} takes its data {words(perm)}"
                 stored_as = f"{reason}, and it is stored {words(x.perm)}"
-                self.emit_transpose(x.tensor, order, moved.tensor, stored_as)
-                self._transposed[key] = moved.tensor
+                self.emit_transpose(x.tensor, order, transposed.tensor, stored_as)
+                self._transposed[key] = transposed.tensor
         return replace(x, perm=perm, tensor=self._transposed[key], view=None)
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
@@ -258,16 +258,16 @@ class Builder(StoredValues):
         candidates = list(dict.fromkeys(v.perm for v in full)) or [identity(rank)]
         if len(candidates) == 1 and all(n > 1 for v in full for n in v.shape):
             return candidates[0]
-        wanted = self.demand()
-        if wanted is not None and len(wanted) == rank:
-            candidates.append(wanted)
+        demanded = self.demand()
+        if demanded is not None and len(demanded) == rank:
+            candidates.append(demanded)
 
         def cost(perm: Perm) -> tuple[int, bool, int]:
             moving = [v for v in full if not layout.same_order(v.shape, v.perm, perm)]
             orders = {(v.tensor, tuple(v.perm.index(axis) for axis in perm)): v.size_bytes for v in moving}
             reshaped = sum(v.perm != perm for v in full)
             size = sum(size for key, size in orders.items() if key not in self._transposed)
-            return size, perm != wanted, reshaped
+            return size, perm != demanded, reshaped
 
         return min(candidates, key=cost)
 
@@ -303,8 +303,8 @@ class Builder(StoredValues):
         perm = self.join(operands, len(shape))
         if self.form is not None:
             if code in ONE_SCALE:
-                held = self.form.output or operands[0].quantization
-                operands = [v if held is None else self.requantized(v, held) for v in operands]
+                scheme = self.form.output or operands[0].quantization
+                operands = [v if scheme is None else self.requantized(v, scheme) for v in operands]
             out = self.result(shape, perm, like=operands[0])
         else:
             out = self.new(shape, dtype or operands[-1].dtype, perm)
@@ -360,8 +360,8 @@ class Builder(StoredValues):
         tensor = self.graph.tensors[x.tensor] if x.tensor >= 0 else None
         if tensor is not None and tensor.producer is not None and tensor.readers == 0:
             op = self.graph.ops[tensor.producer]
-            alone = all(len(v.uses()) <= 1 and not v.is_graph_output() for v in self._bound.get(x.tensor, []))
-            if alone and op.options.get("fused_activation_function") == "NONE":
+            sole = all(len(v.uses()) <= 1 and not v.is_graph_output() for v in self._bound.get(x.tensor, []))
+            if sole and op.options.get("fused_activation_function") == "NONE":
                 options = {**op.options, "fused_activation_function": activation}
                 self.graph.ops[tensor.producer] = replace(op, options=options)
                 return replace(x, view=None)

@@ -92,7 +92,7 @@ def compile_model(
     form = "fp16" if narrow else precision
     builder, graph = _program(model, profile, form)
     further = [
-        Program(_program(each, profile, form)[1], *_names(each), key) for key, each in (others or {}).items()
+        Program(_program(item, profile, form)[1], *_names(item), key) for key, item in (others or {}).items()
     ]
     options: dict[str, Json] = {
         "signature": SIGNATURE,
@@ -140,7 +140,7 @@ def _lowered(model: ir.Model, precision: str, plain: bool) -> tuple[Builder, lis
     opset = opset_of(model.opset_imports.items())
     return with_expansions(
         model,
-        lambda each: _lowered_once(each, precision, plain),
+        lambda graph_model: _lowered_once(graph_model, precision, plain),
         lambda node: lower.find(node, opset) is None,
     )
 

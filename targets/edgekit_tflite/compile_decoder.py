@@ -56,21 +56,21 @@ def compile_decoder(
     """
     if precision not in PRECISIONS:
         raise UsageError(f"tflite supports {', '.join(PRECISIONS)} for language models, not {precision}")
-    turned = rotated_model(model) if weights else RotatedModel(model, frozenset(), None, None)
-    whole = {name: nearest8(turned.model.weight(name), 0) for name in weights}
-    writer = _TfliteDecoder(turned, whole, context)
+    rotated = rotated_model(model) if weights else RotatedModel(model, frozenset(), None, None)
+    whole = {name: nearest8(rotated.model.weight(name), 0) for name in weights}
+    writer = _TfliteDecoder(rotated, whole, context)
     canonical, others = _canonical(writer), {}
-    packed = sum(each.stored.size for name, each in whole.items() if name not in (EMBEDDING, HEAD))
+    packed = sum(weight.stored.size for name, weight in whole.items() if name not in (EMBEDDING, HEAD))
     if precision in PROMPT_PRECISIONS and context > PROMPT_TOKENS and packed <= PROMPT_LIMIT_BYTES:
-        others[PROMPT] = _canonical(_TfliteDecoder(turned, whole, context, PROMPT_TOKENS))
-    made = compile_model(canonical, find_profile("tflite"), FORMS[precision], others)
+        others[PROMPT] = _canonical(_TfliteDecoder(rotated, whole, context, PROMPT_TOKENS))
+    artifact = compile_model(canonical, find_profile("tflite"), FORMS[precision], others)
     shape = writer.shape(fixed=True)
-    options: dict[str, Json] = {**made.options, "precision": precision, OPTION: shape.as_json()}
+    options: dict[str, Json] = {**artifact.options, "precision": precision, OPTION: shape.as_json()}
     if others:
         options |= {PROMPT: PROMPT_TOKENS, EXTRA_BYTES: packed + shape.cache_bytes(context)}
     if writer.slides:
         options[WINDOW] = model.config.sliding_window
-    return Artifact(made.files, options, made.facts)
+    return Artifact(artifact.files, options, artifact.facts)
 
 
 def _canonical(writer: _TfliteDecoder) -> ir.Model:
@@ -129,13 +129,13 @@ class _TfliteDecoder(DecoderWriter):
         return g.op("Div", x, g.op("Sqrt", g.op("Add", square, g.number(self.config.norm_eps))))
 
     def linear(self, x: str, name: str, out: str = "") -> str:
-        g, c, turned = self.graph, self.config, self.turned
-        if name in (EMBEDDING, HEAD) and turned.before_head is not None:
-            x = g.op("MatMul", x, g.constant(turned.before_head, "before_head"))
-        if name.endswith("mlp.down_proj.weight") and turned.before_down is not None:
-            block = len(turned.before_down)
+        g, c, rotated = self.graph, self.config, self.turned
+        if name in (EMBEDDING, HEAD) and rotated.before_head is not None:
+            x = g.op("MatMul", x, g.constant(rotated.before_head, "before_head"))
+        if name.endswith("mlp.down_proj.weight") and rotated.before_down is not None:
+            block = len(rotated.before_down)
             blocks = g.op("Reshape", x, g.ints(self.tokens, c.mlp_width // block, block))
-            blocks = g.op("MatMul", blocks, g.constant(turned.before_down, "before_down"))
+            blocks = g.op("MatMul", blocks, g.constant(rotated.before_down, "before_down"))
             x = g.op("Reshape", blocks, g.ints(1, self.tokens, c.mlp_width))
         return super().linear(x, name, out)
 
@@ -154,24 +154,24 @@ class _TfliteDecoder(DecoderWriter):
         grouped = g.ints(1, c.kv_heads, c.heads // c.kv_heads * count, c.head_size)
         q = g.op("Mul", self.rotated(q, cos, sin), g.number(c.attention_scale))
         q, k = g.op("Reshape", q, grouped), self.rotated(k, cos, sin)
-        for name, own in ((f"key{layer}", k), (f"value{layer}", v)):
+        for name, new in ((f"key{layer}", k), (f"value{layer}", v)):
             g.input(name, "float32", [1, c.kv_heads, self.context, c.head_size])
-            g.op("Identity", own, out=f"{name}/own")
+            g.op("Identity", new, out=f"{name}/own")
             g.output(f"{name}/own", "float32", [1, c.kv_heads, count, c.head_size])
         past = g.op("MatMul", q, g.op("Transpose", f"key{layer}", perm=[0, 1, 3, 2]))
         if count == 1:
-            own = g.op("ReduceSum", g.op("Mul", q, k), g.ints(-1), keepdims=1)
+            new = g.op("ReduceSum", g.op("Mul", q, k), g.ints(-1), keepdims=1)
         else:
-            own = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+            new = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
         if c.attention_softcap:
-            past, own = (self.soft_cap(scores, c.attention_softcap) for scores in (past, own))
+            past, new = (self.soft_cap(scores, c.attention_softcap) for scores in (past, new))
         past = g.op("Add", past, "sliding_mask" if slides else "mask")
         if count > 1:
-            own = g.op("Add", own, g.constant(self._causal(slides), f"causal{'/sliding' if slides else ''}"))
-        weights = g.op("Softmax", g.op("Concat", past, own, axis=-1), axis=-1)
+            new = g.op("Add", new, g.constant(self._causal(slides), f"causal{'/sliding' if slides else ''}"))
+        weights = g.op("Softmax", g.op("Concat", past, new, axis=-1), axis=-1)
         of_past, of_own = g.ops("Split", [weights, g.ints(self.context, count)], 2, axis=-1)
-        seen = g.op("Mul" if count == 1 else "MatMul", of_own, v)
-        attended = g.op("Add", g.op("MatMul", of_past, f"value{layer}"), seen)
+        new_part = g.op("Mul" if count == 1 else "MatMul", of_own, v)
+        attended = g.op("Add", g.op("MatMul", of_past, f"value{layer}"), new_part)
         if count > 1:
             attended = g.op("Reshape", attended, g.ints(1, c.heads, count, c.head_size))
             return self.join_heads(attended)
@@ -186,8 +186,8 @@ class _TfliteDecoder(DecoderWriter):
     def _causal(self, slides: bool) -> Array:
         """Return the causal mask among the tokens of a run, which is added to scores: [rows, T]."""
         ahead = np.subtract.outer(np.arange(self.tokens), np.arange(self.tokens))
-        seen = (ahead >= 0) & (not slides or ahead < self.config.sliding_window)
-        return np.tile(np.where(seen, np.float32(0), HIDDEN), (self._rows(self.tokens) // self.tokens, 1))
+        visible = (ahead >= 0) & (not slides or ahead < self.config.sliding_window)
+        return np.tile(np.where(visible, np.float32(0), HIDDEN), (self._rows(self.tokens) // self.tokens, 1))
 
     def end(self) -> None:
         if self.tokens == 1:  # a program for prompts has none, and the passes drop what would make them

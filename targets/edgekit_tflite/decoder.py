@@ -40,8 +40,8 @@ def open_decoder(
         EngineError: the engine refused the file.
     """
     shape = DecoderShape.from_options(options)
-    room = check_capacity(capacity, shape)
-    return TfliteDecoder(_LoadedInterpreter(files[FILE], options, shape, threads), room)
+    slots = check_capacity(capacity, shape)
+    return TfliteDecoder(_LoadedInterpreter(files[FILE], options, shape, threads), slots)
 
 
 class _Program:
@@ -83,13 +83,13 @@ class _Program:
             _write_mask(self.view("sliding_mask"), (places < length) & (places > since))
         self._wrapped.Invoke(self._subgraph)
         for name in self.names:
-            own = self._memory(self._out_of[f"{name}/own"])
-            self.view(name)[0, :, length : length + count] = own[0, :, :count]
+            new_values = self._memory(self._out_of[f"{name}/own"])
+            self.view(name)[0, :, length : length + count] = new_values[0, :, :count]
 
     def logits(self) -> Array:
         """Return the logits of the last run: float32 [1, vocabulary]."""
-        found: Array = self._memory(self._out_of["logits"])[0].copy()
-        return found
+        result: Array = self._memory(self._out_of["logits"])[0].copy()
+        return result
 
     def clear(self) -> None:
         """Zero the cache: masked values are multiplied too, and must be finite."""
@@ -170,21 +170,21 @@ class TfliteDecoder:
     def forward(self, tokens: Sequence[int], rows: int = 1) -> Array:
         check_step(tokens, rows, self.length, self.capacity, self._loaded.shape.vocabulary)
         self._take_turn()
-        found, before, start = [], self.length, 0
+        parts, before, start = [], self.length, 0
         try:
             while start < len(tokens):
                 count = self._loaded.read(tokens[start : len(tokens) - rows], self.length)
                 if not count:
                     logits = self._loaded.step(tokens[start], self.length)
                     if start >= len(tokens) - rows:
-                        found.append(logits)
+                        parts.append(logits)
                     count = 1
                 start += count
                 self.length += count
         except EngineError:
             self._shorten(before)
             raise
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def truncate(self, length: int) -> None:
         check_length(length, self.length)

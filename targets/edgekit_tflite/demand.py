@@ -42,13 +42,13 @@ class Demands:
         if value in self._layouts or steps == 0:
             return self._layouts.get(value)
         self._layouts[value] = None
-        wanted = io_perm(value) if value.is_graph_output() else None
+        demanded = io_perm(value) if value.is_graph_output() else None
         for node, index in value.uses():
-            wanted = self._of_reader(value, node, index, steps)
-            if wanted is not None:
+            demanded = self._of_reader(value, node, index, steps)
+            if demanded is not None:
                 break
-        self._layouts[value] = wanted
-        return wanted
+        self._layouts[value] = demanded
+        return demanded
 
     def _of_reader(self, value: ir.Value, node: ir.Node, index: int, steps: int) -> Perm | None:
         rank, out = _rank(value), node.outputs[0]
@@ -57,15 +57,15 @@ class Demands:
         if node.op_type in LAST_AXIS_OPS and index == 0:
             return identity(rank)
         if node.op_type == "Transpose":
-            wanted = self.layout_of(out, steps - 1)
+            demanded = self.layout_of(out, steps - 1)
             order = node.attributes.get_ints("perm", tuple(reversed(range(rank))))
-            return None if wanted is None else tuple(order[axis] for axis in wanted)
+            return None if demanded is None else tuple(order[axis] for axis in demanded)
         if node.op_type in RESHAPING_OPS and index == 0:
-            wanted = self.layout_of(out, steps - 1)
+            demanded = self.layout_of(out, steps - 1)
             a, b = static_dims(value) or (), static_dims(out) or ()
-            if wanted is None or not layout.can_group(a, b, wanted):
+            if demanded is None or not layout.can_group(a, b, demanded):
                 return None
-            return layout.grouped_perm(a, b, wanted)
+            return layout.grouped_perm(a, b, demanded)
         if node.op_type in FOLLOWING_OPS and _rank(out) == rank:
             return self.layout_of(out, steps - 1)
         return None

@@ -142,11 +142,11 @@ class Emitter(LoweredNode):
 
         A large one stays a view of the model's own array until its bytes are written.
         """
-        what = f"{stored.dtype.name} {quantization}"
+        kind = f"{stored.dtype.name} {quantization}"
         if stored.nbytes <= SHARED_UP_TO_BYTES:
-            key: Hashable = (stored.tobytes(), stored.shape, what)
+            key: Hashable = (stored.tobytes(), stored.shape, kind)
         else:  # the tensor holds it
-            key = (_view(stored), what)
+            key = (_view(stored), kind)
         if key in self._shared:
             return self._shared[key]
         # Unique: ai-edge-quantizer refuses a file in which two constants have one name.
@@ -196,10 +196,10 @@ class Emitter(LoweredNode):
             self.emit_op("TRANSPOSE", (source, self.ints(order)), (target,), {}, reason)
             return
         merged, places = layout.merged_axes(shape, order)
-        held = self.graph.tensors[source]
-        narrow = self.reshape_tensor(source, merged, held.dtype, held.quantization)
-        moved = tuple(merged[axis] for axis in places)
-        between = self.graph.add_tensor(Tensor(self.name, moved, held.dtype, quantization=held.quantization))
+        data = self.graph.tensors[source]
+        narrow = self.reshape_tensor(source, merged, data.dtype, data.quantization)
+        dims = tuple(merged[axis] for axis in places)
+        between = self.graph.add_tensor(Tensor(self.name, dims, data.dtype, quantization=data.quantization))
         self.emit_op("TRANSPOSE", (narrow, self.ints(places)), (between,), {}, reason)
         self.emit_reshape(between, target)
 

@@ -80,31 +80,31 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
         facts["tables"] = [node_name(node) for node, form in builder.plan.forms.items() if form.table]
         facts["float_islands"] = list(_float_regions(builder, graph))
         facts["requantizations"] = [
-            {"node": node, "why": why} for node, why in builder.requantized_nodes if _is_left(graph, node)
+            {"node": node, "why": cause} for node, cause in builder.requantized_nodes if _is_left(graph, node)
         ]
     return facts
 
 
 def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Finding]:
     """Return warnings of slow paths: plain kernels, moved data, floats between integers, other scales."""
-    found = []
+    findings = []
     for op in graph.ops:
         if op.code == "TRANSPOSE":
-            why = f"{size(_size_bytes(graph, op))} are transposed: {op.reason}"
-            found.append(Finding("EK1102", "warning", profile.name, op.node, op.code, why))
+            text = f"{size(_size_bytes(graph, op))} are transposed: {op.reason}"
+            findings.append(Finding("EK1102", "warning", profile.name, op.node, op.code, text))
         elif _leaves_xnnpack(graph, op):
-            why = f"XNNPACK does not support {_titled(graph, op)}; a plain kernel runs it"
-            found.append(Finding("EK1101", "warning", profile.name, op.node, op.code, why))
+            text = f"XNNPACK does not support {_titled(graph, op)}; a plain kernel runs it"
+            findings.append(Finding("EK1101", "warning", profile.name, op.node, op.code, text))
     facts = facts_of(builder, graph)
     for row in facts.get("float_islands", ()):
         more = len(row["nodes"]) - 1
-        what = "it is" if not more else f"it and {more} more behind it are"
-        why = f"{what} computed in float between integers: {row['why']}"
-        found.append(Finding("EK1105", "warning", profile.name, row["node"], row["op"], why))
+        subject = "it is" if not more else f"it and {more} more behind it are"
+        text = f"{subject} computed in float between integers: {row['why']}"
+        findings.append(Finding("EK1105", "warning", profile.name, row["node"], row["op"], text))
     for row in facts.get("requantizations", ()):
-        why = f"integers are given another scale, by a QUANTIZE of their own: {row['why']}"
-        found.append(Finding("EK1106", "warning", profile.name, row["node"], "", why))
-    return found
+        text = f"integers are given another scale, by a QUANTIZE of their own: {row['why']}"
+        findings.append(Finding("EK1106", "warning", profile.name, row["node"], "", text))
+    return findings
 
 
 def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
@@ -119,10 +119,10 @@ def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
                 converted[graph.ops[index].node] += _size_bytes(graph, graph.ops[index])
     computing = {op.node for op in graph.ops if op.code not in ("DEQUANTIZE", "QUANTIZE")}
     for nodes in _neighbours(list(builder.plan.float_reasons)):
-        there = [node for node in nodes if node_name(node) in computing]
-        if not there:
+        members = [node for node in nodes if node_name(node) in computing]
+        if not members:
             continue
-        first, names = there[0], [node_name(node) for node in there]
+        first, names = members[0], [node_name(node) for node in members]
         yield {
             "node": names[0],
             "op": first.op_type,

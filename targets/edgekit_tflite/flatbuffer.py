@@ -165,7 +165,7 @@ def pack(
         fp16_arithmetic: Permit it, where the processor has it.
     """
     programs = [Program(graph, input_names, output_names), *others]
-    places, contents = _contents([each.graph for each in programs])
+    places, contents = _contents([part.graph for part in programs])
     outside = is_outside(contents)
     # Buffer 0 means "no data", by the schema.
     buffers = [Record("Buffer"), *(empty_buffer(outside) for _ in contents)]
@@ -177,7 +177,7 @@ def pack(
     model = Record(
         "Model",
         version=3,
-        subgraphs=[_subgraph(program, own, codes) for program, own in zip(programs, places, strict=True)],
+        subgraphs=[_subgraph(program, slots, codes) for program, slots in zip(programs, places, strict=True)],
         operatorCodes=[_operator_code(*code) for code in codes],
         description="EdgeKit",
         buffers=buffers,
@@ -188,7 +188,8 @@ def pack(
 
 
 def _contents(graphs: Sequence[Graph]) -> tuple[list[list[int | None]], list[Array]]:
-    """For each tensor of each graph the index of its content, None where it has none; and the contents.
+    """Return the index of each tensor's content, by graph, with None for a tensor that has none; and the
+    contents.
 
     Large equal ones are one: a language model's embedding is its head too, there with scales.
     """

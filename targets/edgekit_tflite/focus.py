@@ -22,7 +22,8 @@ MOST_CHANNELS = 4
 
 
 def space_to_depth(b: Builder, parts: Sequence[Value], axis: int) -> Value | None:
-    """The Concat of ``parts`` along the channels as one rearrangement of what they are slices of, or None."""
+    """Return the Concat of ``parts`` along the channels as one rearrangement of what they are slices of, or
+    None."""
     views = [part.view for part in parts]
     first = views[0]
     if first is None or axis != 1 or parts[0].rank != 4 or len(parts) < 4:
@@ -50,15 +51,15 @@ def space_to_depth(b: Builder, parts: Sequence[Value], axis: int) -> Value | Non
     else:
         return None
     assert b.node is not None
-    moved = b.transpose(b.reshape(source, apart), order)
+    rearranged = b.transpose(b.reshape(source, apart), order)
     shape = (n, c * size**2, h // size, w // size)
-    return b.reshape(moved, shape, prefer=b.demand())
+    return b.reshape(rearranged, shape, prefer=b.demand())
 
 
 def blocks_as_channels(
     b: Builder, x: Value, weights: Value, frame: Window
 ) -> tuple[Value, Value, Window] | None:
-    """A Conv whose windows step and reach by whole blocks of pixels, as one over blocks; or None.
+    """Return a Conv over blocks of pixels for one whose windows step and reach by whole blocks, or None.
 
     The same products, with more channels and fewer positions: integer kernels take channels by groups of 4 to
     16, and an image has 3. 6x6 by 2 over 3 channels becomes 3x3 over 12.
@@ -87,5 +88,5 @@ def blocks_as_channels(
         shape=(weights.shape[0], shape[1], rows, columns),
         const=taps.reshape(weights.shape[0], shape[1], rows, columns),
     )
-    begin, end = (tuple(at // size for at in pads) for pads in (frame.begin, frame.declared_end))
+    begin, end = (tuple(pad // size for pad in pads) for pads in (frame.begin, frame.declared_end))
     return blocks, joined, Window(shape[2:], frame.out, (rows, columns), (1, 1), (1, 1), begin, end)

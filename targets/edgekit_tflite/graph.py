@@ -87,7 +87,8 @@ class Graph:
         self.ops.append(op)
 
     def pruned(self) -> Graph:
-        """The same program without operators whose outputs nobody reads and without unused tensors."""
+        """Return the same program without operators whose outputs nothing reads, and without unused
+        tensors."""
         needed = set(self.outputs)
         ops: list[Op] = []
         for op in reversed(self.ops):
@@ -98,19 +99,19 @@ class Graph:
         for op in ops:  # an op with several outputs declares them all, also the unread ones
             needed.update(op.outputs)
         needed.update(self.inputs)
-        kept = Graph()
-        moved = {-1: -1}
+        graph = Graph()
+        new_indices = {-1: -1}
         for old, tensor in enumerate(self.tensors):
             if old in needed:
-                moved[old] = kept.add_tensor(replace(tensor, producer=None, readers=0))
+                new_indices[old] = graph.add_tensor(replace(tensor, producer=None, readers=0))
         for op in ops:
-            kept.add_op(
+            graph.add_op(
                 replace(
                     op,
-                    inputs=tuple(moved[i] for i in op.inputs),
-                    outputs=tuple(moved[o] for o in op.outputs),
+                    inputs=tuple(new_indices[i] for i in op.inputs),
+                    outputs=tuple(new_indices[o] for o in op.outputs),
                 )
             )
-        kept.inputs = [moved[i] for i in self.inputs]
-        kept.outputs = [moved[o] for o in self.outputs]
-        return kept
+        graph.inputs = [new_indices[i] for i in self.inputs]
+        graph.outputs = [new_indices[o] for o in self.outputs]
+        return graph

@@ -48,11 +48,11 @@ def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> Integer
     if not any(_is_pair(node) for node in graph):
         return plan
     for node in graph:
-        found = per_tensor(node) if node.op_type in PAIR else None
-        if node.op_type == "DequantizeLinear" and found is not None:
-            plan.as_int8[node.outputs[0]] = found
-            _trace_stored(plan, node, found)
-        elif _is_pair(node) and found is None:
+        quantization = per_tensor(node) if node.op_type in PAIR else None
+        if node.op_type == "DequantizeLinear" and quantization is not None:
+            plan.as_int8[node.outputs[0]] = quantization
+            _trace_stored(plan, node, quantization)
+        elif _is_pair(node) and quantization is None:
             plan.float_reasons[node] = "it is not an 8-bit pair with one scale"
         elif node.op_type not in PAIR and node not in plan.fused and _reads_floats(node):
             _plan_node(plan, node, rules)
@@ -102,20 +102,20 @@ def _only_paired(value: ir.Value) -> bool:
 
 def _plan_node(plan: IntegerPlan, node: ir.Node, rules: Mapping[str, Rule]) -> None:
     try:
-        found = rules[node.op_type](node, plan.as_int8)
+        form = rules[node.op_type](node, plan.as_int8)
     except KeyError:
         plan.float_reasons[node] = f"EdgeKit has no integer kernel for {node.op_type}"
         return
-    except InFloat as why:
-        plan.float_reasons[node] = str(why)
+    except InFloat as error:
+        plan.float_reasons[node] = str(error)
         return
-    plan.forms[node] = found
+    plan.forms[node] = form
     outputs = list(node.outputs)
-    if found.bias is not None:
+    if form.bias is not None:
         ((adder, _),) = node.outputs[0].uses()
         plan.fused.add(adder)
         plan.forms[adder] = Form()
         outputs += adder.outputs
     if node.op_type not in INDICES:
-        output = found.output or plan.as_int8[data_of(node)[0]]
+        output = form.output or plan.as_int8[data_of(node)[0]]
         plan.as_int8.update(dict.fromkeys(outputs, output))

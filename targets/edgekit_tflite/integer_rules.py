@@ -104,10 +104,10 @@ def need_integers(node: ir.Node, quantizations: Quantizations) -> list[ir.Value]
 
 def need_following_pair(value: ir.Value) -> TensorQuantization:
     """Return the quantization by which its reader stores it. Raises InFloat: it is read in float."""
-    found = following_quantization(value)
-    if found is None:
+    quantization = following_quantization(value)
+    if quantization is None:
         raise InFloat("its result is read in float")
-    return found
+    return quantization
 
 
 def _shape(value: ir.Value | None) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ def _compares(node: ir.Node, quantizations: Quantizations) -> Form:
 
 def _arithmetic(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use three scales; a constant is stored as integers, but a single number makes a table."""
-    found = own_scale(node, quantizations)
+    form = own_scale(node, quantizations)
     for value in node.inputs:
         if value is None or not is_constant(value):
             continue
@@ -192,13 +192,13 @@ def _arithmetic(node: ir.Node, quantizations: Quantizations) -> Form:
         maker = value.producer()
         if maker is None or per_tensor(maker) is None:
             raise InFloat(f"its constant {value.name} is not stored as 8-bit integers by one scale")
-    if node.op_type != "Mul" and found.output is not None:
-        coarsest = max(quantizations[v].scale[0] for v in data_of(node)) / found.output.scale[0]
+    if node.op_type != "Mul" and form.output is not None:
+        coarsest = max(quantizations[v].scale[0] for v in data_of(node)) / form.output.scale[0]
         if coarsest >= COARSEST:
             raise InFloat(
                 f"its inputs' steps are {coarsest:.0f} of its output's; the kernel takes {COARSEST}"
             )
-    return found
+    return form
 
 
 def _divides(node: ir.Node, quantizations: Quantizations) -> Form:
@@ -210,8 +210,8 @@ def _divides(node: ir.Node, quantizations: Quantizations) -> Form:
 
 def _fixed(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use the scale that the specification fixes; for another one, a table."""
-    found = _table(node, quantizations)
-    return Form(found.output) if found.output == FIXED[node.op_type] else found
+    form = _table(node, quantizations)
+    return Form(form.output) if form.output == FIXED[node.op_type] else form
 
 
 def _softmax(node: ir.Node, quantizations: Quantizations) -> Form:
@@ -232,10 +232,10 @@ def _only(names: Mapping[str, float], rule: Rule) -> Rule:
     """Return ``rule``, limited to nodes whose attributes have these values."""
 
     def checked(node: ir.Node, quantizations: Quantizations) -> Form:
-        for name, wanted in names.items():
-            given = attributes_of(node).get(name, wanted)
-            if given != wanted:
-                raise InFloat(f"TFLite's integer kernel has no {name} {given:g}")
+        for name, required in names.items():
+            value = attributes_of(node).get(name, required)
+            if value != required:
+                raise InFloat(f"TFLite's integer kernel has no {name} {value:g}")
         return rule(node, quantizations)
 
     return checked
@@ -311,47 +311,47 @@ def _mat_mul(node: ir.Node, quantizations: Quantizations) -> Form:
 
 def _average_pool(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use a depthwise convolution with equal weights: all windows must have equally many elements."""
-    found = own_scale(node, quantizations)
+    form = own_scale(node, quantizations)
     source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
     _, counts = average_window(source[2:], out[2:], **attributes_of(node))
     if np.any(counts != counts.flat[0]):
         raise InFloat("its windows at the border count fewer elements than the others")
-    return found
+    return form
 
 
 def _pads(node: ir.Node, quantizations: Quantizations) -> Form:
-    found = _moves(node, quantizations)
+    form = _moves(node, quantizations)
     fill = constant_array(node, 2)
     if fill is None or node.inputs[0] is None:
-        return found
+        return form
     number, source = float(fill.ravel()[0]), quantizations[node.inputs[0]]
     stored = number / source.scale[0] + source.zero_point[0]
     held_exactly = -128 <= stored <= 127 and _is_exact(number, source)
     if not held_exactly and following_quantization(node.outputs[0]) != source:
         raise InFloat(f"its fill {number:.6g} cannot be stored with its input's scale")
-    return found
+    return form
 
 
 def _resizes(node: ir.Node, quantizations: Quantizations) -> Form:
-    found = _moves(node, quantizations)
-    given = attributes_of(node)
-    mode = given.get("mode", "nearest")
+    form = _moves(node, quantizations)
+    attributes = attributes_of(node)
+    mode = attributes.get("mode", "nearest")
     if mode == "nearest":
-        return found
+        return form
     source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
     lines = resize_lines(
-        source, out, list(given.get("axes") or range(len(source))),
-        given.get("coordinate_transformation_mode", "half_pixel"),
-        given.get("keep_aspect_ratio_policy", "stretch"),
+        source, out, list(attributes.get("axes") or range(len(source))),
+        attributes.get("coordinate_transformation_mode", "half_pixel"),
+        attributes.get("keep_aspect_ratio_policy", "stretch"),
         constant_array(node, 2), constant_array(node, 3), constant_array(node, 1),
     )  # fmt: skip
-    shrinks = given.get("antialias") and min(line.factor for line in lines) < 1
-    if mode != "linear" or shrinks or given.get("exclude_outside") or bilinear_options(lines) is None:
+    shrinks = attributes.get("antialias") and min(line.factor for line in lines) < 1
+    if mode != "linear" or shrinks or attributes.get("exclude_outside") or bilinear_options(lines) is None:
         raise InFloat("TFLite has no integer kernel for its mode and coordinates")
     output, data = following_quantization(node.outputs[0]), node.inputs[0]
     if output is None or data is None or output.scale[0] < quantizations[data].scale[0] * 0.999:
         raise InFloat("it rounds to steps of its input's scale, and its result is not stored in such steps")
-    return found
+    return form
 
 
 RULES: Mapping[str, Rule] = {

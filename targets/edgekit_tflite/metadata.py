@@ -22,18 +22,18 @@ RGB, GREY = 1, 2  # ColorSpaceType
 
 
 def associated_file(name: str, description: str, kind: int = 0) -> Record:
-    """A file in the zip that follows the model."""
+    """Return a record of a file in the zip that follows the model."""
     return Record("AssociatedFile", name=name, description=description, type=kind)
 
 
 def image(colour: int, width: int, height: int) -> Record:
-    """Content of an input that is a picture, N, H, W, C."""
+    """Return the content of an input that is a picture, N, H, W, C."""
     size = Record("ImageSize", width=width, height=height)
     return _content(Record("ImageProperties", colorSpace=colour, defaultSize=size), "ImageProperties")
 
 
 def feature() -> Record:
-    """Content of anything else."""
+    """Return the content of any other input or output."""
     return _content(Record("FeatureProperties"), "FeatureProperties")
 
 
@@ -51,7 +51,7 @@ def normalization(mean: Array, std: Array) -> Record:
 
 
 def stats(lowest: Array, greatest: Array) -> Record:
-    """Range of the values, by channel."""
+    """Return the range of the values, by channel."""
     return Record("Stats", max=greatest, min=lowest)
 
 
@@ -63,7 +63,8 @@ def tensor(
     values: Record | None = None,
     files: Sequence[Record] = (),
 ) -> Record:
-    """An input or output; ``steps`` are of ``normalization``, ``values`` of ``stats``."""
+    """Return the metadata of an input or output. ``steps`` come from ``normalization``, and ``values`` from
+    ``stats``."""
     return Record(
         "TensorMetadata",
         name=name,
@@ -86,7 +87,8 @@ def model(
     licence: str = "",
     files: Sequence[Record] = (),
 ) -> bytes:
-    """The metadata of a file with one subgraph; inputs and outputs in its order, "" for what nobody said."""
+    """Return the metadata of a file with one subgraph, with inputs and outputs in its order; "" stands for an
+    unknown text."""
     root = Record(
         "ModelMetadata",
         name=name,

@@ -39,8 +39,8 @@ def node_times(
     graph = read_file(files[FILE].read_bytes()).graph
     runner = open_runner(files, inputs, outputs, options, 1, watched=True)
     runner.run(feeds)
-    made = {i for op in graph.ops for i in op.outputs}
-    values = {i: runner.interpreter.get_tensor(i) for i in sorted(made.union(graph.inputs))}
+    computed = {i for op in graph.ops for i in op.outputs}
+    values = {i: runner.interpreter.get_tensor(i) for i in sorted(computed.union(graph.inputs))}
     runner.close()
     whole = open_runner(files, inputs, outputs, options, threads)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
@@ -64,24 +64,24 @@ def node_values(
     runner.run(feeds)
     interpreter = runner.interpreter
     tensors = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
-    found = []
+    values = []
     for op in interpreter._get_ops_details():
         for index in op["outputs"]:
             detail = tensors[int(index)]
             array = _real(interpreter.get_tensor(int(index)), detail)
             if array is not None:
                 read = tuple(tensors[int(i)]["name"] for i in op["inputs"] if int(i) in tensors)
-                found.append(NodeValue(detail["name"], op["op_name"], detail["name"], read, array))
+                values.append(NodeValue(detail["name"], op["op_name"], detail["name"], read, array))
     runner.close()
-    return found
+    return values
 
 
 def _real(array: Array, detail: Mapping[str, Any]) -> Array | None:
     """Return the numbers that a tensor represents, float32; None if they are not real numbers."""
     if array.dtype.kind == "f":
         return array
-    found = detail["quantization_parameters"]
-    scales, zeros = found["scales"], found["zero_points"]
+    quantization = detail["quantization_parameters"]
+    scales, zeros = quantization["scales"], quantization["zero_points"]
     if array.dtype.kind not in "iu" or len(scales) != 1:
         return None
     real: Array = (array.astype(np.float32) - zeros[0]) * scales[0]

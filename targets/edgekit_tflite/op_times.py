@@ -65,15 +65,15 @@ def op_times(
             interpreter.set_tensor(detail["index"], values[index])
         calls.append(interpreter.invoke)
     calls.append(run_whole)
-    taken, end = [], time.perf_counter() + SECONDS
+    samples, end = [], time.perf_counter() + SECONDS
     for number in range(1 + runs):
         times = [_timed(call, clock) for call in calls]
         if number:  # the first warms up
-            call_ms, *each, whole = times
-            taken.append((whole, {str(i): max(0.0, ms - call_ms) for i, ms in enumerate(each)}))
+            call_ms, *ops_ms, whole = times
+            samples.append((whole, {str(i): max(0.0, ms - call_ms) for i, ms in enumerate(ops_ms)}))
         if number >= LEAST_RUNS and time.perf_counter() > end:
             break
-    run_ms, means = quiet_times(taken)
+    run_ms, means = quiet_times(samples)
     names = [graph.tensors[op.outputs[0]].name for op in ops]
     nodes = (
         NodeTime(name, op.code, means[str(i)]) for i, (name, op) in enumerate(zip(names, ops, strict=True))
@@ -82,23 +82,23 @@ def op_times(
 
 
 def _constants(graph: Graph) -> set[int]:
-    """Tensors that are the same in each run: constants, and what is computed from them alone."""
-    known = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
+    """Return the tensors that are the same in each run: constants, and what is computed from them alone."""
+    constants = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
     for op in graph.ops:
-        if all(i < 0 or i in known for i in op.inputs):
-            known.update(op.outputs)
-    return known
+        if all(i < 0 or i in constants for i in op.inputs):
+            constants.update(op.outputs)
+    return constants
 
 
 def _single_operator(graph: Graph, op: Op, constant: set[int]) -> tuple[Graph, list[int]]:
-    """A program of this operator, with those before it that compute its constants; and what it is fed."""
-    ops, wanted = [op], list(op.inputs)
-    while wanted:
-        index = wanted.pop()
+    """Return a program of this operator with those before it that compute its constants, and its inputs."""
+    ops, pending = [op], list(op.inputs)
+    while pending:
+        index = pending.pop()
         producer = graph.tensors[index].producer if index >= 0 and index in constant else None
         if producer is not None and graph.ops[producer] not in ops:
             ops.insert(0, graph.ops[producer])
-            wanted += graph.ops[producer].inputs
+            pending += graph.ops[producer].inputs
     fed = list(dict.fromkeys(i for i in op.inputs if i >= 0 and i not in constant))
     part = Graph(graph.tensors, ops, fed, list(op.outputs))
     return part.pruned(), fed
@@ -111,7 +111,8 @@ def _opened(part: Graph, path: Path, threads: int) -> Any:
 
 
 def _empty_call(folder: Path) -> Callable[[], object]:
-    """A call that computes nothing to speak of, a Relu of one number: a run of the whole has it once."""
+    """Return a call that computes almost nothing, a Relu of one number; a run of the whole program has it
+    once."""
     ends = [Tensor(name, (1,), "float32") for name in ("x", "y")]
     path = folder / "call.tflite"
     invoke: Callable[[], object] = _opened(Graph(ends, [Op("RELU", (0,), (1,))], [0], [1]), path, 1).invoke
@@ -119,7 +120,7 @@ def _empty_call(folder: Path) -> Callable[[], object]:
 
 
 def _timed(call: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Milliseconds."""
+    """Return the time of a call in ms."""
     started = clock()
     call()
     return 1000 * (clock() - started)

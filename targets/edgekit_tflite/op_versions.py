@@ -15,7 +15,7 @@ Rule = Callable[[Op, list[Tensor]], int]
 
 
 def op_version(graph: Graph, op: Op) -> int:
-    """The version to write for ``op``."""
+    """Return the version to write for ``op``."""
     inputs = [graph.tensors[i] for i in op.inputs if i >= 0]
     return VERSIONS[op.code](op, inputs) if op.code in VERSIONS else 1
 
@@ -42,7 +42,7 @@ def _by_rank(for_more_axes: int) -> Rule:
 
 
 def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
-    """Floats with int8 weights, one scale for each output channel."""
+    """Check for float data with int8 weights, which have one scale for each output channel."""
     return x.dtype == "float32" and weights.dtype == "int8"
 
 
@@ -82,8 +82,8 @@ def _strided_slice(op: Op, inputs: list[Tensor]) -> int:
 
 
 def _resize(op: Op, inputs: list[Tensor]) -> int:
-    moved = op.options.get("half_pixel_centers") or op.options.get("align_corners")
-    return 3 if moved else _int8(op, inputs)
+    is_aligned = op.options.get("half_pixel_centers") or op.options.get("align_corners")
+    return 3 if is_aligned else _int8(op, inputs)
 
 
 def _dequantize(op: Op, inputs: list[Tensor]) -> int:

@@ -38,7 +38,8 @@ def relu(b: Builder, X: Value) -> Value:
 
 
 def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
-    """Integers within bounds: nothing where their scale, or that of the pair after it, ends there anyway."""
+    """Clamp integers to bounds. Return them unchanged if their scale, or that of the pair after it, ends
+    there anyway."""
     assert b.node is not None
     assert x.quantization is not None
 
@@ -51,8 +52,8 @@ def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
     if stored(x.quantization) == (-128, 127) or (after is not None and stored(after) == (-128, 127)):
         return x
     bounds = stored(x.quantization)
-    for (least, greatest), code in CLIPS.items():
-        ends = stored_number(least, x.quantization), stored_number(min(greatest, FLOAT32_MAX), x.quantization)
+    for (floor, greatest), code in CLIPS.items():
+        ends = stored_number(floor, x.quantization), stored_number(min(greatest, FLOAT32_MAX), x.quantization)
         if ends == bounds:
             return b.activate(x, code)
     real = b.own_real(x)

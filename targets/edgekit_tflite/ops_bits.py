@@ -26,7 +26,7 @@ def _xor(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _halves(b: Builder, x: Value) -> tuple[Value, Value]:
-    """The upper 16 bits with the sign, and the lower 16 bits."""
+    """Return the upper 16 bits with the sign, and the lower 16 bits."""
     high = b.binary("FLOOR_DIV", x, _int(b, HALF))
     return high, b.binary("SUB", x, b.binary("MUL", high, _int(b, HALF)))
 
@@ -46,7 +46,7 @@ def _and(b: Builder, x: Value, y: Value) -> Value:
 
 @lower("BitwiseAnd", since=18)
 def bitwise_and(b: Builder, A: Value, B: Value) -> Value:
-    """From sums and BITWISE_XOR, in halves of 16 bits."""
+    """Compute the conjunction from sums and BITWISE_XOR, in halves of 16 bits."""
     return _and(b, A, B)
 
 
@@ -80,22 +80,22 @@ def bit_cast(b: Builder, input: Value, *, to: int) -> Value:
     assert b.node is not None
     source, kinds = b.node.inputs[0], (ir.DataType.FLOAT, ir.DataType.INT32)
     if source is None or {source.dtype, ir.DataType(to)} != set(kinds):
-        why = "TFLite holds bits of 32: it casts between float32 and int32 only"
-        raise Inexpressible(why, code="EK1004")
+        reason = "TFLite holds bits of 32: it casts between float32 and int32 only"
+        raise Inexpressible(reason, code="EK1004")
     dtype = "int32" if to == ir.DataType.INT32 else "float32"
     return b.emit("BITCAST", [input], b.new(input.shape, dtype, input.perm))
 
 
 @lower("BitShift", since=11)
 def bit_shift(b: Builder, X: Value, Y: Value, *, direction: str) -> Value:
-    """Products and quotients of powers of two: unsigned numbers, shifted by a constant."""
+    """Emit products or quotients with powers of two: unsigned numbers, shifted by a constant."""
     assert b.node is not None
     if Y.const is None:
         raise Inexpressible("the model computes its shift; it must be constant")
-    by = np.asarray(Y.const, np.int64)
-    if by.min(initial=0) < 0 or by.max(initial=0) > 30:
-        raise Inexpressible(f"it shifts by {by.min()} to {by.max()} bits; TFLite supports 0 to 30")
-    factor = b.constant(np.left_shift(1, by).astype(np.int32))
+    shift = np.asarray(Y.const, np.int64)
+    if shift.min(initial=0) < 0 or shift.max(initial=0) > 30:
+        raise Inexpressible(f"it shifts by {shift.min()} to {shift.max()} bits; TFLite supports 0 to 30")
+    factor = b.constant(np.left_shift(1, shift).astype(np.int32))
     wide = b.cast(X, "int32")
     result = b.binary("MUL" if direction == "LEFT" else "FLOOR_DIV", wide, factor)
     return wrapped_16(b, b.cast(result, X.dtype))

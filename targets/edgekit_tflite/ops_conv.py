@@ -18,7 +18,7 @@ from edgekit_tflite.padding import padding_scheme, with_height
 
 
 def spatial_2d(b: Builder, x: Value) -> Value:
-    """A value N, C, L as N, C, 1, L; one of rank 4 as it is."""
+    """Return a value N, C, L as N, C, 1, L, and one of rank 4 unchanged."""
     if x.rank == 3:
         n, c, length = x.shape
         return b.reshape(b.to(x, channels_last(3)), (n, c, 1, length))
@@ -111,7 +111,7 @@ def conv(
 
 
 def over_height(b: Builder, weights: Value) -> Value:
-    """Weights O, I, L as O, I, 1, L; of a constant its scales stay."""
+    """Return weights O, I, L as O, I, 1, L; a constant keeps its scales."""
     shape = (*weights.shape[:2], 1, weights.shape[2])
     if weights.const is None:
         return b.reshape(weights, shape)
@@ -119,7 +119,7 @@ def over_height(b: Builder, weights: Value) -> Value:
 
 
 def kernel_of(b: Builder, weights: Value, order: Perm, axis: int) -> int:
-    """The tensor of weights: a constant's, or a TRANSPOSE of what the model computes."""
+    """Return the tensor of the weights: a constant's, or a TRANSPOSE of what the model computes."""
     return b.kernel(weights, order, axis=axis) if weights.const is not None else b.to(weights, order).tensor
 
 
@@ -197,7 +197,8 @@ def conv_transpose(
 
 
 def dilated(weights: Array, dilations: Sequence[int]) -> Array:
-    """Weights with zeros between their elements, so that a dense window reads them at a distance."""
+    """Return the weights with zeros between their elements, so that a dense window reads them at a
+    distance."""
     if all(d == 1 for d in dilations):
         return weights
     sizes = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
@@ -208,7 +209,7 @@ def dilated(weights: Array, dilations: Sequence[int]) -> Array:
 
 
 def channel_slice(b: Builder, x: Value, begin: int, count: int) -> Value:
-    """Channels ``begin`` to ``begin + count`` of N, C, H, W."""
+    """Return channels ``begin`` to ``begin + count`` of N, C, H, W."""
     start = (0, begin, 0, 0)
     shape = (x.shape[0], count, *x.shape[2:])
     out = b.new(shape, x.dtype, x.perm, x.quantization)
@@ -217,7 +218,7 @@ def channel_slice(b: Builder, x: Value, begin: int, count: int) -> Value:
 
 
 def concat_channels(b: Builder, parts: Sequence[Value]) -> Value:
-    """Values N, C, H, W, all stored alike, joined along C."""
+    """Concatenate values N, C, H, W, all stored alike, along C."""
     first = parts[0]
     shape = (first.shape[0], sum(p.shape[1] for p in parts), *first.shape[2:])
     out = b.new(shape, first.dtype, first.perm, first.quantization)
@@ -227,14 +228,14 @@ def concat_channels(b: Builder, parts: Sequence[Value]) -> Value:
 
 def cropped(b: Builder, x: Value, begin: Sequence[int], sizes: Sequence[int], bias: Value | None) -> Value:
     """``sizes`` of N, C, H, W from ``begin`` on; what lies outside is what no input reaches: the bias."""
-    kept = tuple(min(n - at, size) for n, at, size in zip(x.shape[2:], begin, sizes, strict=True))
-    if (0, 0, *begin) != (0, 0, 0, 0) or kept != x.shape[2:]:
-        if any(at < 0 for at in begin):
+    covered = tuple(min(n - first, size) for n, first, size in zip(x.shape[2:], begin, sizes, strict=True))
+    if (0, 0, *begin) != (0, 0, 0, 0) or covered != x.shape[2:]:
+        if any(first < 0 for first in begin):
             raise Inexpressible(f"pads {list(begin)} are negative")
-        shape = (*x.shape[:2], *kept)
+        shape = (*x.shape[:2], *covered)
         start, size = layout.physical((0, 0, *begin), x.perm), layout.physical(shape, x.perm)
         x = b.emit("SLICE", [x, b.ints(start), b.ints(size)], b.new(shape, x.dtype, x.perm, x.quantization))
-    beyond = [(0, size - n) for size, n in zip(sizes, kept, strict=True)]
+    beyond = [(0, size - n) for size, n in zip(sizes, covered, strict=True)]
     if not any(after for _, after in beyond):
         return x
     if bias is not None and bias.const is not None and np.any(bias.const):

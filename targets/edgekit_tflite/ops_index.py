@@ -21,7 +21,7 @@ from edgekit_tflite.ops_shape import strided_slice
 
 
 def wrapped(b: Builder, indices: Value, size: int) -> Value:
-    """Indices of which the negative ones count from the end, as non-negative ones."""
+    """Return the indices with the negative ones, which count from the end, as non-negative ones."""
     if indices.const is not None:
         return b.constant(non_negative(indices.const, size), "int32")
     indices = to_dtype(b, indices, "int32")
@@ -38,11 +38,11 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
         return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
     stored_axis = data.perm.index(axis)
     shape = gathered_shape(data.shape, indices.shape, axis)
-    at = wrapped(b, indices, data.shape[axis])
-    taken = gathered_range(data.shape, at.const, axis)
-    if taken is not None:
-        return b.reshape(strided_slice(b, data, taken.begin, (1,) * data.rank, taken.shape), shape)
-    at = b.to(at, identity(indices.rank))
+    idx = wrapped(b, indices, data.shape[axis])
+    span = gathered_range(data.shape, idx.const, axis)
+    if span is not None:
+        return b.reshape(strided_slice(b, data, span.begin, (1,) * data.rank, span.shape), shape)
+    idx = b.to(idx, identity(indices.rank))
     perm: list[int] = []
     for stored in data.perm:
         if stored == axis:
@@ -50,7 +50,7 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
         else:
             perm.append(stored if stored < axis else stored + indices.rank - 1)
     out = b.new(shape, data.dtype, tuple(perm), data.quantization)
-    return b.emit("GATHER", [data, at], out, axis=stored_axis, batch_dims=0)
+    return b.emit("GATHER", [data, idx], out, axis=stored_axis, batch_dims=0)
 
 
 @lower("GatherND", since=13)
@@ -62,21 +62,21 @@ def gather_nd(b: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -
 
 
 def _gather_nd(b: Builder, data: Value, indices: Value, batch_dims: int) -> Value:
-    at = indices
+    idx = indices
     if batch_dims:
         batch = indices.shape[:batch_dims]
         grid = np.indices(batch).reshape(batch_dims, -1).T.reshape(*batch, batch_dims)
         lead = grid.reshape(*batch, *(1,) * (indices.rank - batch_dims - 1), batch_dims)
         full = np.broadcast_to(lead, (*indices.shape[:-1], batch_dims))
         if indices.const is not None:
-            at = b.constant(np.concatenate([full, indices.const], axis=-1), "int32")
+            idx = b.constant(np.concatenate([full, indices.const], axis=-1), "int32")
         else:
             both = [b.constant(full.astype(np.int32)), b.to(b.cast(indices, "int32"), identity(indices.rank))]
             out = b.new((*full.shape[:-1], batch_dims + indices.shape[-1]), "int32")
-            at = b.emit("CONCATENATION", both, out, axis=indices.rank - 1, fused_activation_function="NONE")
-    at = wrapped_nd(b, at, data.shape)
+            idx = b.emit("CONCATENATION", both, out, axis=indices.rank - 1, fused_activation_function="NONE")
+    idx = wrapped_nd(b, idx, data.shape)
     x = b.to(data, identity(data.rank))
-    return b.emit("GATHER_ND", [x, b.to(at, identity(at.rank))], b.new(b.out_shape(), x.dtype))
+    return b.emit("GATHER_ND", [x, b.to(idx, identity(idx.rank))], b.new(b.out_shape(), x.dtype))
 
 
 def wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
@@ -92,11 +92,11 @@ def wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
 @lower("GatherElements", since=13)
 def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     """GATHER_ND with full constant indices, else with computed ones along the axis."""
-    at = element_positions(b, data, indices, axis)
+    idx = element_positions(b, data, indices, axis)
     x = b.to(data, identity(data.rank))
     if x.dtype == "bool":
-        return b.cast(_gathered_nd(b, b.cast(x, "int32"), at, indices.shape), "bool")
-    return _gathered_nd(b, x, at, indices.shape)
+        return b.cast(_gathered_nd(b, b.cast(x, "int32"), idx, indices.shape), "bool")
+    return _gathered_nd(b, x, idx, indices.shape)
 
 
 def _gathered_nd(b: Builder, x: Value, indices: Value, shape: tuple[int, ...]) -> Value:
@@ -104,11 +104,12 @@ def _gathered_nd(b: Builder, x: Value, indices: Value, shape: tuple[int, ...]) -
 
 
 def element_positions(b: Builder, data: Value, indices: Value, axis: int) -> Value:
-    """The full index in ``data`` of each element that ``indices`` name along ``axis``, along a last axis."""
+    """Return the full index in ``data`` of each element that ``indices`` name along ``axis``, along a last
+    axis."""
     axis %= data.rank
     grid = [np.asarray(g, np.int32) for g in np.indices(indices.shape)]
-    at = wrapped(b, indices, data.shape[axis])
-    columns = [at if a == axis else b.constant(grid[a]) for a in range(data.rank)]
+    idx = wrapped(b, indices, data.shape[axis])
+    columns = [idx if a == axis else b.constant(grid[a]) for a in range(data.rank)]
     if all(column.const is not None for column in columns):
         return b.constant(np.stack([np.asarray(column.const) for column in columns], axis=-1), "int32")
     shape = (*indices.shape, 1)
@@ -119,12 +120,12 @@ def element_positions(b: Builder, data: Value, indices: Value, axis: int) -> Val
 
 @lower("OneHot", since=11)
 def one_hot(b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
-    """Comparison with the range 0 to depth - 1, then SELECT_V2 of the two values."""
-    given = one_hot_arguments(indices.shape, depth, values, axis)
-    at = wrapped(b, indices if indices.dtype == "int32" else to_dtype(b, indices, "int32"), given.depth)
-    column = b.reshape(at, given.indices_shape)
-    hit = b.elementwise("EQUAL", [column, b.constant(given.classes)], "bool")
-    off, on = (b.constant(array, values.dtype) for array in (given.off, given.on))
+    """Compare with the range 0 to depth - 1, then emit SELECT_V2 of the two values."""
+    arguments = one_hot_arguments(indices.shape, depth, values, axis)
+    idx = wrapped(b, indices if indices.dtype == "int32" else to_dtype(b, indices, "int32"), arguments.depth)
+    column = b.reshape(idx, arguments.indices_shape)
+    hit = b.elementwise("EQUAL", [column, b.constant(arguments.classes)], "bool")
+    off, on = (b.constant(array, values.dtype) for array in (arguments.off, arguments.on))
     return b.elementwise("SELECT_V2", [hit, on, off])
 
 

@@ -54,7 +54,7 @@ def _asin_parts(b: Builder, x: Value) -> tuple[Value, Value]:
 
 @lower("Asin", since=7)
 def asin(b: Builder, input: Value) -> Value:
-    """A polynomial up to 0.5, pi / 2 - 2 asin(sqrt((1 - x) / 2)) above."""
+    """Emit a polynomial up to 0.5, pi / 2 - 2 asin(sqrt((1 - x) / 2)) above."""
     large, part = _asin_parts(b, input)
     folded = b.binary("SUB", b.scalar(pi / 2), b.binary("MUL", part, b.scalar(2.0)))
     return b.binary("MUL", b.unary("SIGN", input), _select(b, large, folded, part))
@@ -73,7 +73,8 @@ def acos(b: Builder, input: Value) -> Value:
 
 @lower("Atan", since=7)
 def atan(b: Builder, input: Value) -> Value:
-    """A polynomial below tan(pi / 8), pi / 4 + atan((x - 1) / (x + 1)) and pi / 2 - atan(1 / x) above."""
+    """Emit a polynomial below tan(pi / 8), pi / 4 + atan((x - 1) / (x + 1)) and pi / 2 - atan(1 / x)
+    above."""
     size = b.unary("ABS", input)
     large, middle = _above(b, size, 2.414213562373095), _above(b, size, 0.4142135623730950)
     one = b.scalar(1.0)
@@ -86,7 +87,7 @@ def atan(b: Builder, input: Value) -> Value:
 
 @lower("Asinh", since=9)
 def asinh(b: Builder, input: Value) -> Value:
-    """A polynomial up to 0.5, log(x + sqrt(x^2 + 1)) above."""
+    """Emit a polynomial up to 0.5, log(x + sqrt(x^2 + 1)) above."""
     size = b.unary("ABS", input)
     root = b.unary("SQRT", b.binary("ADD", b.unary("SQUARE", size), b.scalar(1.0)))
     log = b.unary("LOG", b.binary("ADD", size, root))
@@ -97,16 +98,16 @@ def asinh(b: Builder, input: Value) -> Value:
 @lower("Acosh", since=9)
 def acosh(b: Builder, input: Value) -> Value:
     """sqrt(x - 1) * polynomial(x - 1) up to 1.5, log(x + sqrt((x - 1) (x + 1))) above."""
-    over = b.binary("SUB", input, b.scalar(1.0))
-    root = b.unary("SQRT", b.binary("MUL", over, b.binary("ADD", input, b.scalar(1.0))))
+    excess = b.binary("SUB", input, b.scalar(1.0))
+    root = b.unary("SQRT", b.binary("MUL", excess, b.binary("ADD", input, b.scalar(1.0))))
     log = b.unary("LOG", b.binary("ADD", input, root))
-    near = b.binary("MUL", b.unary("SQRT", over), _polynomial(b, over, ACOSH))
-    return _select(b, _above(b, over, 0.5), log, near)
+    near = b.binary("MUL", b.unary("SQRT", excess), _polynomial(b, excess, ACOSH))
+    return _select(b, _above(b, excess, 0.5), log, near)
 
 
 @lower("Atanh", since=9)
 def atanh(b: Builder, input: Value) -> Value:
-    """A polynomial up to 0.5, log((1 + x) / (1 - x)) / 2 above."""
+    """Emit a polynomial up to 0.5, log((1 + x) / (1 - x)) / 2 above."""
     size, one = b.unary("ABS", input), b.scalar(1.0)
     ratio = b.binary("DIV", b.binary("ADD", one, size), b.binary("SUB", one, size))
     log = b.binary("MUL", b.unary("LOG", ratio), b.scalar(0.5))

@@ -43,7 +43,7 @@ def is_nan(b: Builder, X: Value) -> Value:
 
 @lower("IsInf", since=10)
 def is_inf(b: Builder, X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
-    """Equal to one of the infinities."""
+    """Return which elements are equal to one of the infinities."""
     if detect_negative and detect_positive:
         return b.elementwise("EQUAL", [b.unary("ABS", X), b.scalar(np.inf)], "bool")
     if not detect_negative and not detect_positive:

@@ -32,8 +32,8 @@ def _register_unary(op: str, code: str) -> None:
             return b.binary("MAXIMUM", X, b.unary("NEG", X)) if X.dtype != "uint8" else X
         if X.dtype != "float32" and op == "Sign":
             one = b.constant(np.array([1], np.dtype(X.dtype)))
-            least = b.constant(np.array([-1], np.int32 if X.dtype == "uint8" else np.dtype(X.dtype)))
-            return b.binary("MINIMUM", b.binary("MAXIMUM", X, least), one)
+            minus_one = b.constant(np.array([-1], np.int32 if X.dtype == "uint8" else np.dtype(X.dtype)))
+            return b.binary("MINIMUM", b.binary("MAXIMUM", X, minus_one), one)
         return b.unary(code, X)
 
     lowering.__doc__ = f"{code}."
@@ -232,8 +232,8 @@ def batch_normalization(
     factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
     if factors is None:
         column = (X.shape[1], *(1,) * (X.rank - 2))
-        by, beta_, mean_, variance_ = (b.reshape(v, column) for v in (scale, B, input_mean, input_var))
-        factor_ = b.binary("MUL", by, b.unary("RSQRT", b.binary("ADD", variance_, b.scalar(epsilon))))
+        scale_, beta_, mean_, variance_ = (b.reshape(v, column) for v in (scale, B, input_mean, input_var))
+        factor_ = b.binary("MUL", scale_, b.unary("RSQRT", b.binary("ADD", variance_, b.scalar(epsilon))))
         return b.binary("ADD", b.binary("MUL", b.binary("SUB", X, mean_), factor_), beta_)
     factor, offset = factors
     return b.binary("ADD", b.binary("MUL", X, b.constant(factor)), b.constant(offset))

@@ -44,7 +44,7 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Value, Value, Value]:
-    """Means over the last axes in primitives, in any layout."""
+    """Normalize over the last axes, with the means in primitives, in any layout."""
     axes = axes_from(axis, X.rank)
     normal, mean, inverse = normalized(b, X, axes, epsilon)
     return scaled(b, normal, Scale, B), mean, inverse
@@ -66,7 +66,7 @@ def rms_normalization(
 def instance_normalization(
     b: Builder, input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5
 ) -> Value:
-    """Means over the spatial axes in primitives, in any layout."""
+    """Normalize over the spatial axes, with the means in primitives, in any layout."""
     shape = (input.shape[1], *(1,) * (input.rank - 2))
     normal, _, _ = normalized(b, input, tuple(range(2, input.rank)), epsilon)
     return scaled(b, normal, b.reshape(scale, shape), b.reshape(B, shape))
@@ -83,7 +83,7 @@ def group_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Value:
-    """Channels apart in groups, then means over each group in primitives."""
+    """Split the channels into groups, then normalize over each group, with the means in primitives."""
     batch, channels, *spatial = X.shape
     apart = b.reshape(X, (batch, num_groups, channels // num_groups, *spatial))
     normal, _, _ = normalized(b, apart, tuple(range(2, apart.rank)), epsilon)
@@ -95,9 +95,9 @@ def group_normalization(
 @lower("MeanVarianceNormalization", since=13)
 def mean_variance_normalization(b: Builder, X: Value, *, axes: Sequence[int] = (0, 2, 3)) -> Value:
     """(x - mean) / (deviation + 1e-9), the specification's function, in any layout."""
-    over = tuple(axis % X.rank for axis in axes)
-    centred = b.binary("SUB", X, reduce(b, "MEAN", X, over, keep=True))
-    deviation = b.unary("SQRT", reduce(b, "MEAN", b.unary("SQUARE", centred), over, keep=True))
+    norm_axes = tuple(axis % X.rank for axis in axes)
+    centred = b.binary("SUB", X, reduce(b, "MEAN", X, norm_axes, keep=True))
+    deviation = b.unary("SQRT", reduce(b, "MEAN", b.unary("SQUARE", centred), norm_axes, keep=True))
     return b.binary("DIV", centred, b.binary("ADD", deviation, b.scalar(1e-9)))
 
 

@@ -87,9 +87,9 @@ def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
         kernel, stride = frame.kernel[axis - 2], frame.stride[axis - 2]
         count, distance = frame.out[axis - 2], frame.dilation[axis - 2]
         best: Value | None = None
-        for at in range(kernel):
+        for offset in range(kernel):
             begin, step = [0] * 4, [1] * 4
-            begin[axis], step[axis] = at * distance, stride
+            begin[axis], step[axis] = offset * distance, stride
             shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
             copy = strided_slice(b, x, begin, step, shape)
             best = copy if best is None else b.elementwise("MAXIMUM", [best, copy])

@@ -27,9 +27,9 @@ def shifted(b: Builder, code: str, x: Value, frame: Window, fill: float) -> Valu
     ):
         axis = index + 2
         copies = []
-        for at in range(kernel):
+        for offset in range(kernel):
             begin, step = [0] * x.rank, [1] * x.rank
-            begin[axis], step[axis] = at * distance, stride
+            begin[axis], step[axis] = offset * distance, stride
             shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
             copies.append(strided_slice(b, x, begin, step, shape))
         x = folded(lambda left, right: b.binary(code, left, right), copies)
@@ -49,7 +49,7 @@ def lp_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """Sums of shifted copies of |x|^p, and their root."""
+    """Emit the sums of shifted copies of |x|^p, and their root."""
     frame = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
     raised = b.unary("ABS", X) if p == 1 else b.unary("SQUARE", X)
     if p not in (1, 2):

@@ -42,18 +42,18 @@ def quantize_linear(
     if dtype not in LIMITS:
         raise Inexpressible(f"it quantizes to {dtype}; TFLite supports int8, uint8 and int16", code="EK1004")
     if scale.size == 1:
-        held = _quantization(scale, zero_point)
+        scheme = _quantization(scale, zero_point)
         if b.node is not None and b.node.outputs[0] in b.plan.shifted:
-            dtype, held = "int8", shifted(held, -128)
+            dtype, scheme = "int8", shifted(scheme, -128)
         if x.quantization is not None and x.dtype in LIMITS and dtype in ("int8", "uint8"):
-            result = b.requantized(b.signed(x), held if dtype == "int8" else shifted(held, -128))
-            return result if dtype == "int8" else b.converted(result, dtype, held)
-        widens = (x.dtype, dtype) == ("int8", "int16") and not any(held.zero_point)
+            result = b.requantized(b.signed(x), scheme if dtype == "int8" else shifted(scheme, -128))
+            return result if dtype == "int8" else b.converted(result, dtype, scheme)
+        widens = (x.dtype, dtype) == ("int8", "int16") and not any(scheme.zero_point)
         if b.plain and x.quantization is not None and widens:
-            return b.converted(x, dtype, held)
+            return b.converted(x, dtype, scheme)
         source = to_dtype(b, b.real(x), "float32")
-        if not (dtype == "int16" and any(held.zero_point)):
-            out = b.emit("QUANTIZE", [source], b.new(x.shape, dtype, source.perm, held))
+        if not (dtype == "int16" and any(scheme.zero_point)):
+            out = b.emit("QUANTIZE", [source], b.new(x.shape, dtype, source.perm, scheme))
             return replace(out, columns=x.columns)
     source = to_dtype(b, b.real(x), "float32")
     factor, offset = parameters.broadcast(x.shape, axis, block_size)
@@ -80,13 +80,13 @@ def dequantize_linear(
     scale, zero_point = parameters
     one_each = scale.size == 1 or not block_size
     if x.const is not None and one_each:
-        held = _quantization(scale, zero_point, axis % max(x.rank, 1))
-        return replace(b.constant(x.const, x.dtype), quantization=held)
+        scheme = _quantization(scale, zero_point, axis % max(x.rank, 1))
+        return replace(b.constant(x.const, x.dtype), quantization=scheme)
     if scale.size == 1 and x.dtype in LIMITS:
-        held = _quantization(scale, zero_point)
-        held = held if x.dtype == b.in_dtype() else shifted(held, -128)
-        if b.declared(x, held) == held:
-            return replace(x, quantization=held)
+        scheme = _quantization(scale, zero_point)
+        scheme = scheme if x.dtype == b.in_dtype() else shifted(scheme, -128)
+        if b.declared(x, scheme) == scheme:
+            return replace(x, quantization=scheme)
     if x.columns is not None:
         raise Inexpressible("the integers it reads were stored by another scale, and flattened between")
     if x.const is not None:

@@ -19,7 +19,7 @@ def without_axes(perm: Perm, axes: Sequence[int]) -> Perm:
 
 
 def reduce(b: Builder, code: str, x: Value, axes: Sequence[int], keep: bool) -> Value:
-    """One reducing operator, in the layout that ``x`` has."""
+    """Emit one reduction operator, in the layout that ``x`` has."""
     logical = x.dtype == "bool" and code in ("REDUCE_MAX", "REDUCE_MIN")
     if logical or b.is_too_narrow(code, [x]):
         return b.cast(reduce(b, code, b.cast(x, "int32"), axes, keep), x.dtype)
@@ -66,11 +66,11 @@ def _register(op: str, before: Step, code: str, after: Step) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        over = reduced_axes(data.rank, axes, noop_with_empty_axes)
+        reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
         x = before(b, data)
-        if over is None:  # without axes each element is reduced alone
+        if reduced is None:  # without axes each element is reduced alone
             return after(b, x)
-        return after(b, reduce(b, code, x, over, bool(keepdims)))
+        return after(b, reduce(b, code, x, reduced, bool(keepdims)))
 
     lowering.__doc__ = f"{code} over any axes, in any layout."
     lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
@@ -85,12 +85,12 @@ def reduce_log_sum_exp(
     b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Value:
     """max + log(sum(exp(x - max))): the plain form overflows above 88."""
-    over = reduced_axes(data.rank, axes, noop_with_empty_axes)
-    if over is None:
+    reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
+    if reduced is None:
         return data
-    top = reduce(b, "REDUCE_MAX", data, over, keep=True)
+    top = reduce(b, "REDUCE_MAX", data, reduced, keep=True)
     shifted = b.unary("EXP", b.binary("SUB", data, top))
-    total = b.unary("LOG", reduce(b, "SUM", shifted, over, keep=True))
+    total = b.unary("LOG", reduce(b, "SUM", shifted, reduced, keep=True))
     out = b.binary("ADD", total, top)
     return out if keepdims else b.reshape(out, b.out_shape())
 
@@ -112,7 +112,7 @@ def _arg(b: Builder, code: str, data: Value, axis: int, keepdims: int, select_la
 def arg_max(
     b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Value:
-    """Any axis, first or last of equal maxima."""
+    """Return the index of the first or last of equal maxima, along any axis."""
     return _arg(b, "ARG_MAX", data, axis, keepdims, select_last_index)
 
 
@@ -120,13 +120,13 @@ def arg_max(
 def arg_min(
     b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Value:
-    """Any axis, first or last of equal minima."""
+    """Return the index of the first or last of equal minima, along any axis."""
     return _arg(b, "ARG_MIN", data, axis, keepdims, select_last_index)
 
 
 @lower("CumSum", since=14)
 def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """Along one axis, from either end, with or without the element itself."""
+    """Emit the cumulative sum along one axis, from either end, with or without the element itself."""
     along = constant_scalar(axis, "axis")
     stored = b.constant(np.array(x.perm.index(along % x.rank), np.int32))
     return b.emit("CUMSUM", [x, stored], b.like(x), exclusive=bool(exclusive), reverse=bool(reverse))
@@ -136,7 +136,7 @@ def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: i
 def top_k(
     b: Builder, X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Value, Value]:
-    """The k largest or smallest along any axis, sorted."""
+    """Return the k largest or smallest elements along any axis, sorted."""
     axis %= X.rank
     k = constant_scalar(K, "k")
     if not largest and X.dtype not in ("float32", "int32"):

@@ -41,7 +41,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
-    """Every mode, coordinate transformation and axis; the usual linear ones are one operator."""
+    """Resize in every mode, coordinate transformation and axis. The common linear cases take one operator."""
     shape = b.out_shape()
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     lines = resized_axes(
@@ -57,9 +57,9 @@ def resize(
         return _cropped(b, picked, lines, extrapolation_value) if crops else picked
     shrinks = antialias and min(line.factor for line in lines) < 1
     if mode == "linear" and not shrinks and not exclude_outside:
-        moved = _bilinear(b, X, shape, lines)
-        if moved is not None:
-            return moved
+        resized = _bilinear(b, X, shape, lines)
+        if resized is not None:
+            return resized
     out = X
     for axis in changed:
         matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
@@ -69,10 +69,10 @@ def resize(
 
 def _cropped(b: Builder, x: Value, lines: Sequence[ResizeAxis], value: float) -> Value:
     """``value`` at the points that are outside of the image along any axis."""
-    inside = inside_of_image(lines)
-    if inside.all():
+    is_inside = inside_of_image(lines)
+    if is_inside.all():
         return x
-    return b.elementwise("SELECT_V2", [b.constant(np.broadcast_to(inside, x.shape)), x, b.scalar(value)])
+    return b.elementwise("SELECT_V2", [b.constant(np.broadcast_to(is_inside, x.shape)), x, b.scalar(value)])
 
 
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
@@ -98,7 +98,7 @@ def _nearest(
 
 
 def repeated(b: Builder, x: Value, axis: int, times: int) -> Value:
-    """Each element along ``axis`` ``times`` times in a row.
+    """Repeat each element along ``axis`` ``times`` times in a row.
 
     The axis and all that is stored after it is one block, which is joined to itself: a CONCATENATION, which
     XNNPACK takes; it takes neither RESIZE_NEAREST_NEIGHBOR nor TILE nor GATHER.

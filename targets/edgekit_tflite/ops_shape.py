@@ -102,7 +102,7 @@ def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
     while len(some) > CONCATENATION_INPUTS:
         groups = -(-len(some) // CONCATENATION_INPUTS)
         size = -(-len(some) // groups)
-        some = [joined(b, some[at : at + size], axis) for at in range(0, len(some), size)]
+        some = [joined(b, some[start : start + size], axis) for start in range(0, len(some), size)]
     first = some[0]
     if len(some) == 1:
         return first
@@ -122,19 +122,19 @@ def split(
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
     if len(sizes) == 1:
         return (input,)
-    wanted = sum(b.wants_output(index) for index in range(len(sizes)))
-    if len(set(sizes)) == 1 and len(sizes) <= 4 and wanted == len(sizes) and input.dtype != "bool":
+    used_count = sum(b.wants_output(index) for index in range(len(sizes)))
+    if len(set(sizes)) == 1 and len(sizes) <= 4 and used_count == len(sizes) and input.dtype != "bool":
         shape = tuple(sizes[0] if a == axis else n for a, n in enumerate(input.shape))
         outs = [b.new(shape, input.dtype, input.perm, input.quantization) for _ in sizes]
         along = b.constant(np.array(input.perm.index(axis), np.int32))
         b.emit_many("SPLIT", [along, input], outs, num_splits=len(sizes))
         return tuple(outs)
-    parts, at = [], 0
+    parts, offset = [], 0
     for size in sizes:
-        begin = tuple(at if a == axis else 0 for a in range(input.rank))
+        begin = tuple(offset if a == axis else 0 for a in range(input.rank))
         shape = tuple(size if a == axis else n for a, n in enumerate(input.shape))
         parts.append(strided_slice(b, input, begin, (1,) * input.rank, shape))
-        at += size
+        offset += size
     return tuple(parts)
 
 
@@ -147,7 +147,7 @@ def strided_slice(
     if x.const is not None:
         return b.constant(x.const[slice_objects(begin, step, shape)], x.dtype)
     if x.view is not None:
-        begin = tuple(v + at * s for v, at, s in zip(x.view.begin, begin, x.view.step, strict=True))
+        begin = tuple(v + start * s for v, start, s in zip(x.view.begin, begin, x.view.step, strict=True))
         step = tuple(v * s for v, s in zip(x.view.step, step, strict=True))
         x = x.view.source
     view = View(x, tuple(begin), tuple(step))
@@ -182,15 +182,15 @@ def _stepped(
         begin[a] + shape[a] * step[a] > x.shape[a] for a in axes if not whole[a]
     ):
         return None
-    first = tuple(0 if whole.get(a, False) else at for a, at in enumerate(begin))
+    first = tuple(0 if whole.get(a, False) else start for a, start in enumerate(begin))
     size = tuple(shape[a] * step[a] if a in whole else n for a, n in enumerate(shape))
     if size != x.shape:
         x = _sliced(b, x, first, size)
     for axis in axes:
         count, s, left, right = shape[axis], step[axis], x.shape[:axis], x.shape[axis + 1 :]
         apart = b.reshape(x, (*left, count, s, *right))
-        at = (*(0 for _ in left), 0, begin[axis] if whole[axis] else 0, *(0 for _ in right))
-        x = b.reshape(_sliced(b, apart, at, (*left, count, 1, *right)), (*left, count, *right))
+        start = (*(0 for _ in left), 0, begin[axis] if whole[axis] else 0, *(0 for _ in right))
+        x = b.reshape(_sliced(b, apart, start, (*left, count, 1, *right)), (*left, count, *right))
     return x
 
 
@@ -199,12 +199,12 @@ def slice_op(
     b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:
     """SLICE or STRIDED_SLICE; negative steps also REVERSE_V2."""
-    taken = slice_ranges(data.shape, starts, ends, axes, steps)
-    if 0 in taken.shape:
+    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
+    if 0 in ranges.shape:
         raise Inexpressible("its result is empty; TFLite does not support empty tensors")
-    out = strided_slice(b, data, taken.begin, taken.step, taken.shape)
-    if taken.reversed_axes:
-        stored = b.ints([out.perm.index(axis) for axis in taken.reversed_axes])
+    out = strided_slice(b, data, ranges.begin, ranges.step, ranges.shape)
+    if ranges.reversed_axes:
+        stored = b.ints([out.perm.index(axis) for axis in ranges.reversed_axes])
         out = b.emit("REVERSE_V2", [out, stored], b.like(out))
     return out
 
@@ -262,18 +262,18 @@ def _part(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
 @lower("Expand", since=13)
 def expand(b: Builder, input: Value, shape: Value) -> Value:
     """Emit BROADCAST_TO, by merged axes if there are many; return the input if the shape is unchanged."""
-    wanted = b.out_shape()
+    target = b.out_shape()
     if input.const is not None:
-        return b.constant(np.broadcast_to(input.const, wanted), input.dtype)
-    if wanted == input.shape:
+        return b.constant(np.broadcast_to(input.const, target), input.dtype)
+    if target == input.shape:
         return input
-    x = b.reshape(input, (1,) * (len(wanted) - input.rank) + input.shape)
-    stored = layout.physical(x.shape, x.perm), layout.physical(wanted, x.perm)
+    x = b.reshape(input, (1,) * (len(target) - input.rank) + input.shape)
+    stored = layout.physical(x.shape, x.perm), layout.physical(target, x.perm)
     narrow, whole = layout.collapsed(stored)
     source = b.view_as(x, narrow)
     out = b.new(whole, x.dtype, quantization=x.quantization)
     result = b.emit("BROADCAST_TO", [source, b.ints(whole)], out)
-    return b.stored_as(result, wanted, x.perm)
+    return b.stored_as(result, target, x.perm)
 
 
 @lower("Tile", since=13)

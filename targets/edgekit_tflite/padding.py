@@ -32,7 +32,7 @@ def padding_scheme(frame: Window) -> str:
 
 
 def with_height(frame: Window) -> Window:
-    """The same window over one row: how a 1-D operator becomes a 2-D one."""
+    """Return the same window over one row, which makes a 1-D operator a 2-D one."""
     return Window(
         (1, *frame.size),
         (1, *frame.out),
@@ -56,7 +56,8 @@ def average_window(
     count_include_pad: int = 0,
     ceil_mode: int = 0,
 ) -> tuple[Window, Array]:
-    """The window of an AveragePool, one over a single axis as one over two, and its ``divisors``.
+    """Return the window of an AveragePool and its ``divisors``. A window over a single axis becomes one over
+    two.
 
     Args:
         size: Input sizes.
@@ -82,12 +83,12 @@ def bilinear_options(lines: Sequence[ResizeAxis]) -> tuple[bool, bool] | None:
         (True, False): lambda n, m: (np.arange(m) + 0.5) * (n / m) - 0.5,
         (False, True): lambda n, m: np.arange(m) * ((n - 1) / max(m - 1, 1)),
     }
-    for options, where in modes.items():
+    for options, points in modes.items():
         # Below zero the kernels take the first element, whatever the distance is.
         if all(
             line.is_identity
             or np.allclose(
-                np.maximum(where(line.size, line.out), 0), np.maximum(line.coordinates, 0), atol=1e-9
+                np.maximum(points(line.size, line.out), 0), np.maximum(line.coordinates, 0), atol=1e-9
             )
             for line in lines
         ):

@@ -35,8 +35,8 @@ def per_tensor(node: ir.Node) -> TensorQuantization | None:
     if scale is None or scale.size != 1 or scale.dtype != np.float32:
         return None
     shift = 128 if stored.dtype == ir.DataType.UINT8 else 0
-    given = len(node.inputs) > 2 and node.inputs[2] is not None
-    zero_point = constant_array(node, 2) if given else np.zeros((), np.int64)
+    has_zero_point = len(node.inputs) > 2 and node.inputs[2] is not None
+    zero_point = constant_array(node, 2) if has_zero_point else np.zeros((), np.int64)
     if zero_point is None:
         return None
     return TensorQuantization((float(scale.ravel()[0]),), (int(zero_point.ravel()[0]) - shift,))
@@ -81,14 +81,14 @@ def clip_bounds(node: ir.Node) -> tuple[float | None, float | None] | None:
     """Return the least and greatest value of a Relu or Clip, None for no bound; None if not constant."""
     if node.op_type == "Relu":
         return 0.0, None
-    found: list[float | None] = []
+    bounds: list[float | None] = []
     for index in (1, 2):
         value = node.inputs[index] if index < len(node.inputs) else None
         array = constant_array(node, index)
         if value is not None and value.name and array is None:
             return None
-        found.append(None if array is None else float(array.ravel()[0]))
-    return found[0], found[1]
+        bounds.append(None if array is None else float(array.ravel()[0]))
+    return bounds[0], bounds[1]
 
 
 def attributes_of(node: ir.Node) -> dict[str, Any]:

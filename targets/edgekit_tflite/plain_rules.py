@@ -46,43 +46,43 @@ def _fixed(node: ir.Node, quantizations: Quantizations) -> Form:
 
 def _softmax(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use the scale that the specification fixes; for another one 16 bits, which the next pair rounds."""
-    found = _fixed(node, quantizations)
-    return found if need_following_pair(node.outputs[0]) == found.output else Form(WIDE, dtype="int16")
+    form = _fixed(node, quantizations)
+    return form if need_following_pair(node.outputs[0]) == form.output else Form(WIDE, dtype="int16")
 
 
 def _clamps(node: ir.Node, quantizations: Quantizations) -> Form:
     """Clamp as with XNNPACK, but use a kernel instead of a table if TFLite has these bounds."""
-    found = RULES[node.op_type](node, quantizations)
-    if not found.table:
-        return found
+    form = RULES[node.op_type](node, quantizations)
+    if not form.table:
+        return form
     bounds = clip_bounds(node)
     if bounds is None or bounds not in CLIPS:
-        return found
-    return Form(found.output)
+        return form
+    return Form(form.output)
 
 
 def _arithmetic(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use three scales; a constant is stored as integers, even a single number."""
-    found = own_scale(node, quantizations)
+    form = own_scale(node, quantizations)
     for value in node.inputs:
         maker = value.producer() if value is not None and is_constant(value) else None
         if value is not None and is_constant(value) and (maker is None or per_tensor(maker) is None):
             return RULES[node.op_type](node, quantizations)
     if len(data_of(node)) == 1 and following_quantization(node.outputs[0]) is None:
         raise InFloat("its result is read in float")
-    if node.op_type != "Mul" and found.output is not None:
+    if node.op_type != "Mul" and form.output is not None:
         steps = [_step(v, quantizations) for v in node.inputs if v is not None]
-        if max(steps) / found.output.scale[0] >= COARSEST:
+        if max(steps) / form.output.scale[0] >= COARSEST:
             return RULES[node.op_type](node, quantizations)
-    return found
+    return form
 
 
 def _step(value: ir.Value, quantizations: Quantizations) -> float:
     maker = value.producer()
-    found: TensorQuantization | None = quantizations.get(value)
-    if found is None and maker is not None:
-        found = per_tensor(maker)
-    return float(np.inf) if found is None else found.scale[0]
+    quantization: TensorQuantization | None = quantizations.get(value)
+    if quantization is None and maker is not None:
+        quantization = per_tensor(maker)
+    return float(np.inf) if quantization is None else quantization.scale[0]
 
 
 PLAIN_RULES: Mapping[str, Rule] = {

@@ -28,11 +28,11 @@ class Record:
     """
 
     def __init__(self, table: str, **fields: Any) -> None:
-        own = self.__dict__ = {"_table": table, **_DEFAULTS[table]}
-        unknown = fields.keys() - own
+        attributes = self.__dict__ = {"_table": table, **_DEFAULTS[table]}
+        unknown = fields.keys() - attributes
         if unknown:
             raise ValueError(f"{table} has no field {min(unknown)}")
-        own.update(fields)
+        attributes.update(fields)
 
     def fields(self) -> dict[str, Any]:
         """Return the values of all fields by their names."""
@@ -94,7 +94,7 @@ def _value(table: Table, slot: int, kind: str, description: str) -> Any:
     item = kind[1:-1]
     if item in FORMS:
         return table.array(slot, item)
-    return [read(each, item) for each in table.tables(slot, description)]
+    return [read(entry, item) for entry in table.tables(slot, description)]
 
 
 def _written(builder: Any, record: Record) -> int:
@@ -126,7 +126,7 @@ def _child(builder: Any, value: Any, kind: str) -> int:
         return int(builder.CreateString(value))
     if kind[1:-1] in FORMS:
         return int(builder.CreateNumpyVector(np.asarray(value, kind[1:-1])))
-    offsets = [_written(builder, each) for each in value]
+    offsets = [_written(builder, entry) for entry in value]
     builder.StartVector(4, len(offsets), 4)
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)

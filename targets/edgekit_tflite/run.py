@@ -79,15 +79,15 @@ def open_runner(
     signatures = interpreter._get_full_signature_list()
     signature = signatures.get(options["signature"])
     if signature is None:
-        found = ", ".join(signatures) or "none"
-        raise EngineError(f"{path} has no signature {options['signature']!r}; it has {found}")
+        names = ", ".join(signatures) or "none"
+        raise EngineError(f"{path} has no signature {options['signature']!r}; it has {names}")
     ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
     details = {detail["index"]: detail for detail in ends}
-    into = bindings(inputs, options["inputs"], signature["inputs"], details, path, is_input=True)
-    _refuse_unfed(interpreter, signature["inputs"], into, path)
+    input_bindings = bindings(inputs, options["inputs"], signature["inputs"], details, path, is_input=True)
+    _refuse_unfed(interpreter, signature["inputs"], input_bindings, path)
     out_of = bindings(outputs, options["outputs"], signature["outputs"], details, path, is_input=False)
     precision = "fp32" if watched or cpu.lacking(options) else options["precision"]
-    return TfliteRunner(interpreter, version, into, out_of, precision)
+    return TfliteRunner(interpreter, version, input_bindings, out_of, precision)
 
 
 def open_interpreter(path: Path, threads: int | None, watched: bool = False) -> tuple[str, Any]:
@@ -214,11 +214,11 @@ class SignatureRunner:
             calls.Invoke(self._graph)
         except (RuntimeError, ValueError) as problem:
             raise EngineError(f"{self._version} failed to run: {' '.join(str(problem).split())}") from None
-        found = {}
+        results = {}
         for name, dtype, shape in self._specs:
             array = calls.GetTensor(self._out_of[name], self._graph)
-            found[name] = converted(array, np.dtype(dtype), name).reshape(shape)
-        return found
+            results[name] = converted(array, np.dtype(dtype), name).reshape(shape)
+        return results
 
     def facts(self) -> dict[str, Json]:
         return {}
@@ -279,13 +279,13 @@ def bindings(
                 spec.shape[axis] for axis in order
             )
         if (ours != theirs and not alike) or not fits:
-            found = TensorSpec(str(names[spec.name]), theirs.name, shape)
-            raise EngineError(f"{path} holds {found} where the model has {spec}")
+            actual = TensorSpec(str(names[spec.name]), theirs.name, shape)
+            raise EngineError(f"{path} holds {actual} where the model has {spec}")
         dtype = None if ours == theirs else (theirs if is_input else ours)
-        given = None if shape == spec.shape or order is not None else shape if is_input else spec.shape
+        new_shape = None if shape == spec.shape or order is not None else shape if is_input else spec.shape
         if order is not None and not is_input:
             order = tuple(order.index(axis) for axis in range(len(order)))
-        bindings.append((spec.name, index, dtype, given, order))
+        bindings.append((spec.name, index, dtype, new_shape, order))
     return bindings
 
 
@@ -301,9 +301,9 @@ def _refuse_unfed(
     for detail in interpreter.get_input_details():
         if detail["index"] not in fed:
             unfed = names.get(detail["index"], detail["name"])
-            given = ", ".join(name for name, *_ in inputs) or "none"
+            input_names = ", ".join(name for name, *_ in inputs) or "none"
             raise EngineError(
-                f"{path} reads {unfed}, which is not an input of the model; its inputs are {given}"
+                f"{path} reads {unfed}, which is not an input of the model; its inputs are {input_names}"
             )
 
 

@@ -25,42 +25,42 @@ from edgekit_tflite.run import FILE
 def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
     """Merge artifacts of further shapes into one file with the largest's. Files that permit float16, store
     axes in another order, or would exceed a flatbuffer, stay separate."""
-    models: list[Any] = [unpacked(each.files[FILE], "Model") for each in (whole, *further)]
+    models: list[Any] = [unpacked(source.files[FILE], "Model") for source in (whole, *further)]
     contents: list[Array] = []
     places: dict[bytes, int] = {}
     for model in models:
         _move_buffers(model, contents, places)
-    ordered = (entry for each in further for end in ("inputs", "outputs") for entry in each.options[end])
+    ordered = (entry for source in further for end in ("inputs", "outputs") for entry in source.options[end])
     if models[0].metadata or any("order" in entry for entry in ordered) or is_outside(contents):
         return whole, list(further)
-    merged, found = models[0], []
+    merged, pairs = models[0], []
     codes = {(code.builtinCode, code.version): index for index, code in enumerate(merged.operatorCodes)}
     for number, (model, artifact) in enumerate(zip(models[1:], further, strict=True), 1):
         name = f"{SIGNATURE}_{number}"
         _add(merged, model, codes, name)
-        found.append((artifact, {**artifact.options, "signature": name}))
+        pairs.append((artifact, {**artifact.options, "signature": name}))
     merged.buffers = [Record("Buffer"), *(empty_buffer(False) for _ in contents)]
     files = {FILE: assembled(packed(merged, IDENTIFIER, TABLES_BYTES), contents)}
     return whole._replace(files=files), [
-        artifact._replace(files=files, options=options) for artifact, options in found
+        artifact._replace(files=files, options=options) for artifact, options in pairs
     ]
 
 
 def _move_buffers(model: Any, contents: list[Array], places: dict[bytes, int]) -> None:
     """Point the tensors to the buffers of one list, in which each content occurs once."""
-    moved = {0: 0}
+    new_indices = {0: 0}
     for index, buffer in enumerate(model.buffers):
         data = None if index == 0 or buffer.data is None else np.asarray(buffer.data, np.uint8)
         if data is None:
-            moved[index] = 0
+            new_indices[index] = 0
             continue
         digest = hashlib.sha256(data.data).digest()
         if digest not in places:
             contents.append(data)
             places[digest] = len(contents)
-        moved[index] = places[digest]
+        new_indices[index] = places[digest]
     for tensor in model.subgraphs[0].tensors:
-        tensor.buffer = moved[tensor.buffer]
+        tensor.buffer = new_indices[tensor.buffer]
 
 
 def _add(merged: Any, model: Any, codes: dict[tuple[int, int], int], name: str) -> None:

@@ -104,8 +104,8 @@ class StoredValues(Emitter):
         result = self.converted(x, "int8", quantization)
         if new and self.node is not None:
             assert x.quantization is not None
-            why = f"{_words(x.quantization)} to {_words(quantization)}"
-            self.requantized_nodes.append((node_name(self.node), why))
+            reason = f"{_words(x.quantization)} to {_words(quantization)}"
+            self.requantized_nodes.append((node_name(self.node), reason))
         return result
 
     # What the kernel of the node being lowered is given
@@ -150,10 +150,10 @@ class StoredValues(Emitter):
     def bias(self, values: Value | None, channels: int, x: Value, weights: Value) -> int:
         """Return the tensor of a constant bias, or of zeros; int32 by s_x * s_w for integers."""
         if x.quantization is None or weights.quantization is None:
-            given: Array = np.zeros(channels, np.float32)
+            floats: Array = np.zeros(channels, np.float32)
             if values is not None and values.const is not None:
-                given = np.broadcast_to(np.asarray(self.real(values).const, np.float32).ravel(), (channels,))
-            return self.place(np.ascontiguousarray(given))
+                floats = np.broadcast_to(np.asarray(self.real(values).const, np.float32).ravel(), (channels,))
+            return self.place(np.ascontiguousarray(floats))
         scale = np.float64(x.quantization.scale[0]) * np.asarray(weights.quantization.scale, np.float64)
         scale = scale.astype(np.float32)
         quantization = TensorQuantization(tuple(map(float, scale)), (0,) * scale.size, 0)
@@ -168,29 +168,29 @@ class StoredValues(Emitter):
         Raises:
             Inexpressible: the bias of a channel with nonzero weights does not fit 32 bits.
         """
-        held = weights.quantization
-        if held is None or x.quantization is None or bias is None or bias.const is None:
+        scheme = weights.quantization
+        if scheme is None or x.quantization is None or bias is None or bias.const is None:
             return weights
         assert weights.const is not None
-        scale = np.asarray(held.scale, np.float64)
-        room = 2**31 - 1 - weights.size // scale.size * 2**15  # the sum is added to it in 32 bits
+        scale = np.asarray(scheme.scale, np.float64)
+        limit = 2**31 - 1 - weights.size // scale.size * 2**15  # the sum is added to it in 32 bits
         needed = (
-            np.abs(np.asarray(self.real(bias).const, np.float64).ravel()) / x.quantization.scale[0] / room
+            np.abs(np.asarray(self.real(bias).const, np.float64).ravel()) / x.quantization.scale[0] / limit
         )
         if np.all(needed <= scale):
             return weights
-        others = tuple(axis for axis in range(weights.rank) if axis != held.axis)
+        others = tuple(axis for axis in range(weights.rank) if axis != scheme.axis)
         if scale.size == 1 or np.any(weights.const.any(axis=others) & (needed > scale)):
             raise Inexpressible("its bias does not fit 32 bits in steps of input scale x weight scale")
         raised = np.maximum(scale, needed).astype(np.float32)
-        return replace(weights, quantization=replace(held, scale=tuple(map(float, raised))))
+        return replace(weights, quantization=replace(scheme, scale=tuple(map(float, raised))))
 
     def _bias_integers(self, values: Value | None, channels: int, scale: Array) -> Array:
         if values is None or values.const is None:
             return np.zeros(channels, np.int32)
-        own = values.quantization
-        whole_steps = own is not None and values.dtype == "int32" and not any(own.zero_point)
-        if own is not None and whole_steps and np.allclose(own.scale, scale, rtol=1e-5, atol=0):
+        scheme = values.quantization
+        whole_steps = scheme is not None and values.dtype == "int32" and not any(scheme.zero_point)
+        if scheme is not None and whole_steps and np.allclose(scheme.scale, scale, rtol=1e-5, atol=0):
             return np.broadcast_to(values.const.ravel(), (channels,)).astype(np.int32)
         real = np.broadcast_to(np.asarray(self.real(values).const, np.float64).ravel(), (channels,))
         return np.rint(real / scale).astype(np.int32)

@@ -51,8 +51,8 @@ class Table:
 
     def number(self, slot: int, form: str, default: float = 0) -> Any:
         """Read a number in ``struct``'s form, e.g. ``i``."""
-        at = self.place(slot)
-        return default if at is None else self._number(f"<{form}", at)
+        pos = self.place(slot)
+        return default if pos is None else self._number(f"<{form}", pos)
 
     def place(self, slot: int) -> int | None:
         """Return the offset of a field in bytes, or None if it is omitted."""
@@ -63,8 +63,8 @@ class Table:
 
     def table(self, slot: int, description: str) -> Table | None:
         """Return the table of a field, or None."""
-        at = self.place(slot)
-        return None if at is None else Table(self._data, self._forward(at), description)
+        pos = self.place(slot)
+        return None if pos is None else Table(self._data, self._forward(pos), description)
 
     def tables(self, slot: int, description: str, limit: float = math.inf) -> list[Table]:
         """Read a vector of tables; ``limit`` is the maximum number that is accepted."""
@@ -72,7 +72,7 @@ class Table:
         if count > limit:
             raise DamagedFileError(f"it claims {count} {description}s; at most {limit} are supported")
         starts = range(start, start + 4 * count, 4)
-        return [Table(self._data, self._forward(at), f"{description} {n}") for n, at in enumerate(starts)]
+        return [Table(self._data, self._forward(pos), f"{description} {n}") for n, pos in enumerate(starts)]
 
     def array(self, slot: int, dtype: str) -> Array:
         """Return a vector of numbers, as a view of the file."""
@@ -99,20 +99,20 @@ class Table:
         start, count = self._vector(slot, 4)
         if count > limit:
             raise DamagedFileError(f"{self.description} has {count} strings; at most {limit} are supported")
-        found = []
-        for at in range(start, start + 4 * count, 4):
-            begin, size = self._counted(self._forward(at), 1)
+        strings = []
+        for pos in range(start, start + 4 * count, 4):
+            begin, size = self._counted(self._forward(pos), 1)
             if size > TEXT_LIMIT_BYTES:
                 raise DamagedFileError(
                     f"{self.description} has a text of {size} bytes; at most {TEXT_LIMIT_BYTES} are supported"
                 )
-            found.append(bytes(self._data[begin : begin + size]).decode("utf-8", "replace"))
-        return found
+            strings.append(bytes(self._data[begin : begin + size]).decode("utf-8", "replace"))
+        return strings
 
     def _vector(self, slot: int, item_bytes: int) -> tuple[int, int]:
         """Return the offset of a vector's first element in bytes, and the number of elements."""
-        at = self.place(slot)
-        return (0, 0) if at is None else self._counted(self._forward(at), item_bytes)
+        pos = self.place(slot)
+        return (0, 0) if pos is None else self._counted(self._forward(pos), item_bytes)
 
     def _counted(self, offset: int, item_bytes: int) -> tuple[int, int]:
         count = self._number("<I", offset)

@@ -89,7 +89,7 @@ Operand = Value | int | None
 
 
 def stored_dtype(value: ir.Value) -> str:
-    """The element type that an ONNX value is stored in.
+    """Return the element type in which an ONNX value is stored.
 
     Raises:
         Inexpressible: TFLite's kernels have none.

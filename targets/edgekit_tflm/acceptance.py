@@ -61,14 +61,14 @@ def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) 
     except MissingDependency:
         return []
     except EngineError as problem:
-        found = UNSIZED.search(str(problem)) or PREPARED.search(str(problem))
-        if found is None or int(found["number"]) >= len(nodes):
+        match = UNSIZED.search(str(problem)) or PREPARED.search(str(problem))
+        if match is None or int(match["number"]) >= len(nodes):
             return []  # verification tells it
-        code, node = nodes[int(found["number"])]
-        if found.re is UNSIZED:
-            why = f"TFLite Micro's {code} has an empty input or output, which it does not support"
-            return [Finding("EK1002", "error", target, node, code, why)]
-        said = SOURCE.sub("", str(problem)[: found.start()].partition(": ")[2]).strip()
-        why = f"TFLite Micro's {code} does not support it" + (f": {said}" if said else "")
-        return [Finding("EK1002", "error", target, node, code, why)]
+        code, node = nodes[int(match["number"])]
+        if match.re is UNSIZED:
+            reason = f"TFLite Micro's {code} has an empty input or output, which it does not support"
+            return [Finding("EK1002", "error", target, node, code, reason)]
+        message = SOURCE.sub("", str(problem)[: match.start()].partition(": ")[2]).strip()
+        reason = f"TFLite Micro's {code} does not support it" + (f": {message}" if message else "")
+        return [Finding("EK1002", "error", target, node, code, reason)]
     return []

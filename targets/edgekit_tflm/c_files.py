@@ -46,7 +46,7 @@ def identifier(title: str) -> str:
 
 
 def _array(name: str, content: bytes) -> str:
-    rows = [content[at : at + IN_A_ROW] for at in range(0, len(content), IN_A_ROW)]
+    rows = [content[start : start + IN_A_ROW] for start in range(0, len(content), IN_A_ROW)]
     lines = [f"  {', '.join(f'0x{byte:02x}' for byte in row)}," for row in rows]
     return "\n".join(
         [

@@ -35,12 +35,12 @@ WITHOUT_XNNPACK = "EK1101"
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     """Find nodes that TFLite cannot express or TFLM has no kernel for, and data that is moved."""
-    found = registry.compiler("tflite").check_model(model, profile)
-    if errors(found):
-        return found
-    told = [finding for finding in found if finding.code != WITHOUT_XNNPACK]
+    findings = registry.compiler("tflite").check_model(model, profile)
+    if errors(findings):
+        return findings
+    relevant = [finding for finding in findings if finding.code != WITHOUT_XNNPACK]
     ends = _with_ends(model)
-    return [*_refused(ends.model, _lowered(ends.model, profile), profile), *told]
+    return [*_refused(ends.model, _lowered(ends.model, profile), profile), *relevant]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -76,14 +76,14 @@ def _floats_at_ends(model: ir.Model, ends: IntegerEnds, profile: Profile) -> lis
     """Find inputs and outputs that were requested as int8, but are read or computed in float."""
     if not any(node.op_type == "QuantizeLinear" for node in model.graph):
         return []  # a float variant
-    found = []
+    findings = []
     for value in filter(asks_for_integers, (*model.graph.inputs, *model.graph.outputs)):
         name, maker = str(value.name), value.producer()
         if not ends.described(name):
             node, op = (name, "") if maker is None else (node_name(maker), maker.op_type)
-            why = f"{name} is not stored as 8-bit integers by one scale; build without --io {name}=int8"
-            found.append(Finding("EK1002", "error", profile.name, node, op, why))
-    return found
+            reason = f"{name} is not stored as 8-bit integers by one scale; build without --io {name}=int8"
+            findings.append(Finding("EK1002", "error", profile.name, node, op, reason))
+    return findings
 
 
 def _lowered(model: ir.Model, profile: Profile) -> Artifact:
@@ -101,8 +101,8 @@ def _lowered(model: ir.Model, profile: Profile) -> Artifact:
 
 
 def _refused(model: ir.Model, artifact: Artifact, profile: Profile) -> list[Finding]:
-    if found := compared_without_scales(model, profile.name):
-        return found
+    if findings := compared_without_scales(model, profile.name):
+        return findings
     nodes = [(str(code), str(node)) for code, node in artifact.facts["nodes"]]
     return refusals(artifact, nodes, profile.name)
 
@@ -125,8 +125,8 @@ def _options(artifact: Artifact, ends: IntegerEnds, profile: Profile) -> dict[st
 
 def _facts(artifact: Artifact) -> dict[str, Json]:
     """Return the facts of ``tflite`` without XNNPACK's, the kernels to register, and the model's flash."""
-    kept = ("ops", "transposes", "transposed_bytes", "float_islands", "requantizations")
-    facts = {key: artifact.facts[key] for key in kept if key in artifact.facts}
+    names = ("ops", "transposes", "transposed_bytes", "float_islands", "requantizations")
+    facts = {key: artifact.facts[key] for key in names if key in artifact.facts}
     return {
         **facts,
         "kernels": [KERNELS[code] for code in artifact.facts["ops"]],

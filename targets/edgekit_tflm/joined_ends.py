@@ -84,21 +84,21 @@ def _join(model: ir.Model, index: int, nodes: list[ir.Node]) -> None:
     output = model.graph.outputs[index]
     name = str(output.name)
     leaves = [
-        (node, at, value)
+        (node, position, value)
         for node in nodes
-        for at, value in enumerate(node.inputs)
+        for position, value in enumerate(node.inputs)
         if value is not None and (maker := value.producer()) is not None
         if maker.op_type == "DequantizeLinear" and value in set(_moved_inputs(node))
     ]
-    found = [_scale(maker) for _, _, value in leaves if (maker := value.producer()) is not None]
-    largest = max(scale * max(128 + zero, 127 - zero) for scale, zero in filter(None, found))
+    scales = [_scale(maker) for _, _, value in leaves if (maker := value.producer()) is not None]
+    largest = max(scale * max(128 + zero, 127 - zero) for scale, zero in filter(None, scales))
     scale = add_constant(model, np.array(largest / LARGEST, np.float32), f"{name}/joined/scale")
     zero = add_constant(model, np.array(0, np.int16), f"{name}/joined/zero_point")
-    for node, at, value in leaves:
-        one = new_node(node, "QuantizeLinear", [value, scale, zero], name=f"{node.name}/joined/{at}")
+    for node, position, value in leaves:
+        one = new_node(node, "QuantizeLinear", [value, scale, zero], name=f"{node.name}/joined/{position}")
         stored = insert_before(model, node, one, f"{value.name}/joined")
         stored.type, stored.shape = ir.TensorType(ir.DataType.INT16), value.shape
-        node.replace_input_with(at, stored)
+        node.replace_input_with(position, stored)
     for node in nodes:
         node.outputs[0].type = ir.TensorType(ir.DataType.INT16)
     output.name = free_name(model, f"{name}/joined")

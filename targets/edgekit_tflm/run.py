@@ -104,17 +104,17 @@ def _end(
     of_file: Mapping[str, tuple[int, Mapping[str, Json]]],
     path: Path,
 ) -> _End:
-    found = details(of_file[spec.name][0])
-    stored, shape = np.dtype(found["dtype"]), tuple(int(n) for n in found["shape"])
+    detail = details(of_file[spec.name][0])
+    stored, shape = np.dtype(detail["dtype"]), tuple(int(n) for n in detail["shape"])
     order = tuple(entry["order"]) if "order" in entry else None
     scale, zero_point = entry.get("scale"), int(entry.get("zero_point", 0))
-    given = np.dtype(spec.dtype)
-    wanted = tuple(spec.shape[axis] for axis in order) if order else shape
-    alike = scale is not None or given.kind == stored.kind or (given.kind in "iu" and stored.kind in "iu")
-    if shape != wanted or int(np.prod(shape)) != int(np.prod(spec.shape)) or not alike:
+    dtype = np.dtype(spec.dtype)
+    expected = tuple(spec.shape[axis] for axis in order) if order else shape
+    alike = scale is not None or dtype.kind == stored.kind or (dtype.kind in "iu" and stored.kind in "iu")
+    if shape != expected or int(np.prod(shape)) != int(np.prod(spec.shape)) or not alike:
         found_spec = TensorSpec(spec.name, stored.name, shape)
         raise EngineError(f"{path} holds {found_spec} where the model has {spec}")
-    return _End(spec.name, stored, shape, order, scale, zero_point, given, tuple(spec.shape))
+    return _End(spec.name, stored, shape, order, scale, zero_point, dtype, tuple(spec.shape))
 
 
 def load(content: bytes, path: Path | str) -> tuple[Any, int]:
@@ -126,11 +126,11 @@ def load(content: bytes, path: Path | str) -> tuple[Any, int]:
     """
     version, arena = engine_version(), FIRST_ARENA_BYTES
     while True:
-        interpreter, said = _interpreter(content, arena)
+        interpreter, messages = _interpreter(content, arena)
         if interpreter is not None:
             return interpreter, arena
-        if arena >= LARGEST_ARENA_BYTES or not any(words in said for words in TOO_SMALL):
-            raise EngineError(f"{version} did not load {path}: {said}")
+        if arena >= LARGEST_ARENA_BYTES or not any(words in messages for words in TOO_SMALL):
+            raise EngineError(f"{version} did not load {path}: {messages}")
         arena *= 4
 
 
@@ -149,9 +149,9 @@ def try_once(content: bytes, inputs: Sequence[Mapping[str, Json]]) -> None:
             interpreter.invoke()
             return
         except (RuntimeError, ValueError) as problem:
-            why = str(problem)
-    said = " ".join(b"".join(lines).decode("utf-8", "replace").split())
-    raise EngineError(f"{engine_version()} failed to run: {said or why}")
+            reason = str(problem)
+    messages = " ".join(b"".join(lines).decode("utf-8", "replace").split())
+    raise EngineError(f"{engine_version()} failed to run: {messages or reason}")
 
 
 def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:
@@ -162,9 +162,9 @@ def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:
         except MissingDependency:
             raise
         except Exception as problem:  # an engine may throw anything at a damaged file
-            why = " ".join(str(problem).split())
+            reason = " ".join(str(problem).split())
     text = " ".join(b"".join(lines).decode("utf-8", "replace").split())
-    return None, text or why
+    return None, text or reason
 
 
 class TflmRunner:

@@ -46,15 +46,15 @@ def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | Non
         return None
     tool = f"ethos-u-vela {_version()}"
     device = str(profile.facts["accelerator"].value)
-    options = [str(each) for each in profile.facts["compile_options"].value]
+    options = [str(option) for option in profile.facts["compile_options"].value]
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         folder = Path(name)
         (folder / FILE).write_bytes(files[FILE])
-        said = _run(folder, device, options, tool)
+        output = _run(folder, device, options, tool)
         try:
             summary = _rows(folder, "model_summary_*.csv")[0]
             layers = _rows(folder, "model_per-layer.csv")
-            return _estimate(tool, device, options, summary, layers, reasons(said))
+            return _estimate(tool, device, options, summary, layers, reasons(output))
         except (LookupError, ValueError) as problem:
             raise EngineError(f"{tool} wrote tables of an unknown form: {problem}") from None
 
@@ -91,7 +91,7 @@ def _estimate(
 ) -> CostEstimate:
     nodes = [_node(row, reasons) for row in layers]
     on_cpu = sum(node.device != "NPU" for node in nodes)
-    flash = sum(float(summary[f"{where}_flash_memory_used"]) for where in ("on_chip", "off_chip"))
+    flash = sum(float(summary[f"{location}_flash_memory_used"]) for location in ("on_chip", "off_chip"))
     memory = {"ram": float(summary["sram_memory_used"]), "flash": flash}
     if dram := float(summary["dram_memory_used"]):
         memory["dram"] = dram
@@ -121,11 +121,11 @@ def reasons(output: str) -> dict[tuple[str, str], str]:
     >>> reasons("Warning (supported operators) operator: EXP, ofm: 'y'\\nReason: Float32\\nno INT8\\n\\n")
     {('', 'y'): 'Float32; no INT8', ('EXP', 'y'): 'Float32; no INT8'}
     """
-    why: dict[tuple[str, str], str] = {}
-    for found in PLACED.finditer(output):
-        text = "; ".join(found["why"].strip().removeprefix("Reason: ").splitlines())
-        why[("", found["node"])] = why[(_spelled(found["op"]), found["node"])] = text
-    return why
+    reason_by_node: dict[tuple[str, str], str] = {}
+    for match in PLACED.finditer(output):
+        text = "; ".join(match["why"].strip().removeprefix("Reason: ").splitlines())
+        reason_by_node[("", match["node"])] = reason_by_node[(_spelled(match["op"]), match["node"])] = text
+    return reason_by_node
 
 
 def _spelled(op: str) -> str:

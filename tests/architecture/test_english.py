@@ -38,9 +38,28 @@ RIDDLES = {
     *("beside", "besides", "among", "across", "inside", "into", "over", "by", "at", "of", "up", "but"),
     *("room", "least", "most", "usual", "few", "late", "stuck", "fresh", "good", "alone", "instead"),
 }
-"""Words that say nothing about a parameter: it is named by a noun of the field, with its unit."""
+"""Words that say nothing of a parameter or variable, which is named by a noun of the field, with its unit."""
 KEPT_PARAMETERS = {"edgekit/runtime/gallery.py search: least"}
 """Parameters of users' code, whose names do not change for style."""
+NOUN_OPENINGS = {
+    *("The", "A", "An", "One", "Two", "Each", "Every", "Any", "All", "Another", "Its", "Those", "This", "It"),
+    *(
+        "Why",
+        "When",
+        "While",
+        "For",
+        "In",
+        "With",
+        "Without",
+        "From",
+        "Under",
+        "Between",
+        "Names",
+        "Rows",
+        "Indices",
+    ),
+}
+"""No function's docstring opens so, but with a verb."""
 Documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -142,6 +161,47 @@ def test_parameters_are_named_by_nouns_of_the_field() -> None:
         if name in RIDDLES
     }
     assert wrong == KEPT_PARAMETERS
+
+
+def variables(tree: ast.AST) -> Iterator[str]:
+    """Yield the name of each variable, caught exception and argument of a lambda, without fields of classes.
+
+    >>> list(variables(ast.parse("def load(self):\\n    found = lambda each: each")))
+    ['found', 'each']
+    """
+    fields = {
+        id(target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+            yield node.id
+        elif isinstance(node, ast.ExceptHandler) and node.name is not None:
+            yield node.name
+        elif isinstance(node, ast.Lambda):
+            yield from (argument.arg for argument in node.args.args)
+
+
+def test_variables_are_named_by_nouns_of_the_field() -> None:
+    wrong = [f"{path}: {name}" for path, tree in trees() for name in variables(tree) if name in RIDDLES]
+    assert wrong == []
+
+
+def test_docstrings_of_functions_open_with_a_verb() -> None:
+    """A property's may open with a noun."""
+    wrong = [
+        f"{path} {node.name}: {text.splitlines()[0]}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node))
+        if text.split()[0] in NOUN_OPENINGS
+        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
+    assert wrong == []
 
 
 def homonyms(classes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -31,8 +31,8 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
     ],
     ("edgekit/compiler/toolchains/child.py", "tests/compiler/toolchains/test_child.py"): [
-        ("if not isinstance(found, dict):", "test_what_is_no_object_is_no_answer"),
-        ('if "error" in found:', "test_what_it_raises_is_one_line_and_the_next_request_is_answered"),
+        ("if not isinstance(response, dict):", "test_what_is_no_object_is_no_answer"),
+        ('if "error" in response:', "test_what_it_raises_is_one_line_and_the_next_request_is_answered"),
     ],
     ("edgekit/compiler/toolchains/install.py", "tests/compiler/toolchains/test_install.py"): [
         ("if this_platform() != toolchain.platform:", "test_another_platform_or_python"),
@@ -40,7 +40,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     # --- cards, and what is computed by them -------------------------------------------------------------
     ("edgekit/processing/card.py", "tests/processing/test_card.py"): [
         (
-            "if name not in self.inputs or given.get(output) != (specs[name].shape, specs[name].dtype):",
+            "if name not in self.inputs or signature.get(output) != (specs[name].shape, specs[name].dtype):",
             "test_a_state_is_an_output_like_its_input",
         ),
     ],
@@ -95,7 +95,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/compiler/lowering/io_layouts.py", "tests/compiler/lowering/test_io_layouts.py"): [
         (
-            "if INTEGERS in moved.values() and INTEGERS not in target.info.io_layouts:",
+            "if INTEGERS in changed.values() and INTEGERS not in target.info.io_layouts:",
             "test_what_cannot_be_obeyed",
         ),
         ("if INTEGERS in layouts.values() and not on_integers:", "test_integers_without_an_int8_variant"),
@@ -140,7 +140,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if not first.bundle.golden:", "test_without_golden_vectors_there_is_nothing_to_compare_on"),
     ],
     ("edgekit/compiler/bench/limits.py", "tests/compiler/bench/test_limits.py"): [
-        ("if known is None:", "test_a_baseline_that_does_not_tell"),
+        ("if row is None:", "test_a_baseline_that_does_not_tell"),
     ],
     ("edgekit/compiler/bench/history.py", "tests/compiler/bench/test_history.py"): [
         ("if not isinstance(value, Mapping):", "test_a_bad_line_is_named"),
@@ -199,22 +199,22 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("targets/edgekit_ort/decoder.py", "tests/targets/language/test_decoders.py"): [
         (
-            "if 0 < window < room and (int(major), int(minor)) < SLIDES_SINCE:",
+            "if 0 < window < slots and (int(major), int(minor)) < SLIDES_SINCE:",
             "test_a_sliding_window_needs_an_engine_that_computes_it",
         ),
     ],
     ("targets/edgekit_qnn/compile.py", "tests/targets/qnn/test_compile.py"): [
         ("if precision not in PRECISIONS:", "test_an_unknown_precision"),
-        ("if errors(found):", "test_a_node_that_the_emulator_computes_wrongly_is_no_file"),
+        ("if errors(findings):", "test_a_node_that_the_emulator_computes_wrongly_is_no_file"),
     ],
     ("targets/edgekit_rknn/compile.py", "tests/targets/rknn/test_compile.py"): [
         (
-            "if found := check_model(model, profile):",
+            "if findings := check_model(model, profile):",
             "test_what_opset_19_lacks_and_other_types_are_named",
         ),
     ],
     ("targets/edgekit_rknn/npu_child.py", "tests/targets/rknn/test_compile.py"): [
-        ("if found is None:", "test_a_simulator_without_outputs_is_an_error"),
+        ("if outputs is None:", "test_a_simulator_without_outputs_is_an_error"),
     ],
     ("targets/edgekit_rknn/run.py", "tests/targets/rknn/test_compile.py"): [
         ("if returned is None or len(returned) != len(outputs):", "test_outputs_are_those_of_the_model"),
@@ -254,7 +254,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_integers_that_the_file_cannot_hold",
         ),
         (
-            "if arena >= LARGEST_ARENA_BYTES or not any(words in said for words in TOO_SMALL):",
+            "if arena >= LARGEST_ARENA_BYTES or not any(words in messages for words in TOO_SMALL):",
             "test_an_arena_that_never_does_ends_at_the_largest",
             "if not any(words in said for words in TOO_SMALL):",
         ),

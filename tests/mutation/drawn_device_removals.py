@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ("edgekit/serve/inference_requests.py", "tests/serve/test_inference_requests.py"): [
-        ("if type(given) is not int or not 0 <= given <= PRIORITIES:", "test_what_is_no_request"),
+        ("if type(value) is not int or not 0 <= value <= PRIORITIES:", "test_what_is_no_request"),
         ("if name in names[:index]:", "test_an_input_that_is_given_twice"),
     ],
     ("edgekit/serve/request_body.py", "tests/serve/test_request_body.py"): [
@@ -112,10 +112,10 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/serve/request_memory.py", "tests/serve/test_request_memory.py"): [
         (
-            "if network and own and own + size_bytes > most * self.share:",
+            "if network and in_use and in_use + size_bytes > limit * self.share:",
             "test_an_address_has_a_share_and_its_only_request_all",
         ),
-        ("if size_bytes > most:", "test_what_can_never_be_had_is_not_to_be_tried_again"),
+        ("if size_bytes > limit:", "test_what_can_never_be_had_is_not_to_be_tried_again"),
         (
             "1.0 if size_bytes <= SMALL_BYTES else 1.0 - SMALL_PART",
             "test_large_requests_leave_a_part_for_small_ones",
@@ -136,7 +136,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
     ],
     ("edgekit/bundle/bundle.py", "tests/compiler/build/test_cascade_bundle.py"): [
-        ('if found.digest != declared["digest"]:', "test_a_stage_is_the_bundle_that_the_manifest_names"),
+        ('if bundle.digest != declared["digest"]:', "test_a_stage_is_the_bundle_that_the_manifest_names"),
     ],
     ("edgekit/bundle/manifest.py", "tests/bundle/test_hostile_bundle.py"): [
         (
@@ -152,7 +152,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if type(value) is not type(expected) or value != expected:", "test_hostile_values"),
     ],
     ("edgekit/system/formats/strict_json.py", "tests/bundle/test_hostile_bundle.py"): [
-        ("if key in seen:", "test_hostile_json"),
+        ("if key in keys:", "test_hostile_json"),
     ],
     ("edgekit/system/formats/npy.py", "tests/bundle/test_hostile_bundle.py"): [
         ("if len(prefix) < 10 or prefix[:8] != _MAGIC:", "test_hostile_golden_arrays"),
@@ -198,7 +198,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
     ],
     ("edgekit/runtime/metrics/device_report.py", "tests/release/fleet/test_fleet.py"): [
-        ('if NAME.fullmatch(name) is None and (name or what != "channel"):', "test_names_of_devices"),
+        ('if NAME.fullmatch(name) is None and (name or field != "channel"):', "test_names_of_devices"),
     ],
     ("edgekit/runtime/latency/budget.py", "tests/runtime/latency/test_budget_threads.py"): [
         (
@@ -223,7 +223,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
     ],
     ("edgekit/devices/device_script.py", "tests/devices/test_connection.py"): [
-        ("if found.hexdigest() != digest:", "test_what_is_wrong_is_thrown_away"),
+        ("if checksum.hexdigest() != digest:", "test_what_is_wrong_is_thrown_away"),
         (
             'if sys.platform != "win32" and (facts.st_uid != os.getuid() or facts.st_mode & 0o022):',
             "test_a_folder_that_others_may_write_to_is_not_used",
@@ -239,7 +239,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if not isinstance(hint, str):", "test_a_signature_with_parts_replaced_is_one_clear_error"),
     ],
     ("edgekit/compiler/sandbox/messages.py", "tests/compiler/sandbox/test_contained.py"): [
-        ('if given["severity"] not in _SEVERITIES:', "test_what_no_child_of_ours_says_is_refused"),
+        ('if values["severity"] not in _SEVERITIES:', "test_what_no_child_of_ours_says_is_refused"),
         (
             "if not isinstance(message, list) or len(message) != 3 or not _all_texts(message[1:]):",
             "test_what_no_child_of_ours_says_is_refused",

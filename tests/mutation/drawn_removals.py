@@ -21,7 +21,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if (size := tensor_bytes(value)) > TENSOR_LIMIT_BYTES:", "test_hostile_values"),
     ],
     ("edgekit/bundle/model_version.py", "tests/bundle/test_model_version.py"): [
-        ("if found is not None and not is_version(found):", "test_what_is_no_version_is_refused"),
+        ("if version is not None and not is_version(version):", "test_what_is_no_version_is_refused"),
     ],
     ("edgekit/bundle/source_names.py", "tests/bundle/test_source_names.py"): [
         (
@@ -48,7 +48,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/devices/measure.py", "tests/devices/test_hostile_devices.py"): [
         (
-            'if not known.issuperset(row["variant"] for row in results):',
+            'if not variant_names.issuperset(row["variant"] for row in results):',
             "test_figures_of_a_device_are_of_the_bundle_that_it_ran",
         ),
     ],
@@ -56,7 +56,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if len(out) > OUTPUT_LIMIT_BYTES:", "test_a_tool_that_prints_for_ever_is_ended"),
     ],
     ("edgekit/release/fleet/devices.py", "tests/release/fleet/test_wrong_clocks.py"): [
-        ("known[min(ignored(len(known)), len(known) - 1)]", "test_one_device_decides_nothing", "known[0]"),
+        ("times[min(ignored(len(times)), len(times) - 1)]", "test_one_device_decides_nothing", "known[0]"),
         (
             "process.last.since if process.last.since >= EARLIEST else process.first_sent",
             "test_boards_without_a_battery_count",
@@ -72,7 +72,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("cut = min(ignored(count), (count - 1) // 2)", "test_one_device_decides_nothing", "cut = 0"),
     ],
     ("edgekit/release/fleet/rollout.py", "tests/release/fleet/test_fleet.py"): [
-        ("if digest not in known:", "test_a_bundle_that_nobody_has"),
+        ("if digest not in reported:", "test_a_bundle_that_nobody_has"),
     ],
     ("edgekit/release/fleet/rows.py", "tests/release/fleet/test_wrong_clocks.py"): [
         ("if not EARLIEST <= row.until <= now + DAY_S:", "test_rows_of_a_wrong_clock_are_counted"),
@@ -81,10 +81,10 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ("edgekit/release/fleet/rows.py", "tests/release/fleet/test_fleet.py"): [
         ("if score_sum > score_count:", "test_scores_are_at_most_1"),
         (
-            "if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(found) > 1000:",
+            "if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(values) > 1000:",
             "test_buckets_are_those_of_edgekit",
         ),
-        ("if NAME.fullmatch(about[what]) is None:", "test_a_row_of_a_device_whose_name_is_none_is_no_row"),
+        ("if NAME.fullmatch(about[field]) is None:", "test_a_row_of_a_device_whose_name_is_none_is_no_row"),
         (
             'if about["channel"] and NAME.fullmatch(about["channel"]) is None:',
             "test_a_row_of_a_device_whose_name_is_none_is_no_row",
@@ -139,7 +139,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ("edgekit/runtime/generate/template_sandbox.py", "tests/runtime/generate/test_chat_template.py"): [
         ("if isinstance(value, list | tuple | Mapping):", "test_only_texts_are_joined"),
         (
-            "if any(isinstance(each, str) and len(each) > SHORT_CHARS for each in chars):",
+            "if any(isinstance(text, str) and len(text) > SHORT_CHARS for text in chars):",
             "test_a_hostile_template_is_one_error",
         ),
     ],
@@ -251,7 +251,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if sides[0] == sides[1] != ([], []):", "test_what_may_be_another_model_is_asked_about", "if True:"),
     ],
     ("edgekit/release/updates/publishing.py", "tests/release/updates/test_update.py"): [
-        ("if number not in known:", "test_a_release_that_is_not_there_is_not_withdrawn"),
+        ("if number not in releases:", "test_a_release_that_is_not_there_is_not_withdrawn"),
     ],
     ("edgekit/release/updates/releases.py", "tests/release/updates/test_releases.py"): [
         ("if type(number) is not int or not 0 < number < 1 << 31:", "test_a_malformed_release_is_refused"),
@@ -273,7 +273,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_a_malformed_channel_is_refused",
         ),
         ("if not isinstance(models, dict):", "test_a_malformed_channel_is_refused"),
-        ("if not isinstance(found, dict):", "test_a_malformed_channel_is_refused"),
+        ("if not isinstance(models, dict):", "test_a_malformed_channel_is_refused"),
     ],
     ("edgekit/release/updates/tuf_metadata.py", "tests/release/updates/test_update.py"): [
         ("max(now, channel.issued)", "test_a_clock_that_is_behind_does_not_hide_expiry", "now"),

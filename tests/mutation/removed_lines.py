@@ -73,7 +73,7 @@ REMOVALS: tuple[Removal, ...] = (
     # --- a fault is one variant's, and no fault is hidden as one ------------------------------------------
     Removal(
         "edgekit/compiler/build/faults.py",
-        "if any(problem is each for each in self._of_caller):\n                raise",
+        "if any(problem is caller_error for caller_error in self._of_caller):\n                raise",
         (f"{FAULTS}test_what_the_progress_function_raises_is_no_bug",),
     ),
     Removal(
@@ -167,7 +167,7 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "edgekit/system/ownership.py",
-        'raise PermissionError(0, f"{what} belongs to user {facts.st_uid}")',
+        'raise PermissionError(0, f"{subject} belongs to user {facts.st_uid}")',
         (
             f"{OWNERSHIP}test_what_is_another_users_is_refused",
             f"{OWNERSHIP}test_a_user_trusts_root_and_root_trusts_no_user",
@@ -181,7 +181,7 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal("edgekit/system/ownership.py", "_has_link(os.path.realpath(path), parents)", OTHERS),
     Removal("edgekit/system/regular_file.py", '("O_NOFOLLOW",)', A_FILE_OF_OURS, "()"),
-    Removal("edgekit/system/ownership.py", "raise PermissionError(0, why)", A_FILE_OF_OURS),
+    Removal("edgekit/system/ownership.py", "raise PermissionError(0, reason)", A_FILE_OF_OURS),
     Removal(
         "edgekit/system/regular_file.py",
         'raise NotRegularFileError("it is not a regular file", path)',
@@ -208,13 +208,13 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "edgekit/runtime/device_builds/engine_store.py",
-        "self._refuse_foreign()\n        known",
+        "self._refuse_foreign()\n        stored",
         FOREIGN_ENGINES,
         "known",
     ),
     Removal(
         "edgekit/system/atomic_files.py",
-        "flush_folder(each.parent)\n    ownership.refuse_foreign(folder, parents)",
+        "flush_folder(directory.parent)\n    ownership.refuse_foreign(folder, parents)",
         (f"{DURABLE}test_a_folder_that_another_user_makes_first_is_refused",),
         "flush_folder(each.parent)",
     ),
@@ -235,7 +235,7 @@ REMOVALS: tuple[Removal, ...] = (
         SLOTS,
         "folder.mkdir(parents=True, exist_ok=True)",
     ),
-    Removal("edgekit/runtime/store/files.py", "ownership.refuse_foreign(each, parents=False)", SLOTS),
+    Removal("edgekit/runtime/store/files.py", "ownership.refuse_foreign(directory, parents=False)", SLOTS),
     # --- what is written is on the disk ------------------------------------------------------------------
     Removal(
         "edgekit/system/atomic_files.py",
@@ -247,7 +247,7 @@ REMOVALS: tuple[Removal, ...] = (
     Removal("edgekit/system/atomic_files.py", "flush_folder(path.parent)", NAMED),
     Removal(
         "edgekit/system/atomic_files.py",
-        "flush_folder(each.parent)",
+        "flush_folder(directory.parent)",
         (f"{DURABLE}test_a_new_folder_is_on_the_disk_and_for_this_user_only",),
     ),
     Removal("edgekit/system/atomic_files.py", "os.fsync(handle)", NAMED),

@@ -24,12 +24,12 @@ TRANSCRIPTIONS: tuple[Removal, ...] = (
         (f"{SOUNDS}test_without_the_token_nothing_is_read",),
     ),
     Removal(ENDPOINTS, "FORM_BYTES if boundary else BODY_BYTES", TOO_LARGE, "1 << 30"),
-    Removal(ENDPOINTS, "lease.hold(len(content) + fields_bytes + asked.decoded_bytes)", DECODED),
+    Removal(ENDPOINTS, "lease.hold(len(content) + fields_bytes + request.decoded_bytes)", DECODED),
     Removal(ENDPOINTS, "lease.hold(len(content) + FIELD_COPIES * PARTS * FIELD_BYTES)", DECODED),
     Removal(ENDPOINTS, "watching.add_done_callback(lambda _: run.cancel())", HANGS_UP),
     Removal(FIELDS, "if len(sound) > FILE_BYTES:", TOO_LARGE, "if False:"),
-    Removal(FIELDS, "if found.rate < LEAST_RATE_HZ:", CLAIMS, "if False:"),
-    Removal(FIELDS, "if found.seconds > SECONDS:", CLAIMS, "if False:"),
+    Removal(FIELDS, "if wav.rate < LEAST_RATE_HZ:", CLAIMS, "if False:"),
+    Removal(FIELDS, "if wav.seconds > SECONDS:", CLAIMS, "if False:"),
     Removal(
         "edgekit/compiler/evaluate/sound_files.py",
         "if (chunks := chunks + 1) > CHUNKS_LIMIT:",
@@ -37,7 +37,7 @@ TRANSCRIPTIONS: tuple[Removal, ...] = (
         "if False:",
     ),
     Removal(MULTIPART, "if (parts := parts + 1) > PARTS:", FORMS, "if False:"),
-    Removal(MULTIPART, "at, at + PART_HEAD_BYTES)", FORMS, "at)"),
+    Removal(MULTIPART, "position, position + PART_HEAD_BYTES)", FORMS, "at)"),
     Removal(MULTIPART, "if len(content) > FIELD_BYTES:", FORMS, "if False:"),
     Removal(
         MULTIPART,
@@ -45,7 +45,7 @@ TRANSCRIPTIONS: tuple[Removal, ...] = (
         FORMS,
         "if False:",
     ),
-    Removal(MULTIPART, 'if body[at : at + 5] not in (b"--", b"--\\r\\n"):', FORMS, "if False:"),
+    Removal(MULTIPART, 'if body[position : position + 5] not in (b"--", b"--\\r\\n"):', FORMS, "if False:"),
     Removal(SPEECH, "if time.monotonic() > self._due_s:", QUEUE, "if False:"),
     Removal(SPEECH, "if self._cancelled:\n            raise CancelledError", HANGS_UP),
     Removal(

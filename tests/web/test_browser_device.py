@@ -201,7 +201,7 @@ def test_another_key_is_refused_and_the_page_says_so(
     with pytest.raises(DeviceError, match=r"no report arrived in 0\.33.* minutes; nothing was written"):
         phone.end()
     assert path.read_bytes() == before
-    assert inventory.known() == []
+    assert inventory.known_devices() == []
 
 
 @pytest.mark.parametrize(

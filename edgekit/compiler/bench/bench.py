@@ -90,8 +90,8 @@ def bench(
         session.run(feeds)
         first = time.perf_counter()
         before = read_energy()
-        with step("measuring") as say:
-            say(session.active.variant, left_s=seconds)
+        with step("measuring") as notify:
+            notify(session.active.variant, left_s=seconds)
             sessions, runners = _in_turns(session, feeds, seconds)
         after = read_energy()
         active = session.active
@@ -151,7 +151,7 @@ def bench_engines(
             )
         ]
     results = []
-    for name in dict.fromkeys(kept.target for kept in kept_variants(bundle)):
+    for name in dict.fromkeys(candidate.target for candidate in kept_variants(bundle)):
         try:
             registry.engine(name).engine_version()
         except MissingDependency:

@@ -105,8 +105,8 @@ def compare_bundles(
     """
     from edgekit.bundle.bundle import Bundle
 
-    kept = [v for v in kept_variants(bundle) if engine in (None, v.target) and variant in (None, v.name)]
-    names = [v.name for v in kept if is_installed(v.target)]
+    variants = [v for v in kept_variants(bundle) if engine in (None, v.target) and variant in (None, v.name)]
+    names = [v.name for v in variants if is_installed(v.target)]
     if not names:
         raise UsageError(f"{bundle.name} has no variant of that name that can run here")
     if against in [v.name for v in bundle.variants if v.files]:
@@ -120,10 +120,10 @@ def compare_bundles(
         raise UsageError(f"{against} is neither a variant of {bundle.name} nor a bundle")
     with Bundle.open(against) as other:
         other.verify_entries()
-        there = [v.name for v in other.variants if v.files]
-        both = [name for name in names if name in there]
+        other_names = [v.name for v in other.variants if v.files]
+        both = [name for name in names if name in other_names]
         if not both:
-            raise UsageError(f"no variant in common: {', '.join(names)} and {', '.join(there)}")
+            raise UsageError(f"no variant in common: {', '.join(names)} and {', '.join(other_names)}")
         return [
             compare(
                 Side(bundle, name, f"{bundle.name}:{name}"),
@@ -183,18 +183,18 @@ def compare(
                     Session(side.bundle, variant=side.variant, strict=True, threads=threads)
                 )
                 runs[index], used = session.run, session.threads
-            taken = _in_turns(runs, feeds, seconds / BLOCKS, CLOCKS[clock], shuffled)
-        pair = np.array([taken[0], taken[1]])
+            durations = _in_turns(runs, feeds, seconds / BLOCKS, CLOCKS[clock], shuffled)
+        pair = np.array([durations[0], durations[1]])
         times.append(np.median(pair, axis=1))
         ratios.append(float(np.median(np.log(pair[0] / pair[1]))))
-        rounds += len(taken[0])
-    found = centre_interval(ratios, CONFIDENCE)
-    low_ratio, high_ratio = math.exp(found.low), math.exp(found.high)
+        rounds += len(durations[0])
+    interval = centre_interval(ratios, CONFIDENCE)
+    low_ratio, high_ratio = math.exp(interval.low), math.exp(interval.high)
     middle = [round(1000 * float(ms), 4) for ms in np.median(np.array(times), axis=0)]
     return {
         "first": first.name,
         "second": second.name,
-        "ratio": round(math.exp(found.estimate), 5),
+        "ratio": round(math.exp(interval.estimate), 5),
         "low": round(low_ratio, 5),
         "high": round(high_ratio, 5),
         "confidence": CONFIDENCE,
@@ -216,19 +216,19 @@ def _in_turns(
     shuffled: random.Random,
 ) -> dict[int, list[float]]:
     """Return the seconds of each run. The order in a turn is random: the first run changes the caches."""
-    taken: dict[int, list[float]] = {index: [] for index in runs}
+    durations: dict[int, list[float]] = {index: [] for index in runs}
     for run in runs.values():
         for _ in range(WARM_UP_RUNS):
             run(feeds)
     order = list(runs)
     end = clock() + seconds
-    while len(taken[0]) < ROUNDS or clock() < end:
+    while len(durations[0]) < ROUNDS or clock() < end:
         shuffled.shuffle(order)
         for index in order:
             started = clock()
             runs[index](feeds)
-            taken[index].append(max(clock() - started, 1e-9))
-    return taken
+            durations[index].append(max(clock() - started, 1e-9))
+    return durations
 
 
 def statement(comparison: LatencyRatio) -> str:
@@ -252,7 +252,7 @@ def statement(comparison: LatencyRatio) -> str:
 
 def render_comparisons(ratios: Sequence[LatencyRatio]) -> str:
     """Format the output of ``edgekit bench --against``."""
-    return "\n\n".join("\n".join(_lines(each)) for each in ratios)
+    return "\n\n".join("\n".join(_lines(ratio)) for ratio in ratios)
 
 
 def _lines(ratio: LatencyRatio) -> list[str]:

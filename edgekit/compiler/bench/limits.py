@@ -39,15 +39,15 @@ def parse_limit(text: str) -> Limit:
     >>> parse_limit("p95>+10%")
     Limit(text='p95>+10%', metric='p95', number=10.0, relative=True)
     """
-    found = _LIMIT.fullmatch(text.strip())
-    if found is None or found["metric"] not in METRICS:
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None or match["metric"] not in METRICS:
         raise UsageError(
             f"--fail-if must be like 'p95>+10%' or 'p95>20ms', with one of {', '.join(METRICS)}; not {text!r}"
         )
-    relative, own = found["unit"] == "%", METRICS[found["metric"]][1]
-    if not relative and found["unit"] != own:
-        raise UsageError(f"--fail-if {text!r}: {found['metric']} is in {own}")
-    return Limit(text.strip(), found["metric"], float(found["number"]), relative)
+    relative, unit = match["unit"] == "%", METRICS[match["metric"]][1]
+    if not relative and match["unit"] != unit:
+        raise UsageError(f"--fail-if {text!r}: {match['metric']} is in {unit}")
+    return Limit(text.strip(), match["metric"], float(match["number"]), relative)
 
 
 def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
@@ -85,12 +85,12 @@ def beyond(
             now = result.get(key)
             if now is None:
                 raise UsageError(f"{limit.text}: {limit.metric} cannot be measured on this system")
-            most = limit.number
+            maximum = limit.number
             if limit.relative:
-                most = _base(result, limit, key, baseline) * (1 + limit.number / 100)
-            if now > most:
+                maximum = _base(result, limit, key, baseline) * (1 + limit.number / 100)
+            if now > maximum:
                 lines.append(
-                    f"{result['variant']}: {limit.text}: {now:.4g} {unit}, the limit is {most:.4g} {unit}"
+                    f"{result['variant']}: {limit.text}: {now:.4g} {unit}, the limit is {maximum:.4g} {unit}"
                 )
     return lines
 
@@ -100,18 +100,18 @@ def _base(
 ) -> float:
     if baseline is None:
         raise UsageError(f"--fail-if {limit.text!r} needs --baseline FILE, or a limit in units (p95>20ms)")
-    known = baseline.get(result["variant"])
-    if known is None:
+    row = baseline.get(result["variant"])
+    if row is None:
         raise UsageError(
             f"the baseline has no {result['variant']}; available: {', '.join(baseline) or 'nothing'}"
         )
-    for what in ("cpu", "threads"):
-        if known.get(what) != result[what]:
+    for setting in ("cpu", "threads"):
+        if row.get(setting) != result[setting]:
             raise UsageError(
-                f"the baseline of {result['variant']} is from another machine or setting: {what} "
-                f"{known.get(what)}, here {result[what]}; measure a new baseline here"
+                f"the baseline of {result['variant']} is from another machine or setting: {setting} "
+                f"{row.get(setting)}, here {result[setting]}; measure a new baseline here"
             )
-    base = known.get(key)
+    base = row.get(key)
     if isinstance(base, bool) or not isinstance(base, (int, float)) or base <= 0:
         raise UsageError(f"the baseline of {result['variant']} has no {limit.metric}")
     return float(base)

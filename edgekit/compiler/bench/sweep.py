@@ -47,8 +47,8 @@ def parse_sweep(text: str) -> list[tuple[int, int]]:
     for part in text.split(","):
         streams, _, threads = part.strip().partition("x")
         if not (streams.isdecimal() and threads.isdecimal() and 1 <= int(streams) <= MAX_STREAMS):
-            most = f"with up to {MAX_STREAMS} streams"
-            raise UsageError(f"--sweep must be streams x threads, e.g. 1x1,1x2,2x1, {most}; not {part!r}")
+            limit = f"with up to {MAX_STREAMS} streams"
+            raise UsageError(f"--sweep must be streams x threads, e.g. 1x1,1x2,2x1, {limit}; not {part!r}")
         points.append((int(streams), int(threads)))
     return points
 
@@ -77,7 +77,7 @@ def sweep(
 
 def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: float) -> SweepPoint:
     feeds = bundle.golden[0][0]
-    taken: list[list[float]] = [[] for _ in range(streams)]
+    series: list[list[float]] = [[] for _ in range(streams)]
     failed: list[BaseException] = []
     ready = threading.Barrier(streams + 1)
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
                 failed.append(problem)
                 ready.abort()
 
-        workers = [threading.Thread(target=stream, args=pair) for pair in zip(sessions, taken, strict=True)]
+        workers = [threading.Thread(target=stream, args=pair) for pair in zip(sessions, series, strict=True)]
         for worker in workers:
             worker.start()
         with suppress(threading.BrokenBarrierError):  # told below
@@ -110,7 +110,7 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
         whole = time.perf_counter() - started
     if failed:
         raise next((p for p in failed if not isinstance(p, threading.BrokenBarrierError)), failed[0])
-    times = [second for own in taken for second in own]
+    times = [second for stream_times in series for second in stream_times]
     p50, p95 = (round(1000 * float(q), 4) for q in np.quantile(times, [0.5, 0.95]))
     return {
         "variant": variant,

@@ -59,20 +59,20 @@ def bench_text(
         v for v in bundle.variants if v.usable and engine in (None, v.target) and variant in (None, v.name)
     ]
     if not named:
-        asked = variant or engine
+        requested = variant or engine
         raise UsageError(
-            f"{bundle.name} has no usable variant {asked!r}" if asked else f"{bundle.name} is empty"
+            f"{bundle.name} has no usable variant {requested!r}" if requested else f"{bundle.name} is empty"
         )
     rows, failed = [], []
-    for each in named:
+    for candidate in named:
         began = time.perf_counter()
         try:
             session = TextSession(
-                bundle, variant=each.name, strict=True, threads=threads, kept_bytes=0, speculate="off"
+                bundle, variant=candidate.name, strict=True, threads=threads, kept_bytes=0, speculate="off"
             )
         except (EngineError, MissingDependency) as problem:
-            failed.append(f"{each.name}  {problem}")
-            log().warning("%s was not measured: %s", each.name, problem)
+            failed.append(f"{candidate.name}  {problem}")
+            log().warning("%s was not measured: %s", candidate.name, problem)
             continue
         with session:
             rows.append(_measured(session, 1000 * (time.perf_counter() - began), seconds))
@@ -88,8 +88,8 @@ def _measured(session: Any, load_ms: float, seconds: float) -> dict[str, Any]:
     end = time.perf_counter() + seconds
     while len(firsts) < LEAST_TEXTS or time.perf_counter() < end:
         # Another first word each time: nothing of the prompt is in the cache.
-        room = min(PROMPT_CHARS, max(8, session.capacity // 4))
-        stream = session.generate((f"{len(firsts)} " + WORDS * 9)[:room], max_tokens=TOKENS)
+        prompt_chars = min(PROMPT_CHARS, max(8, session.capacity // 4))
+        stream = session.generate((f"{len(firsts)} " + WORDS * 9)[:prompt_chars], max_tokens=TOKENS)
         stream.text()
         firsts.append(stream.result.first_token_ms)
         prompts.append(stream.result.prompt_tokens)

@@ -53,8 +53,8 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     if isinstance(source, Path) and is_language_model(source):
         refuse_options(request)
         return build_language_model(source, targets, request, claim)
-    if beside := request.given_beside("any", "graph"):
-        raise UsageError(f"{beside[0]} applies to language models only; leave it out")
+    if inapplicable := request.given_beside("any", "graph"):
+        raise UsageError(f"{inapplicable[0]} applies to language models only; leave it out")
     card = _card(request.card) or _card_of_folder(request)
     job = open_source(source, card, targets, build_options(request), request)
     shapes = None
@@ -94,12 +94,12 @@ def _card_of_folder(request: BuildRequest) -> Card | None:
         return None
     from edgekit.compiler.card_inference.draft import draft_card
 
-    with stage(request.progress, "card") as say:
+    with stage(request.progress, "card") as notify:
         shapes = largest_shapes(request.shapes or {})
         draft = draft_card(model, shapes, request.example_inputs, request.trust_pickle)
         task = draft.card.task
         guessed = f"; guessed: {', '.join(draft.guessed)}" if draft.guessed else ""
-        say(f"{task.kind if task else 'arrays'}, by the files of {Path(model).name}{guessed}")
+        notify(f"{task.kind if task else 'arrays'}, by the files of {Path(model).name}{guessed}")
     return draft.card
 
 

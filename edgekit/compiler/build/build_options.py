@@ -23,10 +23,10 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
     # int8 and weight-only variants need their parent; a model with Q/DQ pairs has none
     name: tuple(
         dict.fromkeys(
-            each
+            variant_precision
             for row in requested(name)
-            for each in (row.parent, row.name if row.stage == "compiled" else "")
-            if each
+            for variant_precision in (row.parent, row.name if row.stage == "compiled" else "")
+            if variant_precision
         )
     )
     for name in (*(row.name for row in TABLE if row.is_for_tensors), AUTO)
@@ -94,10 +94,10 @@ class Goal:
         metric = metric_named(fidelity.score.metric)
         drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
         kept_drop = DEFAULT_KEPT_DROP if self.drop is None else self.drop
-        kept, where = fidelity.kept, _samples_text(chance_of)
-        if kept is not None and before is not None:
-            kept, where = kept.together(before), " on the validation and test samples"
-        return _below(fidelity.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where, strict)
+        retained, basis = fidelity.kept, _samples_text(chance_of)
+        if retained is not None and before is not None:
+            retained, basis = retained.together(before), " on the validation and test samples"
+        return _below(fidelity.score, 1 - drop, chance_of) or _lost(retained, 1 - kept_drop, basis, strict)
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -190,13 +190,13 @@ def build_options(request: BuildRequest) -> BuildOptions:
             f"{flag} cannot be combined with --shrink; build the model that edgekit model shrink writes"
         )
     options = BuildOptions(precision)
-    given = {
+    is_set_by_flag = {
         "--max-drop": request.max_drop is not None,
         "--time-budget": time_budget is not None,
         "--force": request.force,
         "--no-fallback": not request.fallback,
     }
-    for flag in (flag for flag, is_given in given.items() if is_given):
+    for flag in (flag for flag, is_given in is_set_by_flag.items() if is_given):
         if not options.has_goal and not (shrink and flag == "--max-drop"):
             raise UsageError(f"{flag} applies to int8, but the precision is {precision}; use int8 or auto")
         if flag == "--time-budget" and not options.makes("searched"):
@@ -247,11 +247,11 @@ def _below(score: Score, minimum: float, chance_of: int | None = None) -> str:
         chance = CHANCE * math.sqrt(minimum * (1 - minimum) / chance_of)
     if score.value >= minimum - chance:
         return ""
-    wanted = (
+    required = (
         "an exact answer" if minimum == math.inf else f"{minimum:.1f} dB" if score.unit else f"{minimum:.3f}"
     )
     figure = f"{score.metric if score.unit else ''} {score}{_samples_text(chance_of)}".lstrip()
-    return f"{figure}; {wanted} is required"
+    return f"{figure}; {required} is required"
 
 
 def _samples_text(chance_of: int | None) -> str:

@@ -37,14 +37,14 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[tuple[int, ...]
     (('images', (1, 3, 480, 640)), ('', (1, 3)), ('ids', ((1, 16), (1, 64))))
     """
     name, equals, sizes = text.rpartition("=")
-    shapes = [each.split("x") for each in sizes.lower().split(",")] if sizes else [[]]
+    shapes = [shape.split("x") for shape in sizes.lower().split(",")] if sizes else [[]]
     named = bool(name) if equals else len(shapes[0]) > 1  # one number without a name is a slip
     if not named or not all(
         p.isascii() and p.isdigit() and len(p) < 20 and int(p) > 0 for parts in shapes for p in parts
     ):
         raise ValueError(", with sizes of 1 or more")
-    found = [tuple(map(int, parts)) for parts in shapes]
-    return name, tuple(found) if len(found) > 1 else found[0]
+    parsed = [tuple(map(int, parts)) for parts in shapes]
+    return name, tuple(parsed) if len(parsed) > 1 else parsed[0]
 
 
 def parse_layout(text: str) -> tuple[str, str]:
@@ -220,5 +220,5 @@ class BuildRequest:
 
     def given_beside(self, *models: str) -> list[str]:
         """Return the names, as a user spells them, of what is given and applies to other kinds of models."""
-        found = declared(type(self))
-        return [each.shown for each in found if each.option.models not in models and each.is_given(self)]
+        fields = declared(type(self))
+        return [entry.shown for entry in fields if entry.option.models not in models and entry.is_given(self)]

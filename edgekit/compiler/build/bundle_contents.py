@@ -35,7 +35,7 @@ def make_bundle(
     import_check: ImportCheck | None = None,
     shapes: Sequence[tuple[Signature, ReferenceOutputs]] = (),
 ) -> Bundle:
-    """The bundle of these variants, in memory.
+    """Create the bundle of these variants, in memory.
 
     Args:
         job: The build job.
@@ -78,14 +78,14 @@ def make_bundle(
         "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
     }
     if shapes:
-        golden = [*(_first(each) for _, each in shapes[:-1]), _first(reference)]
-        further = shape_entries.as_json([at for at, _ in shapes], golden, entries)
+        golden = [*(_first(smaller) for _, smaller in shapes[:-1]), _first(reference)]
+        further = shape_entries.as_json([signature for signature, _ in shapes], golden, entries)
         manifest["extensions"][shape_entries.EXTENSION] = further
     return Bundle.create(manifest, entries)
 
 
 def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
-    """The model that the user gave, and how it became ONNX if it was not."""
+    """Describe the user's model, and how it was converted to ONNX if it was not ONNX."""
     imported = job.imported
     source: dict[str, Json] = {
         "file": job.name,
@@ -102,24 +102,25 @@ def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
 
 
 def tool_versions() -> dict[str, str]:
-    """Versions of the packages that can change the bytes: the core's, and those of every installed target."""
+    """Return versions of the packages that can change the bytes: the core's, and those of every installed
+    target."""
     packages = [*PACKAGES]
     for name in registry.target_names():
         try:
             packages += registry.engine(name).ENGINE.packages
         except Exception:  # a target that is not built for may be broken
             continue
-    found = {}
+    versions = {}
     for package in dict.fromkeys(packages):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json]:
-    """A variant's manifest entry. Its files go into ``entries``, unless it is rejected."""
+    """Return a variant's manifest entry, and add its files to ``entries`` unless it is rejected."""
     files = {}
     if not variant.rejected:
         # Named by content: profiles of one target that compile to the same bytes share them, and so do files.
@@ -145,25 +146,28 @@ def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str,
 
 
 def _own_golden(shrunk: Shrunk, entries: dict[str, bytes]) -> dict[str, Json]:
-    """The smaller model's outputs for the golden vector; its variants share them."""
+    """Store the smaller model's outputs for the golden vector as entries, and return their names; its
+    variants share them."""
     names = {name: f"golden/0/{shrunk.entry}-outputs-{k}.npy" for k, name in enumerate(shrunk.golden)}
     entries.update({names[name]: npy_bytes(array) for name, array in shrunk.golden.items()})
     return dict(names)
 
 
 def _first(reference: ReferenceOutputs) -> tuple[Sample, Mapping[str, Array]]:
-    """The golden vector: the first sample and the reference's outputs, for re-verification on the device."""
+    """Return the golden vector: the first sample and the reference's outputs for it. The device verifies the
+    bundle with it again."""
     return reference.samples[0], reference.expected[0]
 
 
 def _given_shapes(job: BuildJob, shapes: Sequence[tuple[Signature, ReferenceOutputs]]) -> dict[str, Json]:
-    """The shapes of each input, to build the bundle again; several, unless they follow from lengths."""
-    found: dict[str, Json] = {spec.name: list(spec.shape) for spec in job.inputs}
+    """Return the shapes of each input, to build the bundle again. An input has several if they differ and do
+    not follow from lengths."""
+    shapes_by_input: dict[str, Json] = {spec.name: list(spec.shape) for spec in job.inputs}
     if shapes and not job.request.lengths:
-        for specs in zip(*(at.inputs for at, _ in shapes), strict=True):
+        for specs in zip(*(signature.inputs for signature, _ in shapes), strict=True):
             if len({spec.shape for spec in specs}) > 1:
-                found[specs[0].name] = [list(spec.shape) for spec in specs]
-    return found
+                shapes_by_input[specs[0].name] = [list(spec.shape) for spec in specs]
+    return shapes_by_input
 
 
 def _spec_json(spec: TensorSpec) -> dict[str, Json]:

@@ -43,11 +43,11 @@ def build_cascade(path: str | os.PathLike[str]) -> Bundle:
     entries = get(table, "stages", list, str(path))
     bundles = {}
     for number, entry in enumerate(entries):
-        where = f"{path}: stages[{number}]"
+        location = f"{path}: stages[{number}]"
         if not isinstance(entry, dict):
-            raise CardError(f"{where} must be a table")
-        name = stage_name(entry, where)
-        bundle = Bundle.open(path.parent / get(entry, "bundle", str, where))
+            raise CardError(f"{location} must be a table")
+        name = stage_name(entry, location)
+        bundle = Bundle.open(path.parent / get(entry, "bundle", str, location))
         if name in bundles:
             raise CardError(f"{path}: stages: two stages are called {name!r}")
         bundles[name] = bundle
@@ -73,7 +73,7 @@ def build_cascade(path: str | os.PathLike[str]) -> Bundle:
 
 
 def _contents(bundle: Bundle) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """A bundle's manifest without what depends on the file, and its entries."""
+    """Return a bundle's manifest without the fields that depend on the file, and its entries."""
     manifest = {k: v for k, v in bundle.manifest.items() if k not in ("format", "version", "entries")}
     return manifest, {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
 
@@ -99,5 +99,5 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise CardError(f"{path}: file not found") from None
     except (OSError, UnicodeDecodeError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        raise CardError(f"{path} can't be read as a cascade: {why}") from None
+        reason = getattr(problem, "strerror", None) or problem
+        raise CardError(f"{path} can't be read as a cascade: {reason}") from None

@@ -67,12 +67,12 @@ def add_float16_causes(
     failing = [v for v in halves if v.rejected or v.evidence.get("compile", {}).get("float32_nodes")]
     if not (failing if observations is None else halves):
         return
-    found = float16_causes(observe(model, samples) if observations is None else observations)
+    causes = float16_causes(observe(model, samples) if observations is None else observations)
     makers = {str(o.name): node_name(node) for node in model.graph for o in node.outputs}
-    for variant in halves if found else ():
+    for variant in halves if causes else ():
         wide = {str(row["node"]) for row in variant.evidence.get("compile", {}).get("float32_nodes") or ()}
         rows = []
-        for cause in found:
+        for cause in causes:
             done = "fits on the samples"
             if makers.get(cause.value) in wide:
                 done = "computed in float32"
@@ -97,10 +97,10 @@ def _record(cause: LossCause, done: str, remaining: float | None) -> CauseRecord
 
 def _worst_of_each_kind(rows: Sequence[tuple[CauseRecord, LossCause]]) -> Causes:
     counts: dict[str, int] = {}
-    found = []
+    records = []
     for record, cause in rows:
         counts[cause.kind] = counts.get(cause.kind, 0) + 1
         if counts[cause.kind] <= MOST_OF_A_KIND:
-            found.append(record)
+            records.append(record)
     more = {kind: count - MOST_OF_A_KIND for kind, count in counts.items() if count > MOST_OF_A_KIND}
-    return {"found": found, "more": more}
+    return {"found": records, "more": more}

@@ -40,25 +40,25 @@ def check(
     """Run ``edgekit.check`` in this process; its docstring lists arguments and errors."""
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
-    given, notes = dict(shapes or {}), list[Finding]()
+    fixed, notes = dict(shapes or {}), list[Finding]()
     if isinstance(model, str | os.PathLike) and as_source(model) != Path(model):
         from edgekit.compiler.card_inference.draft import draft_card
 
-        given = {**draft_card(model, shapes, example_inputs, trust_pickle).card.shapes(), **given}
-        options = " ".join(shape_option(name, shape) for name, shape in given.items())
-        said = f"shapes as edgekit build takes them from the folder's files: {options}"
-        notes.append(Finding(ASSUMED_SHAPES, "note", "", "", "", said))
-    imported = import_source(model, ImportOptions(given, example_inputs, trust_pickle))
+        fixed = {**draft_card(model, shapes, example_inputs, trust_pickle).card.shapes(), **fixed}
+        options = " ".join(shape_option(name, shape) for name, shape in fixed.items())
+        text = f"shapes as edgekit build takes them from the folder's files: {options}"
+        notes.append(Finding(ASSUMED_SHAPES, "note", "", "", "", text))
+    imported = import_source(model, ImportOptions(fixed, example_inputs, trust_pickle))
 
     def found_with(more: Mapping[str, tuple[int, ...]], step: str = "check") -> list[Finding]:
-        opened = open_converted(model, imported, {**given, **more})
+        opened = open_converted(model, imported, {**fixed, **more})
         return _findings_of(opened, resolved, step, targets is not None)
 
     try:
-        found = found_with({})
+        findings = found_with({})
     except DynamicShapesError as problem:
-        found = _found_provisionally(problem.suggested, found_with)
-    return sorted([*notes, *found], key=_order)
+        findings = _found_provisionally(problem.suggested, found_with)
+    return sorted([*notes, *findings], key=_order)
 
 
 def _order(finding: Finding) -> tuple[int, bool, bool, str]:
@@ -84,7 +84,7 @@ def _found_provisionally(
         for name, shape in suggested.shapes.items()
     ]
     try:
-        found = found_with(suggested.shapes)
+        findings = found_with(suggested.shapes)
     except ModelError as problem:
         return [*missing, Finding(REFUSED, "error", "", "", "", f"with them, {problem}")]
     for shapes in suggested.alternatives:
@@ -95,12 +95,12 @@ def _found_provisionally(
         differing = [
             shape_option(name, shape) for name, shape in shapes.items() if shape != suggested.shapes[name]
         ]
-        avoided = [replace(each, avoided_by=" ".join(differing)) for each in found]
-        found = [
-            each if _subject(each) in others else other for each, other in zip(found, avoided, strict=True)
+        avoided = [replace(item, avoided_by=" ".join(differing)) for item in findings]
+        findings = [
+            item if _subject(item) in others else other for item, other in zip(findings, avoided, strict=True)
         ]
         break
-    return [*missing, *found]
+    return [*missing, *findings]
 
 
 def _subject(finding: Finding) -> tuple[str, str, str, str]:
@@ -111,21 +111,21 @@ def _findings_of(
     model: ir.Model, targets: Sequence[BuildTarget], step: str, are_named: bool
 ) -> list[Finding]:
     """Return the findings of all targets about an opened model, which the passes change."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if assumed := assumed_shapes(model):
-        found.append(Finding(ASSUMED_SHAPES, "note", "", "", "", assumed))
+        findings.append(Finding(ASSUMED_SHAPES, "note", "", "", "", assumed))
     run_passes(model)
     faults = Faults(opened_digest(model))
     for target in targets:
         name = target.profile.name
         try:
-            own = faults.contain(name, f"{name}-{step}", partial(check_canonical, model, [target]))
+            outcome = faults.contain(name, f"{name}-{step}", partial(check_canonical, model, [target]))
         except MissingDependency as missing:
             if are_named:
                 raise
-            own = [Finding(NOT_CHECKED, "note", name, "", "", f"not checked: {missing}")]
-        found += [_of_fault(name, own)] if isinstance(own, Fault) else own
-    return found
+            outcome = [Finding(NOT_CHECKED, "note", name, "", "", f"not checked: {missing}")]
+        findings += [_of_fault(name, outcome)] if isinstance(outcome, Fault) else outcome
+    return findings
 
 
 def _of_fault(target: str, fault: Fault) -> Finding:

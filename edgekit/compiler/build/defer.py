@@ -73,17 +73,17 @@ class Deferral:
         return not self.refusal
 
     def text(self) -> str:
-        found = self.threshold
+        proof = self.threshold
         times = f"{milliseconds(self.small_ms)} and {milliseconds(self.large_ms)}"
         ratio = f"{self.expected_ms / self.large_ms:.2f}x of {self.large}"
-        asked = (
-            "nowhere" if found.threshold == NEVER else f"where the margin is at most {found.threshold:.4g}"
+        condition = (
+            "nowhere" if proof.threshold == NEVER else f"where the margin is at most {proof.threshold:.4g}"
         )
         lines = [
-            f"  answers   {self.small}; {self.large} {asked}",
-            f"  deferred  {found.deferred:.1%} of {found.samples} samples",
-            f"  differs   {found.differing} of {found.samples} from {self.large}: at most {found.bound:.2%} "
-            f"with {found.confidence:.0%} confidence",
+            f"  answers   {self.small}; {self.large} {condition}",
+            f"  deferred  {proof.deferred:.1%} of {proof.samples} samples",
+            f"  differs   {proof.differing} of {proof.samples} from {self.large}: at most {proof.bound:.2%} "
+            f"with {proof.confidence:.0%} confidence",
             f"  expected  {milliseconds(self.expected_ms)} a run, {ratio} ({times} alone)",
         ]
         return "\n".join([*lines, *([] if self.worthwhile else [f"  rejected  {self.refusal}"])])
@@ -132,7 +132,7 @@ def defer(
         BundleError: a bundle can't be opened.
     """
     limit, sure = share_of("--disagreement", disagreement), share_of("--confidence", confidence)
-    bundles = [each if isinstance(each, Bundle) else Bundle.open(each) for each in (small, large or small)]
+    bundles = [part if isinstance(part, Bundle) else Bundle.open(part) for part in (small, large or small)]
     card = _check_fit(*bundles)
     chosen = [
         _chosen(bundles[0], small_variant, "--small", _fastest),
@@ -145,40 +145,40 @@ def defer(
         )
     names = (in_bundle_of_large(chosen[0].name, *bundles), chosen[1].name)
     inputs = bundles[1].inputs
-    with stage(progress, "samples") as say:
-        given = load_samples(samples, inputs, card)
-        say(given.origin)
+    with stage(progress, "samples") as notify:
+        loaded = load_samples(samples, inputs, card)
+        notify(loaded.origin)
     needed = samples_needed(limit, sure)
-    if len(given.arrays) < needed:
+    if len(loaded.arrays) < needed:
         raise SampleError(
-            f"{given.origin} are too few to prove a bound of {100 * limit:g} % with {100 * sure:g} % "
+            f"{loaded.origin} are too few to prove a bound of {100 * limit:g} % with {100 * sure:g} % "
             "confidence\n"
             f"  use {needed} or more, or allow more disagreement"
         )
-    with ExitStack() as stack, stage(progress, "compared") as say:
-        runners = [_opened(stack, *each) for each in zip(bundles, chosen, strict=True)]
+    with ExitStack() as stack, stage(progress, "compared") as notify:
+        runners = [_opened(stack, *part) for part in zip(bundles, chosen, strict=True)]
         runs = _Runs(runners, card)
-        for sample in counted(given.arrays, "samples"):
+        for sample in counted(loaded.arrays, "samples"):
             runs.add(sample)
         golden = [[runner.run(feeds) for feeds, _ in bundles[1].golden] for runner in runners]
-        say(f"{names[0]} with {names[1]}")
-    found = find_threshold(runs.margins, runs.differs, limit, sure)
-    assert found is not None  # there are enough samples
-    small_ms, large_ms = (float(f"{1000 * np.median(own):.4g}") for own in runs.seconds)
-    result = Deferral(*names, found, small_ms, large_ms)
+        notify(f"{names[0]} with {names[1]}")
+    threshold = find_threshold(runs.margins, runs.differs, limit, sure)
+    assert threshold is not None  # there are enough samples
+    small_ms, large_ms = (float(f"{1000 * np.median(times):.4g}") for times in runs.seconds)
+    result = Deferral(*names, threshold, small_ms, large_ms)
     if not result.worthwhile:
         return result
     parts = [
-        DeferralPart(*each)
-        for each in zip((SMALL, LARGE), bundles, chosen, golden, (small_ms, large_ms), strict=True)
+        DeferralPart(*part)
+        for part in zip((SMALL, LARGE), bundles, chosen, golden, (small_ms, large_ms), strict=True)
     ]
-    figures = {**result.as_json(), "samples_sha256": given.digest}
-    bundle = deferral_bundle(parts[0], parts[1], card, found, result.expected_ms, figures, runners)
+    figures = {**result.as_json(), "samples_sha256": loaded.digest}
+    bundle = deferral_bundle(parts[0], parts[1], card, threshold, result.expected_ms, figures, runners)
     return replace(result, bundle=bundle)
 
 
 def share_of(option: str, value: str | float) -> float:
-    """A share above 0 and below 1.
+    """Parse a share above 0 and below 1.
 
     >>> share_of("--disagreement", "1%"), share_of("--confidence", 0.95)
     (0.01, 0.95)
@@ -204,7 +204,7 @@ class _Runs:
         self._runners, self._task = runners, card.task
 
     def add(self, sample: Sample) -> None:
-        said = []
+        predictions = []
         for runner, seconds in zip(self._runners, self.seconds, strict=True):
             if not seconds:  # to warm up
                 runner.run(sample)
@@ -212,15 +212,15 @@ class _Runs:
             outputs = runner.run(sample)
             seconds.append(time.perf_counter() - started)
             scores = outputs[self._task.outputs["scores"]]
-            said.append(top_and_margin(scores, self._task.decode, self._task.options.scale))
-        if not all(np.isfinite(margin) for _, margin in said):
+            predictions.append(top_and_margin(scores, self._task.decode, self._task.options.scale))
+        if not all(np.isfinite(margin) for _, margin in predictions):
             raise SampleError(f"sample {len(self.margins)}: the scores are not finite")
-        self.margins.append(said[0][1])
-        self.differs.append(said[0][0] != said[1][0])
+        self.margins.append(predictions[0][1])
+        self.differs.append(predictions[0][0] != predictions[1][0])
 
 
 def _check_fit(small: Bundle, large: Bundle) -> Card:
-    """The card of both.
+    """Check that two classifiers can be joined, and return the card that both share.
 
     Raises:
         UsageError: there is none, its task is another, or the two bundles differ.
@@ -252,7 +252,7 @@ def _plain(bundle: Bundle) -> dict[str, Any]:
 
 
 def _chosen(bundle: Bundle, name: str | None, option: str, best: Any) -> Variant:
-    """The variant of this name; of no name the best one whose engine is here."""
+    """Return the variant of this name or, without a name, the best one whose engine is installed."""
     if name is not None:
         named = next((v for v in bundle.variants if v.name == name), None)
         if named is None or not named.verified or not named.usable:
@@ -263,10 +263,10 @@ def _chosen(bundle: Bundle, name: str | None, option: str, best: Any) -> Variant
         registry.engine(named.target).engine_version()
         return named
     usable = [v for v in bundle.variants if v.verified and v.usable and not cpu.lacking(v.options)]
-    here = [v for v in usable if _installed(v.target)]
-    if not here:
+    installed = [v for v in usable if _installed(v.target)]
+    if not installed:
         raise UsageError(f"no variant of {bundle.name} can run here; run edgekit verify to see why")
-    chosen: Variant = min(here, key=best)
+    chosen: Variant = min(installed, key=best)
     return chosen
 
 

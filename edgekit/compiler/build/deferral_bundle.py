@@ -60,9 +60,9 @@ def deferral_bundle(
     if apart:
         small = _brought(small, large, entries, threshold.samples)
         variants.append(small.variant.as_json())
-        own = small.bundle.manifest["profiles"].get(small.variant.profile)
-        if own is not None:
-            manifest["profiles"] = {small.variant.profile: own, **manifest["profiles"]}
+        small_profile = small.bundle.manifest["profiles"].get(small.variant.profile)
+        if small_profile is not None:
+            manifest["profiles"] = {small.variant.profile: small_profile, **manifest["profiles"]}
     files = {f"{part.name}/{f}": e for part in (small, large) for f, e in part.variant.files.items()}
     precision = _both(runner.precision for runner in runners)
     device = _both(runner.device for runner in runners)
@@ -115,8 +115,8 @@ def _brought(small: DeferralPart, large: DeferralPart, entries: dict[str, bytes]
     for file, entry in small.variant.files.items():
         files[file] = f"deferral/{entry}"
         entries[files[file]] = bytes(small.bundle.read(entry))
-    kept = ("size_bytes", "engine", "executed", "runner", "compile")
-    evidence: dict[str, Json] = {k: v for k, v in small.variant.evidence.items() if k in kept}
+    copied_keys = ("size_bytes", "engine", "executed", "runner", "compile")
+    evidence: dict[str, Json] = {k: v for k, v in small.variant.evidence.items() if k in copied_keys}
     evidence["accuracy"] = _accuracy(small, large, small.golden)
     evidence["timing"] = _timing(small.time_ms, runs)
     evidence["smaller_model"] = small.bundle.digest
@@ -129,11 +129,11 @@ def _answers(
 ) -> list[Mapping[str, Array]]:
     """Compute the outputs of both together for the golden vectors."""
     assert card.task is not None
-    task, found = card.task, []
-    for own, other in zip(small.golden, large.golden, strict=True):
-        _, margin = top_and_margin(own[task.outputs["scores"]], task.decode, task.options.scale)
-        found.append(own if margin > threshold else other)
-    return found
+    task, outputs = card.task, []
+    for small_outputs, other in zip(small.golden, large.golden, strict=True):
+        _, margin = top_and_margin(small_outputs[task.outputs["scores"]], task.decode, task.options.scale)
+        outputs.append(small_outputs if margin > threshold else other)
+    return outputs
 
 
 def _accuracy(
@@ -141,14 +141,14 @@ def _accuracy(
 ) -> dict[str, Any]:
     """Compare each output with the large bundle's golden vectors. The limit is the small one's SNR, less
     ``MARGIN_DB``, if its precision's own is higher: the small model is a different one."""
-    found = {}
-    usual = precision_of(small.variant.precision).snr_limit_db
+    errors = {}
+    default_db = precision_of(small.variant.precision).snr_limit_db
     for spec in large.bundle.outputs:
         expected = [outputs[spec.name] for _, outputs in large.bundle.golden]
         alone_db = compare(expected, [outputs[spec.name] for outputs in small.golden], 0.0).snr_db
-        limit_db = usual if alone_db is None else min(usual, round(alone_db - MARGIN_DB, 1))
-        found[spec.name] = compare(expected, [each[spec.name] for each in answers], limit_db).as_json()
-    return found
+        limit_db = default_db if alone_db is None else min(default_db, round(alone_db - MARGIN_DB, 1))
+        errors[spec.name] = compare(expected, [answer[spec.name] for answer in answers], limit_db).as_json()
+    return errors
 
 
 def _timing(time_ms: float, runs: int) -> dict[str, Json]:

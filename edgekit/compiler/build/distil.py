@@ -62,47 +62,47 @@ def distil(request: DistilRequest) -> DistilledModel:
     threads = default_threads() if request.threads is None else allowed_threads(request.threads)
     options, progress, card = _options(request), request.progress, request.card
     teacher, student = as_source(request.teacher), as_source(request.student)
-    given = card if isinstance(card, Card) or card is None else load_card(card)
-    augmentation = PictureAugmentation(given, changes_for(given, request.augment))
+    loaded_card = card if isinstance(card, Card) or card is None else load_card(card)
+    augmentation = PictureAugmentation(loaded_card, changes_for(loaded_card, request.augment))
     if request.resume and request.checkpoint is None:
         raise UsageError("resume needs the checkpoint of the interrupted training")
-    with stage(progress, "opened") as say:
+    with stage(progress, "opened") as notify:
         importing = ImportOptions(trust_pickle=request.trust_pickle)
-        fixed = {**(given.shapes() if given else {}), **(request.shapes or {})}
+        fixed = {**(loaded_card.shapes() if loaded_card else {}), **(request.shapes or {})}
         source, answering = _opened(teacher, fixed, importing)
         _, trained = _opened(student, _renamed(fixed, source), importing)
         names = _check_signatures(source, trained)
-        say(f"{source_name(teacher)} teaches {source_name(student)}")
-    with stage(progress, "samples") as say:
+        notify(f"{source_name(teacher)} teaches {source_name(student)}")
+    with stage(progress, "samples") as notify:
         inputs, outputs = signature(source)
-        if given:
-            given.check(inputs, outputs)
-        found = load_samples(request.samples, inputs, given)
-        parts = hold_out(found.arrays, found.origin)
-        say(f"{found.origin}: {len(parts.training)} to train on, {len(parts.test)} to test")
+        if loaded_card:
+            loaded_card.check(inputs, outputs)
+        samples = load_samples(request.samples, inputs, loaded_card)
+        parts = hold_out(samples.arrays, samples.origin)
+        notify(f"{samples.origin}: {len(parts.training)} to train on, {len(parts.test)} to test")
     placements = {}
     for target in request.quantize:
-        with stage(progress, "placed") as say:
+        with stage(progress, "placed") as notify:
             placed = placements[target] = _placed(trained, target, names, parts.training)
-            say(f"{len(placed.plan.nodes)} nodes in {target}'s int8, {len(placed.scales)} scales to learn")
-    with stage(progress, "judged") as say:
-        evaluator = source_evaluator(source, given, parts.test)
-        untrained = {target: each.quantized({}, {}) for target, each in placements.items()} or {"": trained}
+            notify(f"{len(placed.plan.nodes)} nodes in {target}'s int8, {len(placed.scales)} scales to learn")
+    with stage(progress, "judged") as notify:
+        evaluator = source_evaluator(source, loaded_card, parts.test)
+        untrained = {target: graph.quantized({}, {}) for target, graph in placements.items()} or {"": trained}
         before = _judge(untrained, source, names, evaluator, parts.test)
-        say(f"the student's fidelity is {before.score} before training")
-    with stage(progress, "trained", live=True) as say:
+        notify(f"the student's fidelity is {before.score} before training")
+    with stage(progress, "trained", live=True) as notify:
         task = TrainingTask(
-            answering, trained, names, given, parts.training, parts.validation, augmentation,
+            answering, trained, names, loaded_card, parts.training, parts.validation, augmentation,
             request.features,
-            placements, found.digest,
+            placements, samples.digest,
         )  # fmt: skip
         if request.batch is None:
             options = replace(options, batch=fitting_batch(trained))
         saved = None if request.checkpoint is None else Path(request.checkpoint)
-        done = train_student(task, options, threads, say, saved, request.resume)
+        done = train_student(task, options, threads, notify, saved, request.resume)
         found_out = f"learning rate {done.learning_rate:.2g}, " if request.learning_rate is None else ""
         losses = f"validation loss {done.losses[0]:.3f} -> {min(done.losses):.3f}"
-        say(f"{done.epochs:.1f} epochs, {found_out}{losses}")
+        notify(f"{done.epochs:.1f} epochs, {found_out}{losses}")
     return DistilledModel(
         name=source_name(student),
         teacher=source_name(teacher),
@@ -183,10 +183,10 @@ def _judge(
     for student in students.values():
         reference = Reference(student, optimize=True)
         runs = (reference.run({names[name]: array for name, array in sample.items()}) for sample in test)
-        wanted = signature(teacher)[1]
-        found = keep_outputs({spec.name: made[names[spec.name]] for spec in wanted} for made in runs)
-        judged.append(evaluator.evaluate(found))
-    return min(judged, key=lambda each: each.rank)
+        specs = signature(teacher)[1]
+        outputs = keep_outputs({spec.name: run[names[spec.name]] for spec in specs} for run in runs)
+        judged.append(evaluator.evaluate(outputs))
+    return min(judged, key=lambda fidelity: fidelity.rank)
 
 
 def _placed(

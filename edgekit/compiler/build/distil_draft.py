@@ -129,21 +129,21 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
     before_threads = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with stage(progress, "opened") as say:
+        with stage(progress, "opened") as emit:
             opened = _opened(Path(request.model))
-            kept = _layer_count(opened, request.layers)
-            say(f"{opened.name}, {kept} of {opened.config.layers} layers")
-        with stage(progress, "samples", live=True) as say:
+            layer_count = _layer_count(opened, request.layers)
+            emit(f"{opened.name}, {layer_count} of {opened.config.layers} layers")
+        with stage(progress, "samples", live=True) as emit:
             prompts, weights = _prompts(opened, request.samples), model_weights(opened)
             length = min(TEXT_TOKENS, opened.config.context_length)
             texts = write_texts(
-                opened, weights, prompts, length, seed, lambda n: say(f"{n} of {len(prompts)} texts written")
+                opened, weights, prompts, length, seed, lambda n: emit(f"{n} of {len(prompts)} texts written")
             )
             training, validation, test = _split(texts, len(prompts))
-        with stage(progress, "trained", live=True) as say:
-            run = DraftTraining.from_model(opened, weights, kept, training, validation, options)
+        with stage(progress, "trained", live=True) as emit:
+            run = DraftTraining.from_model(opened, weights, layer_count, training, validation, options)
             before = run.agreement(test)
-            key = _key(opened, kept, prompts, options)
+            key = _key(opened, layer_count, prompts, options)
             saved = None if request.checkpoint is None else Path(request.checkpoint)
             state = load_state(saved, key) if request.resume and saved is not None else TrainingState()
 
@@ -152,12 +152,12 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
                     save_state(saved, now, key)
 
             finished = run.run(
-                state, lambda now: say(f"{now.epochs:.1f} epochs, {now.loss:.3f} nats a token"), save
+                state, lambda now: emit(f"{now.epochs:.1f} epochs, {now.loss:.3f} nats a token"), save
             )
         return DistilledDraft(
             model=opened,
-            layers=kept,
-            weights={name: each.detach().numpy() for name, each in run.weights.items()},
+            layers=layer_count,
+            weights={name: weight.detach().numpy() for name, weight in run.weights.items()},
             before=before,
             after=run.agreement(test),
             texts={
@@ -182,11 +182,11 @@ def _opened(path: Path) -> LanguageModel:
 
 
 def _layer_count(model: LanguageModel, layers: int | None) -> int:
-    most = model.config.layers
+    total = model.config.layers
     if layers is None:
-        return max(1, most // LAYERS)
-    if not 1 <= layers < most:
-        raise UsageError(f"a draft of {layers} layers: {model.name} has {most}, and a draft must have fewer")
+        return max(1, total // LAYERS)
+    if not 1 <= layers < total:
+        raise UsageError(f"a draft of {layers} layers: {model.name} has {total}, and a draft must have fewer")
     return layers
 
 
@@ -221,5 +221,5 @@ def _split(texts: TrainingTexts, count: int) -> tuple[TrainingTexts, TrainingTex
 def _key(model: LanguageModel, layers: int, prompts: list[list[int]], options: object) -> str:
     """Return the key of a checkpoint. It excludes the length: a training may be resumed for longer."""
     chosen = {k: v for k, v in asdict(options).items() if k not in ("minutes", "epochs")}  # type: ignore[call-overload]
-    told = repr([model.sha256, layers, prompts, sorted(chosen.items())])
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = repr([model.sha256, layers, prompts, sorted(chosen.items())])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -72,8 +72,8 @@ class DistilledModel:
         Raises:
             OSError: the file can't be written.
         """
-        for target, each in self.paths(path).items():
-            write_atomically(each, [self.models[target]])
+        for target, file in self.paths(path).items():
+            write_atomically(file, [self.models[target]])
 
     def as_json(self) -> dict[str, Json]:
         return {

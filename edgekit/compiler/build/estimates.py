@@ -22,15 +22,15 @@ def estimate_costs(variants: Sequence[VariantBuild], faults: Faults) -> int:
     Returns:
         The number of variants with an estimate.
     """
-    known: dict[tuple[str, str], CostEvidence | None] = {}
+    cost_by_key: dict[tuple[str, str], CostEvidence | None] = {}
     for variant in variants:
         if variant.target.info.estimate is None or variant.rejected or not variant.artifact.files:
             continue
         key = (variant.profile.name, variant.digest)
-        if key not in known:
-            known[key] = _estimated(variant, faults)
-        if (found := known[key]) is not None:
-            variant.evidence["cost"] = deepcopy(found)
+        if key not in cost_by_key:
+            cost_by_key[key] = _estimated(variant, faults)
+        if (cost := cost_by_key[key]) is not None:
+            variant.evidence["cost"] = deepcopy(cost)
     return sum("tool" in v.evidence.get("cost", {}) for v in variants)
 
 
@@ -39,11 +39,11 @@ def _estimated(variant: VariantBuild, faults: Faults) -> CostEvidence | None:
     assert estimate is not None
     run = partial(estimate, variant.artifact.files, variant.profile)
     try:
-        found = faults.contain(variant.profile.name, variant.name, run)
+        outcome = faults.contain(variant.profile.name, variant.name, run)
     except EdgeKitError as problem:  # e.g. the tool is not installed
         return {"failed": reason_of(problem, for_bundles=True)}
-    if found is None:
+    if outcome is None:
         return None
-    if isinstance(found, Fault):
-        return {"failed": found.reason}
-    return found.as_json()  # type: ignore[return-value]
+    if isinstance(outcome, Fault):
+        return {"failed": outcome.reason}
+    return outcome.as_json()  # type: ignore[return-value]

@@ -99,7 +99,7 @@ class Faults:
         except Exception as problem:
             if isinstance(problem, OSError) and problem.errno in OF_THE_MACHINE:
                 raise
-            if any(problem is each for each in self._of_caller):
+            if any(problem is caller_error for caller_error in self._of_caller):
                 raise
             fault = Fault(reason_of(problem, for_bundles=True), self.write(name, problem))
         self.by_profile.setdefault(profile, fault)

@@ -42,17 +42,17 @@ def add_float8(
     variants: Sequence[VariantBuild], data: QuantizationData, options: BuildOptions, faults: Faults
 ) -> list[VariantBuild]:
     """Return the variants, with the fp8 one of each float parent before it: nothing times either here."""
-    found: list[VariantBuild] = []
+    extended: list[VariantBuild] = []
     for parent in variants:
         name = f"{parent.profile.name}-{options.precision}"
         if not parent.artifact.files:  # the target met a fault, which the report tells
-            found.append(parent)
+            extended.append(parent)
             continue
         built = faults.contain(parent.profile.name, name, partial(_build, name, parent, data, options))
         if isinstance(built, Fault):
             built = lost_variant(name, parent.target, options.precision, parent, built)
-        found += [built, parent]
-    return found
+        extended += [built, parent]
+    return extended
 
 
 def _build(name: str, parent: VariantBuild, data: QuantizationData, options: BuildOptions) -> VariantBuild:

@@ -99,7 +99,7 @@ def score_outputs(
         options: Options with the accuracy goal.
         before: Predictions that it keeps on the validation samples.
     """
-    found, reference = held_out.evaluator.evaluate(outputs), held_out.reference
+    fidelity, reference = held_out.evaluator.evaluate(outputs), held_out.reference
     limits_db = {}
     for spec in reference.outputs:
         first = verify.compare([reference.expected[0][spec.name]], [outputs[0][spec.name]], 0).snr_db
@@ -109,8 +109,8 @@ def score_outputs(
         )
     accuracy = verify.compare_outputs(reference, outputs, limits_db)
     variant.evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
-    note_scores(variant, found, len(outputs), held_out, before)
-    missed = options.goal.missed(found, held_out.labelled, before=before)
+    note_scores(variant, fidelity, len(outputs), held_out, before)
+    missed = options.goal.missed(fidelity, held_out.labelled, before=before)
     if hold_one_value(reference.expected):
         missed = (
             "the float model's outputs are constant on all test samples, so int8 cannot be judged; add "

@@ -65,8 +65,8 @@ class ImportCheck:
     def __str__(self) -> str:
         if self.not_run:
             return f"not compared with the original: {self.not_run}"
-        told = [error for name, error in self.outputs.items() if name not in self.negligible]
-        worst = str(min(told, key=_snr)) if told else f"within {NEGLIGIBLE:g}"
+        significant = [error for name, error in self.outputs.items() if name not in self.negligible]
+        worst = str(min(significant, key=_snr)) if significant else f"within {NEGLIGIBLE:g}"
         return f"ONNX Runtime and {self.engine} on the original: {worst}"
 
 
@@ -101,18 +101,18 @@ def check_import(
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
     precision = imported.precision or ("int8" if quantized else "fp32")
     limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
-    found = compare_outputs(reference, answers.outputs, limits)
-    beyond = [name for name, error in found.items() if not error.within_limit]
+    errors = compare_outputs(reference, answers.outputs, limits)
+    beyond = [name for name, error in errors.items() if not error.within_limit]
     if beyond:
-        found = compare_outputs(
+        errors = compare_outputs(
             reference, answers.outputs, {**limits, **_noisy(model, reference, beyond, limits)}
         )
     negligible = frozenset(
-        name for name in reference.saturating & found.keys() if found[name].max_abs <= NEGLIGIBLE
+        name for name in reference.saturating & errors.keys() if errors[name].max_abs <= NEGLIGIBLE
     )
     wrong = [
         f"output {name}: {error}; {error.limit_db:g} dB is required"
-        for name, error in found.items()
+        for name, error in errors.items()
         if not error.within_limit and name not in negligible
     ]
     if wrong:
@@ -121,7 +121,7 @@ def check_import(
             + "\n".join(f"  {line}" for line in wrong)
             + f"\n  {_advice(imported, are_random)}"
         )
-    return ImportCheck(answers.engine, "", len(reference.samples), found, negligible)
+    return ImportCheck(answers.engine, "", len(reference.samples), errors, negligible)
 
 
 def _advice(imported: Imported, are_random: bool) -> str:
@@ -161,9 +161,9 @@ def _noisy(
     """
     lowered = dict.fromkeys(names, math.inf)
     for seed in range(NOISE_RUNS):
-        moved = Reference(with_broken_ties(with_perturbed_sums(model, seed), seed))
+        perturbed_reference = Reference(with_broken_ties(with_perturbed_sums(model, seed), seed))
         for sample, expected in zip(reference.samples, reference.expected, strict=True):
-            outputs = moved.run(perturbed(sample, seed))
+            outputs = perturbed_reference.run(perturbed(sample, seed))
             for name in names:
                 snr_db = compare([expected[name]], [outputs[name]], 0).snr_db
                 lowered[name] = min(lowered[name], math.inf if snr_db is None else snr_db)

@@ -60,16 +60,16 @@ class ImportedModel:
         }
 
     def text(self) -> str:
-        found = self.imported
-        digest = f"  sha256 {found.source_sha256[:16]}..." if found.source_sha256 else ""
+        imported = self.imported
+        digest = f"  sha256 {imported.source_sha256[:16]}..." if imported.source_sha256 else ""
         return "\n".join(
             [
-                f"  from      {found.name}  {found}{digest}",
-                f"  to        ONNX opset {self.opset}, {self.nodes} nodes, {size(len(found.onnx))}",
+                f"  from      {imported.name}  {imported}{digest}",
+                f"  to        ONNX opset {self.opset}, {self.nodes} nodes, {size(len(imported.onnx))}",
                 *(f"  input     {spec}" for spec in self.inputs),
                 *(f"  output    {spec}" for spec in self.outputs),
                 f"  compared  {self.compared}",
-                *(f"  note      {note}" for note in found.notes),
+                *(f"  note      {note}" for note in imported.notes),
             ]
         )
 

@@ -51,7 +51,7 @@ ESTIMATED_BY = "instruction counts under qemu"
 def find_all_rules(
     options: BuildOptions, targets: Sequence[BuildTarget], has_samples: bool
 ) -> tuple[dict[str, Rules], str]:
-    """The rules of each profile that int8 is searched for, and why it is not searched for the others.
+    """Return the rules of each profile that int8 is searched for, and why it is not searched for the others.
 
     Raises:
         UsageError: int8 was requested by name, and is not available.
@@ -60,16 +60,16 @@ def find_all_rules(
         return {}, ""
     by_name = options.precision != AUTO
     if not has_samples:
-        why = "int8 needs calibration samples: add --samples with 64 to 128 typical inputs"
+        reason = "int8 needs calibration samples: add --samples with 64 to 128 typical inputs"
         if by_name:
-            raise UsageError(f"{why}; or use int8-weights, which needs no samples, fp32, fp16 or auto")
-        return {}, why
+            raise UsageError(f"{reason}; or use int8-weights, which needs no samples, fp32, fp16 or auto")
+        return {}, reason
     rules = {target.profile.name: target.rules for target in targets if target.rules is not None}
     without = ", ".join(target.profile.name for target in targets if target.rules is None)
-    why = f"{without} has no quantization rules" if without else ""
+    reason = f"{without} has no quantization rules" if without else ""
     if without and by_name:
-        raise UsageError(f"{why}; use fp32, fp16 or auto")
-    return rules, why
+        raise UsageError(f"{reason}; use fp32, fp16 or auto")
+    return rules, reason
 
 
 def add_int8(
@@ -80,7 +80,7 @@ def add_int8(
     faults: Faults,
     notify: Notify,
 ) -> list[VariantBuild]:
-    """The variants, with the int8 variants of each profile after its float ones.
+    """Return the variants, with the int8 variants of each profile after its float ones.
 
     Args:
         variants: Variants of all profiles, each profile's parent first.
@@ -106,21 +106,21 @@ def add_int8(
                 first[name] = faults.contain(name, f"{name}-int8", partial(find, seconds, notify))
                 left = max(left - (time.monotonic() - started), 0.0)
     for index, (name, parent) in enumerate(parents.items()):
-        started, own = time.monotonic(), by_profile[name]
+        started, profile_variants = time.monotonic(), by_profile[name]
         seconds = left / (len(rules) - index)
         added = _contained(
-            data, rules[name], own[0], parent, options, seconds, first.get(name), faults, notify
+            data, rules[name], profile_variants[0], parent, options, seconds, first.get(name), faults, notify
         )
         left = max(left - (time.monotonic() - started), 0.0)
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
         by_name = options.precision != AUTO and untimed
-        by_profile[name] = [*added, *own] if by_name else [*own, *added]
-    together = [variant for own in by_profile.values() for variant in own]
-    kept = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
+        by_profile[name] = [*added, *profile_variants] if by_name else [*profile_variants, *added]
+    together = [variant for profile_variants in by_profile.values() for variant in profile_variants]
+    accepted_count = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
     cut = [search for v in together if (search := v.evidence.get("search", {})).get("left_out")]
     limit = f"; the time limit of {options.seconds:g} s left some candidates out" if cut else ""
-    notify(f"int8 variants kept: {kept}{limit}")
+    notify(f"int8 variants kept: {accepted_count}{limit}")
     return together
 
 
@@ -135,17 +135,17 @@ def _contained(
     faults: Faults,
     notify: Notify,
 ) -> list[VariantBuild]:
-    """The int8 variants of one profile, or a lost one where the search met a fault."""
+    """Return the int8 variants of one profile, or a lost one if the search met a fault."""
     name = f"{floats.profile.name}-int8"
-    found: list[VariantBuild] | Fault
+    built: list[VariantBuild] | Fault
     if parent is None:
-        found = Fault(f"its float parent, {floats.name}, failed", is_bug=False)
+        built = Fault(f"its float parent, {floats.name}, failed", is_bug=False)
     elif isinstance(first, Fault):
-        found = first
+        built = first
     else:
         build = partial(build_int8, data, rules, parent, options, seconds, notify, first)
-        found = faults.contain(floats.profile.name, name, build)
-    return [lost_variant(name, floats.target, "int8", parent, found)] if isinstance(found, Fault) else found
+        built = faults.contain(floats.profile.name, name, build)
+    return [lost_variant(name, floats.target, "int8", parent, built)] if isinstance(built, Fault) else built
 
 
 def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
@@ -162,7 +162,8 @@ def _opened(
     seconds: float = 0.0,
     measurements: Sequence[Measurement] = (),
 ) -> tuple[Candidates, str]:
-    """The candidates of one target, and the version of the engine that runs them; "" for none.
+    """Open the candidates of one target, and return them with the version of the engine that runs them, or ""
+    if none runs them.
 
     Cycles are estimated within a part of ``seconds``.
     """
@@ -228,30 +229,30 @@ def build_int8(
         result = result.after(first) if first is not None else result
         measured = [*result.measured]
         missed = {m.config: why_missed(options, m, data) for m in measured}
-        good = [m for m in measured if not missed[m.config]]
+        valid = [m for m in measured if not missed[m.config]]
         # The search goes on past one that is good but for chance, and such a one is the second choice.
-        good = [m for m in good if m.faster and not why_missed(options, m, data, strict=True)] or good
-        winners = pareto_front(good)
+        valid = [m for m in valid if m.faster and not why_missed(options, m, data, strict=True)] or valid
+        winners = pareto_front(valid)
         if options.precision != AUTO:
             winners = winners[:1]
-        if first is not None and (points := pareto_front([m for m in first.measured if m in good])):
+        if first is not None and (points := pareto_front([m for m in first.measured if m in valid])):
             winners = front_with(winners, points[0])
-        better = [best_with_baseline(each, measured, candidates.measure) for each in winners]
+        better = [best_with_baseline(measurement, measured, candidates.measure) for measurement in winners]
         missed.update({m.config: why_missed(options, m, data) for m in measured})
         pairs = zip(winners, better, strict=True)
-        winners = [each if missed[other.config] else other for each, other in pairs]
+        winners = [measurement if missed[other.config] else other for measurement, other in pairs]
         shipped = winners or [best_rejected(measured)]
         variants: list[VariantBuild] = []
-        for each in shipped:
-            notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {each.config}")
-            variant = evaluate_int8(data, parent, options, candidates, each.config, variants)
-            _note_estimate(variant, each, candidates)
+        for measurement in shipped:
+            notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {measurement.config}")
+            variant = evaluate_int8(data, parent, options, candidates, measurement.config, variants)
+            _note_estimate(variant, measurement, candidates)
             if not winners:
-                variant.reject(rejection_reason(each, (), missed[each.config]))
+                variant.reject(rejection_reason(measurement, (), missed[measurement.config]))
             if variant.artifact.files:
-                variant.evidence["causes"] = causes_of_int8(candidates, each.config)
+                variant.evidence["causes"] = causes_of_int8(candidates, measurement.config)
             variants.append(variant)
-        second = max(good, key=lambda m: m.rank, default=None)
+        second = max(valid, key=lambda m: m.rank, default=None)
         if options.precision != AUTO and variants[0].rejected and second and second not in shipped:
             notify(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
             variant = evaluate_int8(data, parent, options, candidates, second.config, ())
@@ -268,8 +269,8 @@ def build_int8(
     variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
     if result.left_out:
         variants[0].evidence["search"]["limit_s"] = options.seconds
-    found = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
-    plain = plain_int8(lambda: _opened(data, without_repairs(rules), parent)[0], found)
+    causes = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
+    plain = plain_int8(lambda: _opened(data, without_repairs(rules), parent)[0], causes)
     if plain is not None:
         variants[0].evidence["search"]["plain"] = as_manifest_entry(plain, "")
     for variant in variants:

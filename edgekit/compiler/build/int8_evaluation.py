@@ -38,8 +38,8 @@ def evaluate_int8(
         with breadcrumbs.at_risk(f"compiled {config}"):
             compiled = candidates.compile(config)
     except EdgeKitError as problem:
-        name, none, why = f"{target.profile.name}-int8", Artifact({}), reason_of(problem, for_bundles=True)
-        return VariantBuild(name, target, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, why)
+        name, none, cause = f"{target.profile.name}-int8", Artifact({}), reason_of(problem, for_bundles=True)
+        return VariantBuild(name, target, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, cause)
     precision = _name(compiled, before)
     digest, evidence = files_digest(compiled.artifact.files), int8_evidence(data, compiled)
     name = f"{target.profile.name}-{precision}"
@@ -48,8 +48,8 @@ def evaluate_int8(
         config=config,
     )  # fmt: skip
     chosen = candidates.measure(config).fidelity
-    kept = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
-    evaluate_held_out(variant, compiled.model, data.held_out, options, kept)
+    retained = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
+    evaluate_held_out(variant, compiled.model, data.held_out, options, retained)
     if variant.outcome is Status.NOT_RUN:
         variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
     return variant
@@ -81,7 +81,7 @@ def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[st
 def _name(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
     """Return ``int8``, or ``int8-mixed`` if blocks stay float, numbered from the second one on."""
     name = "int8-mixed" if compiled.floats else "int8"
-    same = sum(re.fullmatch(rf"{name}(-\d+)?", each.precision) is not None for each in before)
+    same = sum(re.fullmatch(rf"{name}(-\d+)?", variant.precision) is not None for variant in before)
     return f"{name}-{same + 1}" if same else name
 
 

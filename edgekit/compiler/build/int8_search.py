@@ -49,8 +49,8 @@ class SearchResult:
 
     def after(self, first: SearchResult) -> SearchResult:
         """Return this search's result, appended to that of an earlier search of the same target."""
-        known = {measurement.config for measurement in first.measured}
-        added = [measurement for measurement in self.measured if measurement.config not in known]
+        configs = {measurement.config for measurement in first.measured}
+        added = [measurement for measurement in self.measured if measurement.config not in configs]
         return SearchResult(
             [*first.measured, *added], {**first.block_snr_db, **self.block_snr_db}, self.left_out
         )
@@ -114,10 +114,10 @@ def search_int8(
             clock.left_out += 1
             return ()
         candidates.report = report
-        found, snr_db = candidates.find_float_regions(config, clock.left, min_gain)
+        regions, snr_db = candidates.find_float_regions(config, clock.left, min_gain)
         clock.left_out += not clock.left()  # not all regions are known
         block_snr_db.update(snr_db)
-        return found
+        return regions
 
     def is_good_enough(measurement: Measurement) -> bool:
         return measurement.faster and not why_missed(options, measurement, data, strict=True)
@@ -185,21 +185,21 @@ def _parse_cached(cached: Json) -> SearchResult | None:
         block_snr_db = measurement_cache.parse_figures(cached["damage"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    valid = [each for each in parsed if each is not None]
+    valid = [measurement for measurement in parsed if measurement is not None]
     return SearchResult(valid, block_snr_db) if valid and len(valid) == len(parsed) else None
 
 
 def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
     """Return a candidate's manifest entry; ``lost`` is why it was rejected, or ""."""
-    found, config = measurement.fidelity, measurement.config
+    fidelity, config = measurement.fidelity, measurement.config
     return {
         "choice": str(config),
         "placement": config.placement,
         "recipe": asdict(config.recipe),
         "floats": sorted(config.floats),
-        "agreement": None if found is None else found.score.as_json(),
-        "snr_db": None if found is None or not math.isfinite(found.snr_db) else found.snr_db,
-        "task": None if found is None or found.task is None else found.task.as_json(),
+        "agreement": None if fidelity is None else fidelity.score.as_json(),
+        "snr_db": None if fidelity is None or not math.isfinite(fidelity.snr_db) else fidelity.snr_db,
+        "task": None if fidelity is None or fidelity.task is None else fidelity.task.as_json(),
         "ratio": measurement.ratio,
         "estimated_ratio": measurement.estimated,
         "lost": lost,

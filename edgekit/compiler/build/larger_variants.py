@@ -41,9 +41,9 @@ def explain_sizes(source: ir.Model, canonical: ir.Model, variants: Sequence[Vari
 def _reasons(source: ir.Model, canonical: ir.Model, variant: VariantBuild) -> Iterator[str]:
     before, after = _constants(source), _constants(canonical)
     if sum(after.values()) > GROWTH * sum(before.values()):
-        made = sorted(((count, name) for name, count in after.items() if name not in before), reverse=True)
-        named = ", ".join(f"{shortened(name)} ({size(count)})" for count, name in made[:2])
-        more = f" and {len(made) - 2} more" if made[2:] else ""
+        added = sorted(((count, name) for name, count in after.items() if name not in before), reverse=True)
+        named = ", ".join(f"{shortened(name)} ({size(count)})" for count, name in added[:2])
+        more = f" and {len(added) - 2} more" if added[2:] else ""
         grown = size(sum(after.values()) - sum(before.values()))
         yield f"the simplified graph has {grown} more weights than the source, e.g. {named}{more}"
     if variant.precision != FULL_PRECISION:
@@ -54,12 +54,13 @@ def _reasons(source: ir.Model, canonical: ir.Model, variant: VariantBuild) -> It
 
 
 def _of_two_forms(model: ir.Model) -> Iterator[tuple[str, str]]:
-    """Large matrices that products read, and other operators too: the name, and what those are."""
-    turned = transposed_pairs(model.graph)
+    """Yield large matrices that products and other operators read: the name, and a description of those
+    operators."""
+    copies = transposed_pairs(model.graph)
     for name, value in model.graph.initializers.items():
         if value.const_value is None or value.const_value.size < SHARED_FROM_ELEMENTS:
             continue
-        forms = [value, *(model.graph.initializers[each] for each, first in turned.items() if first == name)]
+        forms = [value, *(model.graph.initializers[copy] for copy, first in copies.items() if first == name)]
         ops = {use.node.op_type for form in forms for use in form.uses()}
         if ops.intersection(PRODUCTS) and ops.difference(PRODUCTS):
             yield name, ", ".join(sorted(ops.difference(PRODUCTS)))
@@ -67,11 +68,11 @@ def _of_two_forms(model: ir.Model) -> Iterator[tuple[str, str]]:
 
 def _constants(model: ir.Model) -> dict[str, int]:
     """Name -> size in bytes of every weight and large Constant of the model."""
-    found: dict[str, int] = {}
+    size_by_name: dict[str, int] = {}
     for graph in model.graphs():
         for name, value in graph.initializers.items():
-            found[name] = value.const_value.nbytes if value.const_value is not None else 0
+            size_by_name[name] = value.const_value.nbytes if value.const_value is not None else 0
         for node in graph:
             if node.op_type == "Constant" and not node.domain and "value" in node.attributes:
-                found[str(node.outputs[0].name)] = node.attributes["value"].as_tensor().nbytes
-    return found
+                size_by_name[str(node.outputs[0].name)] = node.attributes["value"].as_tensor().nbytes
+    return size_by_name

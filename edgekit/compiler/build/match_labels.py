@@ -122,8 +122,8 @@ def _means(gallery: Gallery) -> tuple[list[str], Array]:
 
 def _size(value: ir.Value) -> int:
     shape = static_dims(value) or ()
-    found = int(np.prod(shape)) if shape else 0
-    return found if found == max(shape, default=0) else 0
+    count = int(np.prod(shape)) if shape else 0
+    return count if count == max(shape, default=0) else 0
 
 
 def _append(graph: ir.Graph, embedding: ir.Value, vectors: Array) -> None:

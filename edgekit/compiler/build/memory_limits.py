@@ -21,31 +21,31 @@ MEMORIES = ("ram", "flash")
 def hold_to_memory(variants: Sequence[VariantBuild]) -> None:
     """Write what each variant takes into its evidence, and reject those that do not fit their profile."""
     for variant in variants:
-        found = dict(_memory_use(variant))
-        if not found or not variant.artifact.files:
+        use_by_name = dict(_memory_use(variant))
+        if not use_by_name or not variant.artifact.files:
             continue
-        variant.evidence["memory"] = found
-        over = [
+        variant.evidence["memory"] = use_by_name
+        excesses = [
             f"{kibibytes(use['bytes'])} of {name.upper() if name == 'ram' else name} ({use['by']}), but "
             f"{variant.profile.title} has {kibibytes(use['limit_bytes'])}"
-            for name, use in found.items()
+            for name, use in use_by_name.items()
             if use["limit_bytes"] is not None and use["bytes"] > use["limit_bytes"]
         ]
-        if over and not variant.rejected:
-            variant.lose(Fault(f"needs {'; '.join(over)}", is_bug=False))
+        if excesses and not variant.rejected:
+            variant.lose(Fault(f"needs {'; '.join(excesses)}", is_bug=False))
 
 
 def _memory_use(variant: VariantBuild) -> Iterator[tuple[str, MemoryUse]]:
     evidence, facts = variant.evidence, variant.profile.facts
     cost = evidence.get("cost", {})
-    told = (
+    records = (
         (cost.get("memory_bytes"), f"estimated by {cost.get('tool')}"),
         (evidence.get("runner", {}).get("memory_bytes"), f"recorded by {evidence.get('engine')}"),
         (evidence.get("compile", {}).get("memory_bytes"), "of its files"),
     )
     for name in MEMORIES:
         limit = facts[name].value * 1024 if name in facts else None
-        for used, by in told:
+        for used, source in records:
             if used and name in used:
-                yield name, {"bytes": int(used[name]), "limit_bytes": limit, "by": by}
+                yield name, {"bytes": int(used[name]), "limit_bytes": limit, "by": source}
                 break

@@ -70,7 +70,7 @@ class ModelBytes:
 
 
 def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets: int) -> int:
-    """Bytes that a build needs beyond what the model's file needs.
+    """Estimate the bytes that a build needs beyond what the model's file needs.
 
     Args:
         source: The model as opened.
@@ -101,7 +101,7 @@ def seconds_need(model: ir.Model, sizes: ModelBytes, samples: int, targets: int)
 
 
 def decoder_need(config: DecoderConfig, targets: int, context: int, window: int) -> int:
-    """Bytes that a language model's build needs beyond what its file needs.
+    """Estimate the bytes that a language model's build needs beyond what its file needs.
 
     Args:
         config: The sizes of the model.
@@ -119,24 +119,24 @@ def decoder_need(config: DecoderConfig, targets: int, context: int, window: int)
 
 
 def model_bytes(model: ir.Model) -> ModelBytes:
-    """The sizes of a model. A value without a static shape counts as empty."""
+    """Compute the sizes of a model. A value without a static shape counts as empty."""
     graph = model.graph
     nodes = list(graph)
-    last = {value: at for at, node in enumerate(nodes) for value in node.inputs if value is not None}
+    last = {value: index for index, node in enumerate(nodes) for value in node.inputs if value is not None}
     last |= dict.fromkeys(graph.outputs, len(nodes))
     ending: dict[int, int] = {}
-    live = most = _bytes(graph.inputs)
+    live = peak = _bytes(graph.inputs)
     total = 0
-    for at, node in enumerate(nodes):
-        made = _bytes(node.outputs)
-        total, live = total + made, live + made
-        most = max(most, live)
+    for index, node in enumerate(nodes):
+        output_bytes = _bytes(node.outputs)
+        total, live = total + output_bytes, live + output_bytes
+        peak = max(peak, live)
         for value in node.outputs:
-            end = last.get(value, at)
+            end = last.get(value, index)
             ending[end] = ending.get(end, 0) + _bytes([value])
-        live -= ending.pop(at, 0)
+        live -= ending.pop(index, 0)
     weights = sum(v.const_value.nbytes for v in graph.initializers.values() if v.const_value is not None)
-    return ModelBytes(total, most, _bytes(graph.outputs), weights)
+    return ModelBytes(total, peak, _bytes(graph.outputs), weights)
 
 
 def _bytes(values: Iterable[ir.Value]) -> int:

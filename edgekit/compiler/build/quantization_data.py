@@ -54,7 +54,7 @@ class QuantizationData:
     counts: Mapping[str, Json]
 
     def summary(self) -> str:
-        """The sizes of the parts, as text for the progress output."""
+        """Return the sizes of the parts, as text for the progress output."""
         counts = self.counts
         text = f"samples: {counts['fit']} calibration, {counts['choose']} validation, {counts['prove']} test"
         shared = [PARTS[part] for part in counts["not_held_out"]]
@@ -88,12 +88,12 @@ def collect_quantization_data(
     canonical = with_float_weights(canonical)
     observations = observe(canonical, parts.calibration, progress)
     runner = Reference(source)
-    known = dict(zip(sample_digests(reference.samples), reference.expected, strict=True))
+    output_by_digest = dict(zip(sample_digests(reference.samples), reference.expected, strict=True))
     evaluators, output_parts = [], find_parts(canonical.graph)
     for part in (parts.validation, parts.test):
         digests = sample_digests(part)
         expected = keep_outputs(
-            known[digest] if digest in known else runner.run(part[index])
+            output_by_digest[digest] if digest in output_by_digest else runner.run(part[index])
             for index, digest in enumerate(counted(digests, "samples"))
         )
         placed = text_placements(card, part)
@@ -103,7 +103,7 @@ def collect_quantization_data(
         graph_digest(canonical),
         samples.digest,
         card.as_json() if card else None,
-        [[_label_json(label) for label in each.labels or ()] for each in evaluators],
+        [[_label_json(label) for label in evaluator.labels or ()] for evaluator in evaluators],
         validation.metric,
         MEASURED,
     )

@@ -41,21 +41,21 @@ def evaluate_shapes(
         progress: Reports progress.
     """
     names = labels([signature for signature, _ in shapes])
-    references = {name: own for name, (_, own) in zip(names, shapes, strict=True)}
-    with stage(progress, "by shape") as say:
-        for variant in (each for each in variants if each.ran and not each.rejected):
+    references = {name: reference for name, (_, reference) in zip(names, shapes, strict=True)}
+    with stage(progress, "by shape") as report:
+        for variant in (candidate for candidate in variants if candidate.ran and not candidate.rejected):
             measure = partial(_figures, variant, references)
-            found = job.faults.contain(variant.profile.name, variant.name, measure)
-            if isinstance(found, Fault):
-                variant.lose(found)
+            figures = job.faults.contain(variant.profile.name, variant.name, measure)
+            if isinstance(figures, Fault):
+                variant.lose(figures)
                 continue
-            variant.evidence["shapes"] = found
-            _reject_inaccurate(variant, shapes[-1][1], found)
-        say("; ".join(references))
+            variant.evidence["shapes"] = figures
+            _reject_inaccurate(variant, shapes[-1][1], figures)
+        report("; ".join(references))
 
 
 def _figures(variant: VariantBuild, references: Mapping[str, ReferenceOutputs]) -> list[ShapeFigures]:
-    found: list[ShapeFigures] = []
+    figures: list[ShapeFigures] = []
     threads, largest = default_threads(), list(references.values())[-1]
     with ExitStack() as stack:
         timed = replace(variant.to_time, engine=variant.target.executor())
@@ -65,14 +65,14 @@ def _figures(variant: VariantBuild, references: Mapping[str, ReferenceOutputs]) 
             limits = {spec.name: 0.0 for spec in reference.outputs}
             errors = verify.compare_outputs(reference, results, limits)
             worst = min((e.snr_db for e in errors.values() if e.snr_db is not None), default=None)
-            found.append({"shape": name, "snr_db": None if worst in (None, -math.inf) else worst})
+            figures.append({"shape": name, "snr_db": None if worst in (None, -math.inf) else worst})
             if worst == -math.inf:
-                found[-1]["unequal"] = True
+                figures[-1]["unequal"] = True
         if variant.timed:
             times = _times(variant, runner, references, threads)
-            for own in found:
-                own["p50_ms"], own["min_ms"] = (times[own["shape"]][key] for key in ("p50_ms", "min_ms"))
-    return found
+            for row in figures:
+                row["p50_ms"], row["min_ms"] = (times[row["shape"]][key] for key in ("p50_ms", "min_ms"))
+    return figures
 
 
 class _OneSample:
@@ -95,18 +95,18 @@ def _times(
     name = stored_timings.timing_key(variant.to_time.digest, version, threads, kind="shapes")
     folder, limit = stored_timings.timings_folder(), stored_timings.TIMINGS_LIMIT
     size = stored_timings.TIMING_LIMIT_BYTES
-    known = json_records.recall(folder, name, size)
+    cached = json_records.recall(folder, name, size)
     fields = {"min_ms": float}
-    if isinstance(known, dict) and all(
-        stored_timings.is_whole(known.get(each), fields) for each in references
+    if isinstance(cached, dict) and all(
+        stored_timings.is_whole(cached.get(series), fields) for series in references
     ):
-        return known
-    each = [_OneSample(runner, reference.samples[0]) for reference in references.values()]
-    times = turns(each, {})
-    made: Json = {
-        shape: dict(timing_summary(own, 0.0, threads)) for shape, own in zip(references, times, strict=True)
+        return cached
+    series = [_OneSample(runner, reference.samples[0]) for reference in references.values()]
+    times = turns(series, {})
+    record: Json = {
+        shape: dict(timing_summary(runs, 0.0, threads)) for shape, runs in zip(references, times, strict=True)
     }
-    return json_records.record_once(folder, name, made, limit, size)
+    return json_records.record_once(folder, name, record, limit, size)
 
 
 def _reject_inaccurate(
@@ -114,11 +114,11 @@ def _reject_inaccurate(
 ) -> None:
     row, last = precision_of(variant.precision), by_shape[-1]
     limits = verify.limits_db(largest.outputs, largest.saturating, largest.floors_db, row.name)
-    least = min(min(limits.values()), _snr(last) - SHAPE_MARGIN_DB)
-    for each in by_shape:
-        if _snr(each) < least:
+    limit_db = min(min(limits.values()), _snr(last) - SHAPE_MARGIN_DB)
+    for figures in by_shape:
+        if _snr(figures) < limit_db:
             variant.reject(
-                f"SNR {_snr(each):.1f} dB at {each['shape']}, but {_snr(last):.1f} at {last['shape']}"
+                f"SNR {_snr(figures):.1f} dB at {figures['shape']}, but {_snr(last):.1f} at {last['shape']}"
             )
 
 

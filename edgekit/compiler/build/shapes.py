@@ -75,23 +75,25 @@ class Text:
     fills: Mapping[str, int]
 
     def filled(self, sample: Sample) -> dict[str, Array]:
-        """A text whose tokens are repeated until there is no padding; of no tokens, padding that counts."""
+        """Return a text whose tokens are repeated until there is no padding. If it has no tokens, its padding
+        counts as tokens."""
         count = self.axes.needed(sample) or self.whole
-        found = dict(sample)
+        arrays = dict(sample)
         for name in self.fills:
             array = sample[name].reshape(-1)
-            own = array[-count:] if self.axes.left else array[:count]
-            found[name] = np.resize(own, self.whole).reshape(sample[name].shape)
-        found[self.axes.mask] = np.ones_like(sample[self.axes.mask])
-        return found
+            tokens = array[-count:] if self.axes.left else array[:count]
+            arrays[name] = np.resize(tokens, self.whole).reshape(sample[name].shape)
+        arrays[self.axes.mask] = np.ones_like(sample[self.axes.mask])
+        return arrays
 
     def shortened(self, sample: Sample, length: int) -> dict[str, Array]:
-        """The first tokens of a text, or with padding on the left its last, so that it fits a length."""
-        found, beyond = dict(sample), self.whole - length
+        """Return a text cut to a length: its first tokens, or with padding on the left its last ones. Padding
+        replaces the other tokens."""
+        arrays, beyond = dict(sample), self.whole - length
         for name, fill in self.fills.items():
-            found[name] = sample[name].copy()
-            found[name][..., slice(0, beyond) if self.axes.left else slice(length, None)] = fill
-        return found
+            arrays[name] = sample[name].copy()
+            arrays[name][..., slice(0, beyond) if self.axes.left else slice(length, None)] = fill
+        return arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +113,17 @@ class Shapes:
     text: Text | None
 
     def together(self, whole: Artifact, further: Sequence[Artifact], shared: bool) -> Artifact:
-        """One artifact: the files of the further shapes are in folders of their own, except, if they may be
-        ``shared``, those with the content of one of the largest's."""
+        """Return one artifact with the files of all shapes. Files of each further shape are in a folder
+        for that shape. If ``shared``, a file with the content of one of the largest shape's files is
+        stored once."""
         files, parts = dict(whole.files), list[Json]()
-        for number, (at, artifact) in enumerate(zip(self.further, further, strict=True)):
+        for number, (smaller, artifact) in enumerate(zip(self.further, further, strict=True)):
             names = {}
             for name, content in artifact.files.items():
                 alike = (other for other, theirs in whole.files.items() if shared and theirs == content)
                 names[name] = stored = next(alike, f"{FOLDER}{number}/{name}")
                 files[stored] = content
-            shapes = {side: shapes_json(specs) for side, specs in at.signature._asdict().items()}
+            shapes = {side: shapes_json(specs) for side, specs in smaller.signature._asdict().items()}
             parts.append({**shapes, "files": names, "options": dict(artifact.options)})
         table: dict[str, Json] = {"further": parts}
         if self.text is not None:
@@ -128,7 +131,7 @@ class Shapes:
             table["text"] = {
                 "mask": axes.mask,
                 "padding": "left" if axes.left else "right",
-                "axes": {name: list(own) for name, own in axes.axes.items()},
+                "axes": {name: list(token_axes) for name, token_axes in axes.axes.items()},
             }
         return Artifact(files, {**whole.options, OPTION: table}, whole.facts)
 
@@ -141,7 +144,7 @@ class Shapes:
 
 
 def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[BuildJob, Shapes]:
-    """The job with targets that compile at each shape, and the model at each.
+    """Return the job with targets that compile at each shape, and the model at each shape.
 
     Raises:
         UsageError: another option does not go with it, two shapes are the same, or the model can't be opened
@@ -151,39 +154,39 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
     if request.io:
         raise UsageError(f"{flag} cannot be combined with --io; leave one of them out")
     parts = _parts(card, request) if request.lengths else []
-    wanted = [{e.name: (*e.shape[:-1], n) for e in parts} for n in request.lengths or ()] or further_shapes(
+    sets = [{e.name: (*e.shape[:-1], n) for e in parts} for n in request.lengths or ()] or further_shapes(
         request.shapes or {}
     )
-    largest, found = Signature(job.inputs, job.outputs), list[Further]()
-    with stage(request.progress, "shapes") as say:
-        for shapes in wanted:
-            given = {**(card.shapes() if card else {}), **largest_shapes(request.shapes or {}), **shapes}
-            found.append(_opened(model, given, flag, shapes, request, largest))
-        found.sort(key=lambda each: elements(each.signature.inputs))
-        text = _text(job, parts, found) if parts else None
+    largest, further = Signature(job.inputs, job.outputs), list[Further]()
+    with stage(request.progress, "shapes") as report:
+        for shapes in sets:
+            fixed = {**(card.shapes() if card else {}), **largest_shapes(request.shapes or {}), **shapes}
+            further.append(_opened(model, fixed, flag, shapes, request, largest))
+        further.sort(key=lambda item: elements(item.signature.inputs))
+        text = _text(job, parts, further) if parts else None
         if text is not None:
             names = {spec.name for spec in job.outputs}
-            ends = {name: own for name, own in text.axes.axes.items() if name in names}
-            models = (model for each in found for model in (each.source, each.canonical))
-            for each in (job.source, job.canonical, *models):
-                zero_padding(each, text.axes.mask, ends)
-        made = Shapes(largest, job.canonical, found, text)
-        targets = [replace(target, compiler=ShapesCompiler(target.compiler, made)) for target in job.targets]
-        say("; ".join(labels([*(each.signature for each in found), largest])))
-    return replace(job, targets=targets), made
+            ends = {name: token_axes for name, token_axes in text.axes.axes.items() if name in names}
+            models = (model for item in further for model in (item.source, item.canonical))
+            for item in (job.source, job.canonical, *models):
+                zero_padding(item, text.axes.mask, ends)
+        multi = Shapes(largest, job.canonical, further, text)
+        targets = [replace(target, compiler=ShapesCompiler(target.compiler, multi)) for target in job.targets]
+        report("; ".join(labels([*(item.signature for item in further), largest])))
+    return replace(job, targets=targets), multi
 
 
 def _opened(
     model: Source, fixed: Mapping[str, tuple[int, ...]], flag: str, shapes: Mapping[str, tuple[int, ...]],
     request: BuildRequest, largest: Signature,
 ) -> Further:  # fmt: skip
-    """The model at a further shape."""
-    at = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
+    """Open the model at a further shape."""
+    description = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
     try:
         source, _ = open_source_model(model, fixed, importing(request))
-        found = Signature(*map(tuple, signature(source)))
+        actual = Signature(*map(tuple, signature(source)))
         for spec, whole in zip(
-            (*found.inputs, *found.outputs), (*largest.inputs, *largest.outputs), strict=True
+            (*actual.inputs, *actual.outputs), (*largest.inputs, *largest.outputs), strict=True
         ):
             if (spec.name, spec.dtype, len(spec.shape)) != (whole.name, whole.dtype, len(whole.shape)):
                 raise UsageError(f"{spec} is not another shape of {whole}")
@@ -192,25 +195,25 @@ def _opened(
         canonical = source.clone()
         run_passes(canonical)
     except EdgeKitError as problem:
-        raise UsageError(f"{flag}: the model cannot be opened with {at}: {problem}") from None
-    if found.inputs == largest.inputs:
-        raise UsageError(f"{flag}: {at} is given more than once, or is the shape of the card")
-    return Further(found, source, canonical)
+        raise UsageError(f"{flag}: the model cannot be opened with {description}: {problem}") from None
+    if actual.inputs == largest.inputs:
+        raise UsageError(f"{flag}: {description} is given more than once, or is the shape of the card")
+    return Further(actual, source, canonical)
 
 
 def labels(signatures: Sequence[Signature]) -> list[str]:
     """Return the shapes of the inputs that have several, e.g. ``1x3x320x320``; with names if they differ."""
-    by_input = list(zip(*(each.inputs for each in signatures), strict=True))
+    by_input = list(zip(*(entry.inputs for entry in signatures), strict=True))
     varied = [specs for specs in by_input if len(set(specs)) > 1]
-    found = []
+    texts = []
     for specs in zip(*varied, strict=True):
         alike = {spec.shape for spec in specs}
-        found.append("x".join(map(str, alike.pop())) if len(alike) == 1 else shapes_text(specs))
-    return found
+        texts.append("x".join(map(str, alike.pop())) if len(alike) == 1 else shapes_text(specs))
+    return texts
 
 
 def _parts(card: Card | None, request: BuildRequest) -> list[TextInput]:
-    """The parts of the card's text."""
+    """Return the parts of the card's text."""
     parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)] if card else []
     if not any(entry.part == "mask" for entry in parts):
         raise UsageError(
@@ -229,22 +232,22 @@ def _parts(card: Card | None, request: BuildRequest) -> list[TextInput]:
 
 
 def _text(job: BuildJob, parts: Sequence[TextInput], further: Sequence[Further]) -> Text:
-    """The axes that follow the number of tokens, at every length."""
+    """Find the axes that follow the number of tokens at every length."""
     mask = next(entry for entry in parts if entry.part == "mask")
     axes: dict[str, tuple[int, ...]] = {}
-    for each in further:
-        inputs, outputs = each.signature
+    for smaller in further:
+        inputs, outputs = smaller.signature
         length = next(spec.shape[-1] for spec in inputs if spec.name == mask.name)
         for spec, whole in zip((*inputs, *outputs), (*job.inputs, *job.outputs), strict=True):
             pairs = list(enumerate(zip(spec.shape, whole.shape, strict=True)))
-            own = tuple(axis for axis, (ours, theirs) in pairs if ours != theirs)
+            token_axes = tuple(axis for axis, (ours, theirs) in pairs if ours != theirs)
             if (
-                any(pairs[axis][1] != (length, mask.tokens) for axis in own)
-                or axes.get(spec.name, own) != own
+                any(pairs[axis][1] != (length, mask.tokens) for axis in token_axes)
+                or axes.get(spec.name, token_axes) != token_axes
             ):
                 raise UsageError(f"--lengths: with {length} tokens {spec} is not the shorter form of {whole}")
-            if own:
-                axes[spec.name] = own
+            if token_axes:
+                axes[spec.name] = token_axes
     ids = next(entry for entry in parts if entry.part == "ids")
     assert job.card is not None
     return Text(TokenAxes(mask.name, ids.padding == "left", axes), mask.tokens, _fills(job.card, parts))
@@ -276,14 +279,14 @@ class ShapesCompiler:
         return self._compiler.check_model(model, profile)
 
     def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
-        """One artifact with the files of all shapes; errors as the target's."""
+        """Return one artifact with the files of all shapes. Errors are those of the target's compiler."""
         return self._together(*self._compiled(model, profile, precision))
 
     def _compiled(self, model: ir.Model, profile: Profile, precision: str) -> tuple[Artifact, list[Artifact]]:
         whole = self._compiler.compile_model(model, profile, precision)
         return whole, [
-            self._compiler.compile_model(self._at(model, each), profile, precision)
-            for each in self._shapes.further
+            self._compiler.compile_model(self._at(model, smaller), profile, precision)
+            for smaller in self._shapes.further
         ]
 
     def _at(self, model: ir.Model, further: Further) -> ir.Model:
@@ -297,14 +300,14 @@ class ShapesCompiler:
         artifact: Artifact,
         samples: Sequence[Mapping[str, Array]],
     ) -> Artifact:
-        """Each shape refined with samples of that shape; ``artifact`` holds all of them, so they are
-        compiled again."""
+        """Refine each shape with samples of that shape. The shapes are compiled again, because ``artifact``
+        holds all of them."""
         refine, shapes = self._compiler.TARGET.refine, self._shapes
         assert refine is not None
         whole, further = self._compiled(model, profile, precision)
-        for number, (at, own) in enumerate(zip(shapes.further, further, strict=True)):
-            cut = [shapes.cut(sample, at.signature) for sample in samples]
-            further[number] = refine(self._at(model, at), profile, precision, own, cut)
+        for number, (smaller, compiled) in enumerate(zip(shapes.further, further, strict=True)):
+            cut = [shapes.cut(sample, smaller.signature) for sample in samples]
+            further[number] = refine(self._at(model, smaller), profile, precision, compiled, cut)
         return self._together(refine(model, profile, precision, whole, samples), further)
 
     def _together(self, whole: Artifact, further: Sequence[Artifact]) -> Artifact:
@@ -321,19 +324,19 @@ def shape_references(
     Raises:
         UsageError: the source model can't run at a shape, or a text's outputs depend on its padding.
     """
-    found, models = [], [(each.signature, each.source) for each in shapes.further]
+    references, models = [], [(item.signature, item.source) for item in shapes.further]
     for signature_, source in [*models, (shapes.largest, job.source)]:
-        samples = [shapes.cut(each, signature_) for each in reference.samples[:TRIED_SAMPLES]]
+        samples = [shapes.cut(item, signature_) for item in reference.samples[:TRIED_SAMPLES]]
         try:
             model = Reference(source)
             expected = [model.run(sample) for sample in samples]
         except EdgeKitError as problem:
-            at = shapes_text(signature_.inputs)
-            raise UsageError(f"--shape: {job.name} does not run with {at}: {problem}") from None
-        found.append((signature_, replace(reference, samples=samples, expected=expected)))
+            description = shapes_text(signature_.inputs)
+            raise UsageError(f"--shape: {job.name} does not run with {description}: {problem}") from None
+        references.append((signature_, replace(reference, samples=samples, expected=expected)))
     if shapes.text is not None:
         _check_mask(job, shapes, shapes.text, reference)
-    return found
+    return references
 
 
 def _check_mask(job: BuildJob, shapes: Shapes, text: Text, reference: ReferenceOutputs) -> None:
@@ -344,20 +347,20 @@ def _check_mask(job: BuildJob, shapes: Shapes, text: Text, reference: ReferenceO
     """
     limits = verify.limits_db(job.outputs, reference.saturating, reference.floors_db, "fp32")
     longest = Reference(job.source)
-    for each in shapes.further:
-        length = next(spec.shape[-1] for spec in each.signature.inputs if spec.name == text.axes.mask)
+    for smaller in shapes.further:
+        length = next(spec.shape[-1] for spec in smaller.signature.inputs if spec.name == text.axes.mask)
         samples = [
             text.shortened(text.filled(sample), tokens)
             for sample in reference.samples[:TRIED_SAMPLES]
             for tokens in dict.fromkeys((length, length // 2 + 1))
         ]
         expected = replace(reference, samples=samples, expected=[longest.run(sample) for sample in samples])
-        shorter = Reference(each.source)
-        found = [
+        shorter = Reference(smaller.source)
+        outputs = [
             text.axes.put_back(shorter.run(text.axes.cut(sample, length)), length, job.outputs)
             for sample in samples
         ]
-        for name, error in verify.compare_outputs(expected, found, limits).items():
+        for name, error in verify.compare_outputs(expected, outputs, limits).items():
             if not error.within_limit:
                 raise UsageError(
                     f"{job.name} ignores its mask: output {name} for {length} tokens changes with padding "

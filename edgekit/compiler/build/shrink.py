@@ -46,7 +46,7 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
     goal, progress = shrink_goal(request.flops, request.size, request.latency), request.progress
     loaded = _loaded_card(request.card)
     timed = targets_to_time([*request.targets, *([goal.target] if goal.target else [])])
-    with stage(progress, "opened") as say:
+    with stage(progress, "opened") as notify:
         importing = ImportOptions(trust_pickle=request.trust_pickle)
         fixed = {**(loaded.shapes() if loaded else {}), **(request.shapes or {})}
         opened = as_source(request.model)
@@ -54,35 +54,35 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
         canonical = source.clone()
         run_passes(canonical)
         canonical = with_float_weights(canonical)
-        say(f"{source_name(opened)}  {multiplications(canonical) / 1e6:,.0f} M multiplications")
+        notify(f"{source_name(opened)}  {multiplications(canonical) / 1e6:,.0f} M multiplications")
     sizes = model_bytes(canonical)
     # A pass of second moments holds every value that a layer reads.
     claim(
         memory_need(model_bytes(source), sizes, CALIBRATION_SAMPLES, len(timed)) + sizes.values,
         seconds_need(canonical, sizes, CALIBRATION_SAMPLES, len(timed)),
     )
-    with stage(progress, "reference") as say:
+    with stage(progress, "reference") as notify:
         inputs, outputs = signature(source)
         if loaded:
             loaded.check(inputs, outputs)
-        found = load_samples(request.samples, inputs, loaded, CALIBRATION_SAMPLES)
-        parts = split(found.arrays)
+        samples = load_samples(request.samples, inputs, loaded, CALIBRATION_SAMPLES)
+        parts = split(samples.arrays)
         if parts.shared:
             raise SampleError(
-                f"{found.origin}: at least four different samples are needed; 64 to 128 are better"
+                f"{samples.origin}: at least four different samples are needed; 64 to 128 are better"
             )
         validation, test = (source_evaluator(source, loaded, part) for part in (parts.validation, parts.test))
-        say(found.origin)
-    with stage(progress, "measured", live=True) as say:
-        plan = plan_pruning(canonical, parts.calibration, parts.validation, validation, say)
-        say(f"{len(plan.groups)} groups of channels, {len(parts.calibration)} calibration samples")
+        notify(samples.origin)
+    with stage(progress, "measured", live=True) as notify:
+        plan = plan_pruning(canonical, parts.calibration, parts.validation, validation, notify)
+        notify(f"{len(plan.groups)} groups of channels, {len(parts.calibration)} calibration samples")
     timer = ModelTimer(canonical, [parts.test[i] for i in range(min(TIMED_SAMPLES, len(parts.test)))], timed)
-    with stage(progress, "pruned", live=True) as say:
-        smaller, removed = _reach(plan, goal, timer, say)
-        say(f"{multiplications(smaller) / 1e6:,.0f} M multiplications are left")
-    with stage(progress, "timed") as say:
+    with stage(progress, "pruned", live=True) as notify:
+        smaller, removed = _reach(plan, goal, timer, notify)
+        notify(f"{multiplications(smaller) / 1e6:,.0f} M multiplications are left")
+    with stage(progress, "timed") as notify:
         ratios = timer.ratios(smaller)
-        say(", ".join(f"{name} {ratio:.2f}x" for name, ratio in ratios.items()) or "on no engine")
+        notify(", ".join(f"{name} {ratio:.2f}x" for name, ratio in ratios.items()) or "on no engine")
     reference = Reference(smaller, optimize=True)
     return ShrunkModel(
         name=source_name(opened),
@@ -102,7 +102,7 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
 def _reach(
     plan: PruningPlan, goal: ShrinkGoal, timer: ModelTimer, report: Callable[[str], None]
 ) -> tuple[ir.Model, dict[str, int]]:
-    """The model that reaches the goal, and how many units each group lost.
+    """Prune to the model that reaches the goal, and return it with the number of units that each group lost.
 
     Raises:
         UsageError: no model does.
@@ -143,13 +143,13 @@ def _unreachable(plan: PruningPlan, goal: ShrinkGoal, reason: str) -> UsageError
 
 
 def _changes(plan: PruningPlan, removed: Mapping[str, int]) -> tuple[GroupChange, ...]:
-    found = []
-    for each in plan.groups:
-        units, channels = removed.get(each.name, 0), each.group.channels
+    changes = []
+    for group in plan.groups:
+        units, channels = removed.get(group.name, 0), group.group.channels
         if units:
-            before = len(each.group.units) * channels
-            found.append(GroupChange(each.name, before, before - units * channels, each.error(units)))
-    return tuple(found)
+            before = len(group.group.units) * channels
+            changes.append(GroupChange(group.name, before, before - units * channels, group.error(units)))
+    return tuple(changes)
 
 
 def _loaded_card(card: Card | str | Path | None) -> Card | None:

@@ -52,13 +52,13 @@ class ModelTimer:
         return tuple(parent.profile.name for parent in self._parents)
 
     def ratios(self, model: ir.Model, only: str = "") -> dict[str, float]:
-        """Target -> time of another model over the model's.
+        """Return target -> ratio of another model's time to this model's.
 
         Args:
             model: Canonical, with the same inputs and outputs.
             only: Time on this target alone.
         """
-        found = {}
+        ratio_by_target = {}
         reference = self._reference(model)
         for parent in self._parents:
             name = parent.profile.name
@@ -66,17 +66,17 @@ class ModelTimer:
                 continue
             variant = build_variant(model, parent.target, "fp32", reference, [])
             if variant.timed:
-                found[name] = ratio_to_parent(variant.to_time, parent.to_time, reference)
+                ratio_by_target[name] = ratio_to_parent(variant.to_time, parent.to_time, reference)
             else:
                 self.not_timed[name] = variant.status
-        return found
+        return ratio_by_target
 
     def _reference(self, model: ir.Model) -> ReferenceOutputs:
         return run_reference(model, *signature(model), self._samples)
 
 
 def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
-    """The targets with these names, or all whose engine is installed.
+    """Return the targets with these names, or all whose engine is installed.
 
     Raises:
         ProfileError: a target does not exist.
@@ -85,12 +85,12 @@ def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
     if not names:
         every = [resolve(find_profile(name)) for name, target in profile_names().items() if name == target]
         return [target for target in every if _objection(target) is None and runs_here(target.profile)]
-    found = [resolve(find_profile(name)) for name in dict.fromkeys(names)]
-    for target in found:
+    targets = [resolve(find_profile(name)) for name in dict.fromkeys(names)]
+    for target in targets:
         missing = _objection(target)
         if missing is not None:
             raise missing
-    return found
+    return targets
 
 
 def _objection(target: BuildTarget) -> MissingDependency | None:

@@ -85,10 +85,10 @@ def add_shrunk(
     parents, shares = _parents(variants), _shares(options)
     timed = [parent for parent in parents.values() if parent.timed and runs_here(parent.profile)]
     search = data.search_context
-    of = multiplications(search.model)
+    total = multiplications(search.model)
     untimed = [parent for parent in parents.values() if all(parent is not other for other in timed)]
-    why = "smaller models must be timed, and their engine or processor is not available here"
-    added = [rejected(parent, _requested_size(of, shares[0]), why) for parent in untimed]
+    reason = "smaller models must be timed, and their engine or processor is not available here"
+    added = [rejected(parent, _requested_size(total, shares[0]), reason) for parent in untimed]
     if not timed:
         return [*variants, *added]
     wholes = [_int8_variants(variants, parent) for parent in timed]
@@ -100,16 +100,16 @@ def add_shrunk(
         if graph is not None and graph.shrunk.multiplications[1] in done:
             continue  # of a small network the least step may be larger than a share
         if graph is None:
-            why = "all channel groups together are smaller than that"
-            added += [rejected(parent, _requested_size(of, share), why) for parent in timed]
+            reason = "all channel groups together are smaller than that"
+            added += [rejected(parent, _requested_size(total, share), reason) for parent in timed]
             break
         done.add(graph.shrunk.multiplications[1])
         if distillation is not None:
             try:
                 student = distillation.in_float(graph.model, any(wholes), _titled(notify, graph, ""))
             except EdgeKitError as problem:
-                why = reason_of(problem, for_bundles=True)
-                added += [judged(rejected(parent, graph.shrunk, why), graph) for parent in timed]
+                reason = reason_of(problem, for_bundles=True)
+                added += [judged(rejected(parent, graph.shrunk, reason), graph) for parent in timed]
                 continue
             graph = graph.trained(student.models[""], student.epochs, student.seconds)
         missed = options.smaller_goal.missed(graph.fidelity, data.held_out.labelled)
@@ -118,16 +118,16 @@ def add_shrunk(
             break
         quantized: list[VariantBuild] = []
         if distillation is not None:
-            first = [own[0] for own in wholes if own]
+            first = [group[0] for group in wholes if group]
             report = _titled(notify, graph, ", int8")
             quantized = trained_int8_of(graph, first, data, rules, options, distillation, faults, report)
-        for parent, own in zip(timed, wholes, strict=True):
+        for parent, group in zip(timed, wholes, strict=True):
             added.append(_float(graph, parent, faults))
             if distillation is not None:
                 added += [v for v in quantized if v.profile == parent.profile]
-            elif own:
+            elif group:
                 notify(f"{name_of(parent, graph.shrunk)}, and in int8")
-                added += int8_of(graph, own, data, rules, options, faults)
+                added += int8_of(graph, group, data, rules, options, faults)
     return [*variants, *added]
 
 
@@ -151,26 +151,26 @@ def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs)
         variants: Variants of the whole model and of smaller ones; the latter are changed.
         reference: Reference whose first sample is timed.
     """
-    kept = [v for v in variants if not v.rejected and v.timed and v.shrunk is None]
+    accepted = [v for v in variants if not v.rejected and v.timed and v.shrunk is None]
     smaller = [v for v in variants if not v.rejected and v.shrunk is not None]
     for variant in sorted(smaller, key=lambda v: (-_accuracy(v), _milliseconds(v))):
         if not variant.timed:
             variant.reject("it could not be timed here")
         elif variant.parent is not None and variant.parent.rejected:
             variant.reject(f"its parent {variant.parent.name} was rejected")
-        elif (better := _fastest_better(variant, kept)) is not None:
+        elif (better := _fastest_better(variant, accepted)) is not None:
             ratio = ratio_to_parent(variant.to_time, better.to_time, reference)
             if ratio > FASTER:
                 variant.reject(f"{ratio:.2f}x the time of {better.name}, which is more accurate")
         if not variant.rejected:
-            kept.append(variant)
+            accepted.append(variant)
     return list(variants)
 
 
 def _fastest_better(variant: VariantBuild, variants: Sequence[VariantBuild]) -> VariantBuild | None:
     """Return the fastest variant of the same profile that is no less accurate, or None."""
-    own = [v for v in variants if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
-    return min(own, key=_milliseconds, default=None)
+    candidates = [v for v in variants if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
+    return min(candidates, key=_milliseconds, default=None)
 
 
 def _accuracy(variant: VariantBuild) -> float:
@@ -189,11 +189,11 @@ def _milliseconds(variant: VariantBuild) -> float:
 def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
     """Map each profile to its float variant (without a config): the first that was not rejected, if there is
     one, because fp32 follows an inaccurate fp16."""
-    found: dict[str, VariantBuild] = {}
+    parent_by_profile: dict[str, VariantBuild] = {}
     for variant in sorted(variants, key=lambda v: v.rejected):
         if variant.artifact.files and variant.config is None:
-            found.setdefault(variant.profile.name, variant)
-    return found
+            parent_by_profile.setdefault(variant.profile.name, variant)
+    return parent_by_profile
 
 
 def _requested_size(size: int, share: float) -> Shrunk:
@@ -205,9 +205,9 @@ def _float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantB
     """Build the float variant of a smaller model, verified against that model's own outputs."""
     name = name_of(parent, graph.shrunk)
     build = partial(build_variant, graph.model, parent.target, parent.precision, graph.reference, ())
-    found = faults.contain(parent.profile.name, name, build)
-    if isinstance(found, Fault):
-        lost = lost_variant(name, parent.target, parent.precision, parent, found)
+    outcome = faults.contain(parent.profile.name, name, build)
+    if isinstance(outcome, Fault):
+        lost = lost_variant(name, parent.target, parent.precision, parent, outcome)
         return replace(lost, shrunk=graph.shrunk)
-    found.name, found.parent = name, parent
-    return judged(found, graph)
+    outcome.name, outcome.parent = name, parent
+    return judged(outcome, graph)

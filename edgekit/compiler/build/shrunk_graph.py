@@ -50,9 +50,9 @@ class ShrunkGraph:
 
     def trained(self, model: ir.Model, epochs: float, seconds: float) -> ShrunkGraph:
         """Return the graph with trained weights."""
-        made = _graph(model, self.shrunk, self.weight_bytes, self.reference, self.held_out, DISTILLED)
-        last: PathStep = {**made.path[-1], "epochs": round(epochs, 2), "seconds": round(seconds, 1)}
-        return replace(made, path=(*self.path, last))
+        graph = _graph(model, self.shrunk, self.weight_bytes, self.reference, self.held_out, DISTILLED)
+        last: PathStep = {**graph.path[-1], "epochs": round(epochs, 2), "seconds": round(seconds, 1)}
+        return replace(graph, path=(*self.path, last))
 
 
 def shrunk_graph(
@@ -77,14 +77,14 @@ def _graph(
     step: str,
 ) -> ShrunkGraph:
     """Run a smaller model on the samples of the references, whose outputs are the whole model's."""
-    own = run_reference(model, reference.inputs, reference.outputs, reference.samples)
+    shrunk_reference = run_reference(model, reference.inputs, reference.outputs, reference.samples)
     outputs = answers(model, held_out)
     fidelity = held_out.evaluator.evaluate(outputs)
     return ShrunkGraph(
         model,
-        replace(shrunk, golden=own.expected[0]),
+        replace(shrunk, golden=shrunk_reference.expected[0]),
         sizes,
-        own,
+        shrunk_reference,
         with_answers(held_out, outputs),
         fidelity,
         (path_step(step, fidelity),),

@@ -82,12 +82,12 @@ def int8_of(
         faults: Recorder of faults; a fault costs one variant.
     """
     context = _context(data.search_context, graph.model) if variants else data.search_context
-    found = []
+    quantized = []
     for whole in variants:
-        own = rules[whole.profile.name]
-        build = partial(_searched, graph, context, own, whole, data, options)
-        found.append(_contained(graph, whole, faults, build))
-    return found
+        int8_rules = rules[whole.profile.name]
+        build = partial(_searched, graph, context, int8_rules, whole, data, options)
+        quantized.append(_contained(graph, whole, faults, build))
+    return quantized
 
 
 def trained_int8_of(
@@ -115,20 +115,20 @@ def trained_int8_of(
     keys = []
     for whole in variants:
         assert whole.config is not None
-        own, config = rules[whole.profile.name], whole.config
-        key = f"{whole.target.name}, {config}, {own!r}"  # profiles of one target mostly have the same
+        int8_rules, config = rules[whole.profile.name], whole.config
+        key = f"{whole.target.name}, {config}, {int8_rules!r}"  # profiles of one target mostly have the same
         if key not in placements:
             recipe = replace(NEAREST, ranges=config.recipe.ranges)
             configs[key] = replace(config, recipe=recipe)
             placements[key] = place_candidate(
-                graph.model, observations, own, config.placement, recipe, config.floats
+                graph.model, observations, int8_rules, config.placement, recipe, config.floats
             )
         keys.append(key)
     try:
         done = distillation.in_int8(graph.model, placements, notify)
     except EdgeKitError as problem:
-        why = reason_of(problem, for_bundles=True)
-        return [rejected(whole, graph.shrunk, why) for whole in variants]
+        reason = reason_of(problem, for_bundles=True)
+        return [rejected(whole, graph.shrunk, reason) for whole in variants]
     students = {
         key: _Int8Student(
             placement, configs[key], done.models[key], (*graph.path, _untrained(graph, placement)),
@@ -151,11 +151,11 @@ def _contained(
     graph: ShrunkGraph, whole: VariantBuild, faults: Faults, build: Callable[[], VariantBuild]
 ) -> VariantBuild:
     name = name_of(whole, graph.shrunk)
-    found = faults.contain(whole.profile.name, name, build)
-    if isinstance(found, Fault):
-        found = lost_variant(name, whole.target, whole.precision, whole, found)
-    found.shrunk = found.shrunk or graph.shrunk
-    return found
+    variant = faults.contain(whole.profile.name, name, build)
+    if isinstance(variant, Fault):
+        variant = lost_variant(name, whole.target, whole.precision, whole, variant)
+    variant.shrunk = variant.shrunk or graph.shrunk
+    return variant
 
 
 def _context(search: SearchContext, model: ir.Model) -> SearchContext:
@@ -199,15 +199,15 @@ def _trained(
         student.config, student.placement.rules, student.placement.plan, student.model, artifact, floats
     )
     outputs = answers(student.model, graph.held_out)
-    own = replace(
+    updated = replace(
         graph,
         held_out=with_answers(graph.held_out, outputs),
         shrunk=replace(graph.shrunk, golden=outputs[0], outputs_of=name_of(whole, graph.shrunk)),
     )
-    variant = _tested(own, whole, compiled, data, options, student.path, path_step_name=TRAINED_INT8)
+    variant = _tested(updated, whole, compiled, data, options, student.path, path_step_name=TRAINED_INT8)
     last = variant.evidence["shrunk"]["path"][-1]
     last["epochs"], last["seconds"] = round(student.epochs, 2), round(student.seconds, 1)
-    variant.shrunk = own.shrunk
+    variant.shrunk = updated.shrunk
     return variant
 
 
@@ -229,6 +229,6 @@ def _tested(
     if ran is None:
         note(variant, graph, math.nan, path)
         return variant
-    found = data.held_out.evaluator.evaluate(ran.outputs)
-    note(variant, graph, found.snr_db, [*path, path_step(path_step_name, found)])
+    fidelity = data.held_out.evaluator.evaluate(ran.outputs)
+    note(variant, graph, fidelity.snr_db, [*path, path_step(path_step_name, fidelity)])
     return variant

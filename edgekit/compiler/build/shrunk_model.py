@@ -89,14 +89,14 @@ class ShrunkModel:
             "not_timed": dict(self.not_timed),
             "faster": self.faster,
             "groups": [
-                {"name": each.name, "before": each.before, "after": each.after, "error": each.error}
-                for each in self.groups
+                {"name": group.name, "before": group.before, "after": group.after, "error": group.error}
+                for group in self.groups
             ],
         }
 
     def text(self) -> str:
         before, after = self.multiplications
-        weights = " -> ".join(size(each) for each in self.weight_bytes)
+        weights = " -> ".join(size(entry) for entry in self.weight_bytes)
         lines = [
             f"  multiplications  {before / 1e6:,.1f} M -> {after / 1e6:,.1f} M  ({_change(before, after)})",
             f"  weights          {weights}  ({_change(*self.weight_bytes)})",
@@ -107,12 +107,12 @@ class ShrunkModel:
             lines.append(f"  accuracy         {self.task} -> {self.fidelity.task} on their labels")
         for target, ratio in self.latency.items():
             lines.append(f"  latency          {ratio:.2f}x on {target}, fp32, one thread, measured here")
-        lines += [f"  not timed        {target}: {why}" for target, why in self.not_timed.items()]
+        lines += [f"  not timed        {target}: {reason}" for target, reason in self.not_timed.items()]
         if not self.faster:
             lines.append(f"  not faster: {FASTER:g}x or less is required on one engine")
         rows = [
-            (shortened(each.name), str(each.before), str(each.after), f"{each.error:.4f}")
-            for each in self.groups
+            (shortened(entry.name), str(entry.before), str(entry.after), f"{entry.error:.4f}")
+            for entry in self.groups
         ]
         heads = ("channels of", "before", "after", "change of the outputs, for each step alone")
         return "\n".join([*lines, "", *(f"  {line}" for line in table(heads, rows))])

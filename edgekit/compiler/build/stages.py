@@ -162,7 +162,7 @@ def open_source(
 ) -> BuildJob:
     """Open the model, run the passes, and find the precisions to build."""
     io, has_samples = request.io, request.samples is not None
-    with stage(request.progress, "opened") as say:
+    with stage(request.progress, "opened") as notify:
         source, imported = _opened(model, card, request)
         name = source_name(model)
         inputs, outputs = signature(source)
@@ -185,8 +185,8 @@ def open_source(
         refuse_integers_in_float(layouts, quantized or bool(rules))
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
-        of = f"{imported.importer.source_format}, as ONNX " if imported else ""
-        say(f"{name}  {of}opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
+        origin = f"{imported.importer.source_format}, as ONNX " if imported else ""
+        notify(f"{name}  {origin}opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
     return BuildJob(
         name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
         precisions, rules, no_int8, forms, request, Faults(opened_digest(source)), nodes, image,
@@ -200,41 +200,41 @@ def importing(request: BuildRequest) -> ImportOptions:
 
 def check_targets(job: BuildJob, progress: Progress) -> None:
     """Check that every target can express the model's nodes."""
-    with stage(progress, "checked") as say:
-        found: list[Finding] = []
+    with stage(progress, "checked") as notify:
+        findings: list[Finding] = []
         for target in job.targets:
             name = target.profile.name
-            own = job.faults.contain(name, name, partial(check_canonical, job.canonical, [target]))
-            found += own if not isinstance(own, Fault) else []
-        refuse_unsupported(job.name, job.canonical, found)
-        say(", ".join(target.profile.name for target in job.targets))
+            outcome = job.faults.contain(name, name, partial(check_canonical, job.canonical, [target]))
+            findings += outcome if not isinstance(outcome, Fault) else []
+        refuse_unsupported(job.name, job.canonical, findings)
+        notify(", ".join(target.profile.name for target in job.targets))
 
 
 def prepare_samples(
     job: BuildJob, source: str | Path | Sequence[Sample] | None, progress: Progress
 ) -> BuildSamples:
     """Load and split the samples, and run the source model on those that variants are verified with."""
-    with stage(progress, "reference") as say:
+    with stage(progress, "reference") as notify:
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
-        found = input_ranges(job.canonical) if source is None else {}
-        samples = load_samples(source, job.inputs, job.card, None if job.options.distil else limit, found)
+        ranges = input_ranges(job.canonical) if source is None else {}
+        samples = load_samples(source, job.inputs, job.card, None if job.options.distil else limit, ranges)
         if job.holds_out:
             need_variation(samples)
         training = split_for_training(samples) if job.options.distil else None
         parts = training.split if training else split(samples.arrays) if job.holds_out else None
         held_out = parts.test if parts is not None else samples.arrays
-        few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
-        reference = _reference(job, samples, few)
+        verified = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
+        reference = _reference(job, samples, verified)
         if source is not None:
             need_answers(samples.origin, reference.expected)
         if job.card:
             check_decoding(job.card, reference.expected)
-        say(samples.origin)
+        notify(samples.origin)
     if job.imported is None:
         return BuildSamples(samples, parts, reference, None, training)
-    with stage(progress, "compared") as say:
+    with stage(progress, "compared") as notify:
         compared = check_import(job.imported, job.source, _of_pixels(reference, job.image), source is None)
-        say(str(compared))
+        notify(str(compared))
     return BuildSamples(samples, parts, reference, compared, training)
 
 
@@ -253,8 +253,8 @@ def _reference(job: BuildJob, samples: Samples, chosen: Sequence[Sample]) -> Ref
         ranges = samples.ranges.items()
         if not ranges:
             raise
-        said = [f"{name} from {given.low:g} to {given.high:g}: {given.reason}" for name, given in ranges]
-        raise EngineError("\n  ".join([f"{problem}; the inputs were random", *said])) from problem
+        notes = [f"{name} from {limits.low:g} to {limits.high:g}: {limits.reason}" for name, limits in ranges]
+        raise EngineError("\n  ".join([f"{problem}; the inputs were random", *notes])) from problem
 
 
 def build_float_variants(
@@ -266,11 +266,11 @@ def build_float_variants(
         checked = job.faults.by_profile.get(target.profile.name)
         parent = None
         for precision in _offered(job, target):
-            with stage(progress, "compiled") as say:
+            with stage(progress, "compiled") as notify:
                 variant = _float_variant(job, target, precision, reference, variants, parent, checked)
                 variants.append(variant)
                 parent = parent or (variant if variant.artifact.files else None)
-                say(f"{variant.name}  {variant.status}")
+                notify(f"{variant.name}  {variant.status}")
             if checked is not None:
                 break
         is_float = precision_of(variants[-1].precision).is_float
@@ -285,10 +285,10 @@ def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
     machine's processor has it, to time it."""
     if job.options.precision != AUTO:
         return list(job.precisions)
-    here = set(cpu.instruction_sets() if runs_here(target.profile) else ())
+    features = set(cpu.instruction_sets() if runs_here(target.profile) else ())
     needed = target.info.instruction_sets
-    rows = [precision_of(each) for each in job.precisions]
-    return [row.name for row in rows if not row.is_narrow or here.intersection(needed.get(row.name, ()))]
+    rows = [precision_of(precision) for precision in job.precisions]
+    return [row.name for row in rows if not row.is_narrow or features.intersection(needed.get(row.name, ()))]
 
 
 def _float_variant(
@@ -303,14 +303,14 @@ def _float_variant(
     """Build one variant; it is lost if its target meets a fault, now or in the check of the model."""
     name = f"{target.profile.name}-{precision}"
     build = partial(build_variant, job.canonical, target, precision, reference, before, parent)
-    found = job.faults.contain(target.profile.name, name, build) if checked is None else checked
-    return lost_variant(name, target, precision, parent, found) if isinstance(found, Fault) else found
+    outcome = job.faults.contain(target.profile.name, name, build) if checked is None else checked
+    return lost_variant(name, target, precision, parent, outcome) if isinstance(outcome, Fault) else outcome
 
 
 def add_quantized_variants(
     job: BuildJob, samples: BuildSamples, variants: list[VariantBuild], progress: Progress
 ) -> list[VariantBuild]:
-    """Calibrate, search for int8, and add weight-only variants, as far as the options ask for them.
+    """Calibrate, search for int8, and add weight-only variants, as far as the options request them.
 
     The calibration data is shared by all of them, and its memory is freed on return.
     """
@@ -319,46 +319,46 @@ def add_quantized_variants(
     for narrow in [v for v in variants if v.is_narrow and v.ran] if data is not None else []:
         assert data is not None
         test = partial(evaluate_held_out, narrow, job.canonical, data.held_out, job.options)
-        found = job.faults.contain(narrow.profile.name, narrow.name, test)
-        if isinstance(found, Fault):
-            narrow.lose(found)
+        outcome = job.faults.contain(narrow.profile.name, narrow.name, test)
+        if isinstance(outcome, Fault):
+            narrow.lose(outcome)
     observed = data.search_context.observations if data is not None else None
     add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
     if job.int8_rules and data is not None:
-        with stage(progress, "searched", live=True) as say:
-            variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)
+        with stage(progress, "searched", live=True) as notify:
+            variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, notify)
     if job.options.makes("quantized") and data is not None:
-        with stage(progress, "quantized") as say:
+        with stage(progress, "quantized") as notify:
             variants = add_float8(variants, data, job.options, job.faults)
-            say(", ".join(v.name for v in variants if v.precision == job.options.precision))
+            notify(", ".join(v.name for v in variants if v.precision == job.options.precision))
     if job.weight_forms:
-        with stage(progress, "weights", live=True) as say:
+        with stage(progress, "weights", live=True) as notify:
             context = weight_only_context(job.canonical, samples.reference, data)
-            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, say)
+            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, notify)
             added = (v.precision for v in variants if "stored_weights" in v.evidence)
-            say(", ".join(dict.fromkeys(added)) or "no weights are large enough")
+            notify(", ".join(dict.fromkeys(added)) or "no weights are large enough")
     if job.options.shrink and data is not None:
-        with stage(progress, "shrunk", live=True) as say:
-            few, rules = samples.reference, job.int8_rules
+        with stage(progress, "shrunk", live=True) as notify:
+            reference, rules = samples.reference, job.int8_rules
             teaching = distillation(job.options, data.search_context.model, job.card, samples.training)
-            variants = add_shrunk(variants, data, few, rules, job.options, teaching, job.faults, say)
-            say(f"{sum(v.shrunk is not None for v in variants)} smaller variants to time")
+            variants = add_shrunk(variants, data, reference, rules, job.options, teaching, job.faults, notify)
+            notify(f"{sum(v.shrunk is not None for v in variants)} smaller variants to time")
     return variants
 
 
 def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> QuantizationData | None:
     if samples.parts is None:
         return None
-    with stage(progress, "calibrated", live=True) as say:
+    with stage(progress, "calibrated", live=True) as report:
 
-        def observed(done: int, total: int, notify: Notify = say) -> None:
+        def observed(done: int, total: int, notify: Notify = report) -> None:
             notify("", done, total, "samples")
 
-        told = samples.training.samples if samples.training else samples.all
+        observed_samples = samples.training.samples if samples.training else samples.all
         data = collect_quantization_data(
-            job.source, job.canonical, samples.reference, told, samples.parts, job.card, observed
+            job.source, job.canonical, samples.reference, observed_samples, samples.parts, job.card, observed
         )
-        say(data.summary())
+        report(data.summary())
     return data
 
 
@@ -366,8 +366,8 @@ def estimate_variants(job: BuildJob, variants: Sequence[VariantBuild], progress:
     """Estimate the costs of variants with their target's own tool, if it has one, and reject those that do
     not fit their device's memories."""
     if any(target.info.estimate is not None for target in job.targets):
-        with stage(progress, "estimated") as say:
-            say(f"{estimate_costs(variants, job.faults)} variants")
+        with stage(progress, "estimated") as notify:
+            notify(f"{estimate_costs(variants, job.faults)} variants")
     hold_to_memory(variants)
 
 
@@ -375,14 +375,14 @@ def time_and_select(
     job: BuildJob, reference: ReferenceOutputs, variants: list[VariantBuild], progress: Progress
 ) -> list[VariantBuild]:
     """Time the variants that run here, and reject or drop those without a gain."""
-    with stage(progress, "timed") as say:
+    with stage(progress, "timed") as notify:
         time_variants(variants, reference, job.faults)
         smaller = [variant for variant in variants if variant.shrunk is not None]
         variants = [variant for variant in variants if variant.shrunk is None]
         variants = select_variants(variants, job.options) if job.weight_forms else variants
         variants = select_shrunk([*variants, *smaller], reference)
         variants = variants if job.options.fallback else without_fallbacks(variants)
-        say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
+        notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
     refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)
     return variants
 

@@ -189,11 +189,11 @@ def run_reference(
     """
     reference = Reference(source)
     expected = keep_outputs(map(reference.run, counted(samples, "samples")))
-    few = samples[:FLOOR_SAMPLES]
+    chosen = samples[:FLOOR_SAMPLES]
     if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
         reference = Reference(with_perturbed_sums(source))
-    moved = [reference.run(verify.perturbed(sample, seed)) for seed, sample in enumerate(few)]
-    floors_db = {o.name: _floor_db(o.name, expected[: len(few)], moved) for o in outputs}
+    perturbed = [reference.run(verify.perturbed(sample, seed)) for seed, sample in enumerate(chosen)]
+    floors_db = {o.name: _floor_db(o.name, expected[: len(chosen)], perturbed) for o in outputs}
     return ReferenceOutputs(inputs, outputs, samples, expected, saturating_outputs(source), floors_db)
 
 
@@ -213,8 +213,8 @@ def build_variant(
     digest = files_digest(artifact.files)
     name = f"{profile.name}-{precision}"
     if parent is not None and (digest, artifact.options) == (parent.digest, parent.artifact.options):
-        copied, why = deepcopy(parent.evidence), f"identical to {parent.name}"
-        return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, why)
+        copied, cause = deepcopy(parent.evidence), f"identical to {parent.name}"
+        return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, cause)
     key = (target.name, precision, digest)
     of_key = (t for t in before if (t.target.name, t.precision, t.digest) == key)
     same = next((t for t in of_key if t.artifact.options == artifact.options), None)
@@ -223,9 +223,9 @@ def build_variant(
         return VariantBuild(
             name, target, precision, artifact, digest, copied, parent, same.outcome, same.reason
         )
-    found = verify.verify(artifact, target.executor(), precision, reference)
+    result = verify.verify(artifact, target.executor(), precision, reference)
     return VariantBuild(
-        name, target, precision, artifact, digest, found.evidence, parent, found.outcome, found.reason
+        name, target, precision, artifact, digest, result.evidence, parent, result.outcome, result.reason
     )
 
 
@@ -269,13 +269,13 @@ def _timings(
             return dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
     except Exception:  # whose it is shows when each runs alone
         for variant in ran:
-            alone = faults.contain(variant.profile.name, variant.name, partial(_run_once, variant, reference))
-            if isinstance(alone, Fault):
-                variant.lose(alone)
+            trial = faults.contain(variant.profile.name, variant.name, partial(_run_once, variant, reference))
+            if isinstance(trial, Fault):
+                variant.lose(trial)
         if all(variant.timed for variant in ran):
             if not breadcrumbs.has_ended(together):
                 raise
-            return {key: time_in_turns([each], reference)[0] for key, each in unique.items()}
+            return {key: time_in_turns([timed], reference)[0] for key, timed in unique.items()}
     return _timings(variants, reference, faults)
 
 
@@ -306,8 +306,8 @@ def _floor_db(
     on random noise, that sample gives 57 dB and all samples together 78, for the same rounding.
     """
     pairs = zip(expected, outputs, strict=True)
-    found = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
-    return min((snr_db for snr_db in found if snr_db is not None), default=None)
+    snrs_db = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
+    return min((snr_db for snr_db in snrs_db if snr_db is not None), default=None)
 
 
 def refuse_if_all_are_lost(

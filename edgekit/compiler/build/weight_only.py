@@ -70,25 +70,25 @@ def find_weight_forms(options: BuildOptions, targets: Sequence[BuildTarget]) -> 
     Raises:
         UsageError: a form was requested by name that a target does not have.
     """
-    found: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
+    forms_by_profile: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
     names = [row.name for row in requested(options.precision) if row.stage == "weights"]
     for target in targets if names else ():
         if target.rules is not None:
             forms = [form for form in target.rules.weight_forms if form.name in names]
-            found.update({target.profile.name: (target.rules, forms)} if forms else {})
-    without = [target.profile.name for target in targets if target.profile.name not in found]
+            forms_by_profile.update({target.profile.name: (target.rules, forms)} if forms else {})
+    without = [target.profile.name for target in targets if target.profile.name not in forms_by_profile]
     if names and without and options.precision != AUTO:
         raise UsageError(
             f"{', '.join(without)} does not support {options.precision}; use fp32, fp16, int8 or auto"
         )
-    return found
+    return forms_by_profile
 
 
 def weight_only_context(
     canonical: ir.Model, reference: ReferenceOutputs, data: QuantizationData | None
 ) -> WeightOnlyContext:
-    """The context of weight-only variants. Without quantization data they are tested on the samples that
-    every variant is verified with."""
+    """Return the context of weight-only variants. Without quantization data they are tested on the samples
+    that every variant is verified with."""
     if data is None:
         held_out = HeldOut(
             reference, Evaluator(None, reference.expected, parts=find_parts(canonical.graph)), None
@@ -112,23 +112,23 @@ def add_weight_only(
         by_profile.setdefault(variant.profile.name, []).append(variant)
     if not context.calibration and options.goal == Goal():
         options = replace(options, goal=ON_NOISE)
-    for name, (rules, own) in forms.items():
+    for name, (rules, group) in forms.items():
         parent = next((v for v in by_profile[name] if v.artifact.files), None)
         if parent is None:  # the target met a fault, which the report tells
             continue
         built = []
-        for form in own:
+        for form in group:
             notify(f"{name}-{form.name}")
             built.append(_contained(context, rules, form, parent, options, faults))
         added = list({(v.name, v.digest): v for v in built if v is not None}.values())
         if not added and options.precision != AUTO:
-            ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))
-            why = f"no {ops} has {FP16_MIN_ELEMENTS:,} weights or more"
-            added = [_rejected_form(parent, options.precision, why)]
+            ops = " or ".join(dict.fromkeys(op for form in group for op in form.ops))
+            reason = f"no {ops} has {FP16_MIN_ELEMENTS:,} weights or more"
+            added = [_rejected_form(parent, options.precision, reason)]
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         first = options.precision != AUTO and any(v.outcome is Status.NOT_RUN for v in added)
         by_profile[name] = [*added, *by_profile[name]] if first else [*by_profile[name], *added]
-    return [variant for own in by_profile.values() for variant in own]
+    return [variant for group in by_profile.values() for variant in group]
 
 
 def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> list[VariantBuild]:
@@ -154,8 +154,8 @@ def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> 
             continue
         if ratio > FASTER and runs_here(variant.profile) and not options.for_size:
             variant.reject(_no_gain(variant, parent, ratio))
-        elif options.precision == AUTO and (over := next(faster_int8, None)):
-            variant.reject(f"{over.name} is faster and as accurate")
+        elif options.precision == AUTO and (faster := next(faster_int8, None)):
+            variant.reject(f"{faster.name} is faster and as accurate")
     if options.for_size:
         has = {t.profile.name for t in left if t.precision == options.precision and not t.rejected}
         left = [t for t in left if t.profile.name not in has or t.precision == options.precision]
@@ -214,8 +214,8 @@ def _contained(
     """Build one form; return a lost variant if it meets a fault."""
     name = f"{parent.profile.name}-{form.name}"
     build = partial(_build_form, context, rules, form, parent, options)
-    found = faults.contain(parent.profile.name, name, build)
-    return lost_variant(name, parent.target, form.name, parent, found) if isinstance(found, Fault) else found
+    built = faults.contain(parent.profile.name, name, build)
+    return lost_variant(name, parent.target, form.name, parent, built) if isinstance(built, Fault) else built
 
 
 def _build_form(

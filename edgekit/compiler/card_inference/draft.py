@@ -83,36 +83,36 @@ def draft_card(
     images = [one for spec in facts.inputs if (one := as_image(spec.name, spec.shape))]
     if len(images) != 1:
         return _without_picture(facts, sizes)
-    image, found = images[0], recognize(facts, images[0])
+    image, recognized = images[0], recognize(facts, images[0])
     size = sizes.get(image.name)
     declared = source.inputs[image.name]
-    habits = source.files.habits or (found.habits if found else UNKNOWN)
+    habits = source.files.habits or (recognized.habits if recognized else UNKNOWN)
     if habits.size and not habits.is_stated and size and size.guessed and is_free(declared):
-        wanted = resized(image, habits.size, declared)
-        size = Size(wanted, f"not fixed by the model; {habits.origin}'s usual size", True)
-        if wanted != sizes[image.name].shape:
+        shape = resized(image, habits.size, declared)
+        size = Size(shape, f"not fixed by the model; {habits.origin}'s usual size", True)
+        if shape != sizes[image.name].shape:
             sizes = {**sizes, image.name: size}
             facts = read_facts(source, {name: chosen.shape for name, chosen in sizes.items()})
-            image = as_image(image.name, wanted) or image
-            found = recognize(facts, image) or found
-    habits = source.files.habits or (found.habits if found else UNKNOWN)
+            image = as_image(image.name, shape) or image
+            recognized = recognize(facts, image) or recognized
+    habits = source.files.habits or (recognized.habits if recognized else UNKNOWN)
     tables = [
         _image_table(facts, image, size, habits) if spec.name == image.name else _tensor_table(spec, sizes)
         for spec in facts.inputs
     ]
     constant = all(spec.name == image.name for spec in facts.inputs)
-    return _written(facts, tables, found if constant else None)
+    return _written(facts, tables, recognized if constant else None)
 
 
 Table = tuple[str, list[CardLine]]
 
 
 def _without_picture(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draft:
-    found = recognize_sound(facts) or draft_text(facts, sizes)
-    if found is None or not has_decoder(found.task.kind, found.task.decode):
+    draft = recognize_sound(facts) or draft_text(facts, sizes)
+    if draft is None or not has_decoder(draft.task.kind, draft.task.decode):
         return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
-    tables = [(key_path("inputs", name), lines) for name, lines in found.inputs.items()]
-    return _written(facts, tables, found.task, found.states)
+    tables = [(key_path("inputs", name), lines) for name, lines in draft.inputs.items()]
+    return _written(facts, tables, draft.task, draft.states)
 
 
 def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits: Habits) -> Table:
@@ -120,10 +120,10 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
     guessed = not habits.certain
     whose = f"as {habits.origin}"
     channels = "one channel" if image.channels == 1 else f"{image.channels} channels"
-    said = input_metadata(facts.metadata, image.name).colour
+    channel_order = input_metadata(facts.metadata, image.name).colour
     if image.channels == 1:
         colour = CardLine("colour", "GREY", channels)
-    elif said == "RGB":
+    elif channel_order == "RGB":
         colour = CardLine("colour", "RGB", "the model's metadata")
     else:
         colour = CardLine("colour", habits.colour, whose, guessed)

@@ -102,20 +102,20 @@ class GraphFacts:
         For a concatenation those of all of its parts: ``{"Mul", "Sigmoid"}``.
         """
         start = next(value for value in self.model.graph.outputs if value.name == output)
-        found: set[str] = set()
+        ops: set[str] = set()
         waiting: list[ir.Value] = [start]
-        seen: set[ir.Value] = set()
+        visited: set[ir.Value] = set()
         while waiting:
             value = waiting.pop()
             node = value.producer()
-            if node is None or value in seen:
+            if node is None or value in visited:
                 continue
-            seen.add(value)
+            visited.add(value)
             if node.op_type in THROUGH:
                 waiting += [v for v in (node.inputs if node.op_type == "Concat" else node.inputs[:1]) if v]
             else:
-                found.add(node.op_type)
-        return frozenset(found)
+                ops.add(node.op_type)
+        return frozenset(ops)
 
     def quantization(self, name: str) -> tuple[float, int] | None:
         """Return scale and zero point of an integer input or output that the graph (de)quantizes, or None."""

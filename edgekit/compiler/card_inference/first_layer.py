@@ -107,12 +107,12 @@ def response(facts: GraphFacts, name: str) -> float | None:
         (picture if channels_last else picture.transpose(2, 0, 1))[None].astype(spec.dtype)
     )
     try:
-        found = Reference(_cut(facts.model, layer.name or "")).run(feeds)[layer.name or ""]
+        outputs = Reference(_cut(facts.model, layer.name or "")).run(feeds)[layer.name or ""]
     except EdgeKitError:
         return None
-    if found.ndim != 4 or not np.isfinite(found).all():
+    if outputs.ndim != 4 or not np.isfinite(outputs).all():
         return None
-    deviations = found.std(axis=(0, 2, 3))
+    deviations = outputs.std(axis=(0, 2, 3))
     return float(np.median(deviations[deviations >= ALIVE * deviations.max()]))
 
 
@@ -126,9 +126,9 @@ def dead_leaves(height: int, width: int) -> Array:
     tile = np.full((LEAVES, LEAVES, 3), 127, np.uint8)
     for _ in range(160):
         radius = LEAVES * 0.03 / random.uniform(0.08, 1.0) ** 0.7
-        inside = (y - random.uniform(0, LEAVES)) ** 2 + (x - random.uniform(0, LEAVES)) ** 2 < radius**2
+        mask = (y - random.uniform(0, LEAVES)) ** 2 + (x - random.uniform(0, LEAVES)) ** 2 < radius**2
         grey = random.uniform(0, 255)
-        tile[inside] = np.clip(grey + random.normal(0, 25, 3), 0, 255)
+        tile[mask] = np.clip(grey + random.normal(0, 25, 3), 0, 255)
     return np.tile(tile, (-(-height // LEAVES), -(-width // LEAVES), 1))[:height, :width]
 
 
@@ -152,10 +152,10 @@ def _first_layer(facts: GraphFacts, name: str) -> ir.Value | None:
         value = waiting.pop(0)
         for node, _ in value.uses():
             if node.op_type in LAYERS:
-                found = node.outputs[0]
-                after = [n for n, _ in found.uses()]
+                output = node.outputs[0]
+                after = [n for n, _ in output.uses()]
                 if len(after) == 1 and after[0].op_type == "BatchNormalization":
-                    found = after[0].outputs[0]
-                return found
+                    output = after[0].outputs[0]
+                return output
             waiting += node.outputs
     return None

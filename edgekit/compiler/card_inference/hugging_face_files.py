@@ -123,9 +123,9 @@ def _labels(names: object) -> dict[int, str]:
     """Return the names of the classes, unless they are what transformers writes where there are none."""
     if not isinstance(names, dict):
         return {}
-    found = {int(key): str(name) for key, name in names.items() if str(key).isdecimal()}
-    is_named = any(name != f"LABEL_{number}" for number, name in found.items())
-    return found if is_named and len(found) == len(names) else {}
+    name_by_index = {int(key): str(name) for key, name in names.items() if str(key).isdecimal()}
+    is_named = any(name != f"LABEL_{number}" for number, name in name_by_index.items())
+    return name_by_index if is_named and len(name_by_index) == len(names) else {}
 
 
 def _tokenizer_lines(folder: Path) -> dict[str, Json]:
@@ -168,12 +168,12 @@ def _image_habits(settings: Mapping[str, Any]) -> Habits:
     factor = float(settings.get("rescale_factor", 1 / 255)) if settings.get("do_rescale", True) else 1.0
     mean, std = [0.0], [1.0]
     if settings.get("do_normalize", False):
-        mean = [float(each) for each in settings["image_mean"]]
-        std = [float(each) for each in settings["image_std"]]
+        mean = [float(value) for value in settings["image_mean"]]
+        std = [float(value) for value in settings["image_std"]]
     shift = 1.0 if settings.get("rescale_offset") else 0.0
     pixels = (
-        tuple(round((each + shift) / factor, 6) for each in mean),
-        tuple(round(each / factor, 6) for each in std),
+        tuple(round((value + shift) / factor, 6) for value in mean),
+        tuple(round(value / factor, 6) for value in std),
     )
     return Habits(
         PREPROCESSOR,

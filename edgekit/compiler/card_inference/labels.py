@@ -50,9 +50,9 @@ def names_in(metadata: Mapping[str, str], output: str = "") -> tuple[tuple[str, 
     Ultralytics writes a dict, ``{0: 'person', 1: 'car'}``; PaddleX and RapidAI one a line in ``character``.
     """
     for key in (LABELS_KEY, "names", "labels", "classes", "class_names"):
-        found = _parsed(metadata.get(key, ""))
-        if found:
-            return found, key if key == LABELS_KEY else f"the model's metadata, {key!r}"
+        names = _parsed(metadata.get(key, ""))
+        if names:
+            return names, key if key == LABELS_KEY else f"the model's metadata, {key!r}"
     if text := metadata.get("character"):
         return tuple(text.split("\n")), "the model's metadata, 'character'"
     if output and (labels := output_labels(metadata, output)):

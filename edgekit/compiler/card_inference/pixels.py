@@ -22,9 +22,9 @@ def pixel_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[Ca
     if dtype == "int8":
         quantized = facts.quantization(image.name)
         zero = -128 if quantized is None else quantized[1]
-        why = "the input is int8: pixels minus 128" if zero == -128 else "the graph's DequantizeLinear"
+        reason = "the input is int8: pixels minus 128" if zero == -128 else "the graph's DequantizeLinear"
         return [
-            CardLine("mean", [float(-zero)] * image.channels, why, zero != -128),
+            CardLine("mean", [float(-zero)] * image.channels, reason, zero != -128),
             CardLine("dtype", "int8"),
         ]
     lines = _float_lines(facts, image, habits)
@@ -32,9 +32,9 @@ def pixel_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[Ca
 
 
 def _float_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[CardLine]:
-    said = input_metadata(facts.metadata, image.name)
-    if said.mean and said.std:
-        pixels = said.mean, said.std
+    declared = input_metadata(facts.metadata, image.name)
+    if declared.mean and declared.std:
+        pixels = declared.mean, declared.std
         return _habit_lines(image, replace(habits, colour="RGB"), pixels, "the model's metadata", False)
     arithmetic = in_graph(facts, image.name)
     if arithmetic is not None and arithmetic.divides_pixels:
@@ -51,8 +51,8 @@ def _float_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[C
     if spread < RAW_BELOW:
         return [_plain_line(image, f"{measured}: pixels are not scaled", doubt)]
     if habits.raw:
-        why = f"{measured}, too far for {habits.origin}: 0 to 1"
-        return _habit_lines(image, habits, ZERO_TO_ONE, why, True)
+        reason = f"{measured}, too far for {habits.origin}: 0 to 1"
+        return _habit_lines(image, habits, ZERO_TO_ONE, reason, True)
     per_unit = f"{habits.origin}: {_spelt(habits.pixels)}"
     if not habits.certain:
         per_unit = f"{measured}, so it takes smaller numbers; {per_unit}"

@@ -23,10 +23,10 @@ Recognizer = TypeVar("Recognizer")
 
 def recognize(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Return the task of a model with one picture as input; None if no decoder reads its outputs."""
-    for recognizer in _in_order(lambda of: of.pictures):
-        found = recognizer(facts, image)
-        if found is not None and has_decoder(found.kind, found.decode):
-            return found
+    for recognizer in _in_order(lambda spec: spec.pictures):
+        recognized = recognizer(facts, image)
+        if recognized is not None and has_decoder(recognized.kind, recognized.decode):
+            return recognized
     return None
 
 
@@ -38,13 +38,13 @@ def recognize_text(facts: GraphFacts) -> Recognized | None:
     pooled = [o for o in vectors if o.shape[1] >= LEAST_POOLED]
     sequences = [o for o in floats if len(o.shape) == 3 and o.shape[:2] == (1, tokens)]
     outputs = TextOutputs(vectors, pooled, sequences)
-    tasks = (recognizer(facts, outputs) for recognizer in _in_order(lambda of: of.texts))
+    tasks = (recognizer(facts, outputs) for recognizer in _in_order(lambda spec: spec.texts))
     return next((task for task in tasks if task is not None), None)
 
 
 def recognize_sound(facts: GraphFacts) -> Draftable | None:
     """Return the inputs and the task of a sound model; None if it is not recognized as one."""
-    drafts = (recognizer(facts) for recognizer in _in_order(lambda of: of.sounds))
+    drafts = (recognizer(facts) for recognizer in _in_order(lambda spec: spec.sounds))
     return next((draft for draft in drafts if draft is not None), None)
 
 

@@ -47,8 +47,8 @@ def open_static(
         suggested = problem.suggested
         facts = read_facts(source, {**fixed, **suggested.shapes})
         for name, shape in suggested.shapes.items():
-            what = "" if as_image(name, source.inputs[name]) else "the length is "
-            sizes[name] = Size(shape, f"{what}not fixed by the model", name in suggested.examples)
+            subject = "" if as_image(name, source.inputs[name]) else "the length is "
+            sizes[name] = Size(shape, f"{subject}not fixed by the model", name in suggested.examples)
     for spec in facts.inputs:
         if spec.name not in sizes and None in source.inputs[spec.name]:
             sizes[spec.name] = Size(spec.shape, "the batch is not fixed by the model", False)
@@ -94,10 +94,10 @@ def resized(image: ImageShape, size: tuple[int, int], declared: Declared) -> tup
 def _stated(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Size]:
     """Return a batch of 1, and the sizes of pictures that metadata or a file beside the model state, or in
     the place of stale ones."""
-    size, why = _trained_size(source.metadata), "the size it was trained for, by the model's metadata"
+    size, reason = _trained_size(source.metadata), "the size it was trained for, by the model's metadata"
     guessed, habits = False, source.files.habits
     if size is None and habits is not None:
-        size, why, guessed = habits.size, habits.doubt or habits.origin, bool(habits.doubt)
+        size, reason, guessed = habits.size, habits.doubt or habits.origin, bool(habits.doubt)
     sizes = {}
     for name, declared in source.inputs.items():
         image = as_image(name, declared)
@@ -113,7 +113,7 @@ def _stated(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> dic
         if size is None and None not in declared[1:]:
             sizes[name] = Size(resized(image, USUAL, declared), "not fixed by the model", True)
         elif size is not None:
-            sizes[name] = Size(resized(image, size, declared), why, guessed)
+            sizes[name] = Size(resized(image, size, declared), reason, guessed)
     return sizes
 
 

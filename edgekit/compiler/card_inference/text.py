@@ -43,10 +43,10 @@ def draft_text(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draftable | None
         ]
         if part == "ids":
             files = facts.source.files
-            why = "of the model's folder; copy it beside this card"
+            reason = "of the model's folder; copy it beside this card"
             if not files.has_tokenizer:
-                why = "the model's own tokenizer file, beside this card"
-            lines.append(CardLine("tokenizer", TOKENIZER, why, not files.has_tokenizer))
+                reason = "the model's own tokenizer file, beside this card"
+            lines.append(CardLine("tokenizer", TOKENIZER, reason, not files.has_tokenizer))
             lines += [
                 CardLine(key, value, "tokenizer_config.json") for key, value in files.tokenizer_lines.items()
             ]

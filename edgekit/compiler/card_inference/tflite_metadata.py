@@ -65,20 +65,20 @@ def ultralytics_in(metadata: Mapping[str, str]) -> dict[str, str]:
         if not key.startswith(FILE) or "meta" not in key or len(text) > ULTRALYTICS_LIMIT_CHARS:
             continue
         try:
-            found = json.loads(text) if key.endswith(".json") else ast.literal_eval(text)
+            parsed = json.loads(text) if key.endswith(".json") else ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(found, dict) and found.get("author") == "Ultralytics":
-            return {str(name): str(value) for name, value in found.items()}
+        if isinstance(parsed, dict) and parsed.get("author") == "Ultralytics":
+            return {str(name): str(value) for name, value in parsed.items()}
     return {}
 
 
 def _entry(metadata: Mapping[str, str], side: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(metadata.get(METADATA, "{}"))[side][name]
+        entry = json.loads(metadata.get(METADATA, "{}"))[side][name]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return entry if isinstance(entry, dict) else {}
 
 
 def _list(value: Any) -> list[Any]:

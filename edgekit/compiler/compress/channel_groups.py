@@ -54,12 +54,12 @@ class Channels:
     groups: tuple[ChannelGroup, ...]
 
     def remaining(self, ids: Array, removed: Collection[int]) -> Array:
-        """Indices of the labels that stay without some units: int64, in order."""
+        """Return the indices of the labels that remain after some units are removed: int64, in order."""
         return np.flatnonzero(~np.isin(self.labels.roots(ids), list(removed)))
 
 
 def find_channels(model: ir.Model) -> Channels:
-    """The channel groups of a canonical model with static shapes."""
+    """Find the channel groups of a canonical model with static shapes."""
     labels = ChannelLabels()
     for node in model.graph:
         rule = RULES.get(node.op_type) if not node.domain else None
@@ -89,13 +89,13 @@ def _groups(labels: ChannelLabels, closed: set[int]) -> list[ChannelGroup]:
     for root, numbers in uses_of.items():
         if root not in closed:
             alike.setdefault(tuple(numbers), []).append(root)
-    found = []
+    groups = []
     for alike_in, roots in sorted(alike.items()):
         uses = [labels.uses[number] for number in alike_in]
         outputs = tuple(use for use in uses if use.role == "output")
         inputs = tuple(use for use in uses if use.role == "input")
         if len(roots) > 1 and outputs and inputs:
             units = np.array(sorted(roots), np.int64)
-            made = int(np.isin(labels.roots(outputs[0].ids), units).sum())
-            found.append(ChannelGroup(node_name(outputs[0].node), units, outputs, inputs, made // len(units)))
-    return found
+            out = int(np.isin(labels.roots(outputs[0].ids), units).sum())
+            groups.append(ChannelGroup(node_name(outputs[0].node), units, outputs, inputs, out // len(units)))
+    return groups

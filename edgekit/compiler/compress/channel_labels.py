@@ -67,7 +67,7 @@ class ChannelLabels:
     _parents: list[int] = field(default_factory=list)
 
     def new(self, count: int) -> Array:
-        """Labels that are tied to none: int64 [count]."""
+        """Create labels that are tied to no other: int64 [count]."""
         first = len(self._parents)
         self._parents.extend(range(first, first + count))
         return np.arange(first, first + count)
@@ -85,7 +85,7 @@ class ChannelLabels:
         return blocks[:, 0]
 
     def close(self, *values: ir.Value | None) -> None:
-        """The channels of these values cannot be removed."""
+        """Mark the channels of these values as not removable."""
         for value in values:
             if value is not None and value in self.labels:
                 self.closed.update(self.labels[value].ids.tolist())
@@ -94,7 +94,8 @@ class ChannelLabels:
         self.uses.append(Use(node, index, axis, ids, role))
 
     def roots(self, ids: Array) -> Array:
-        """One label for each set of tied labels, in the shape of ``ids``: the least one of the set."""
+        """Return one label for each set of tied labels, in the shape of ``ids``: the lowest one of the
+        set."""
         return np.array([self._root(one) for one in ids.ravel().tolist()], np.int64).reshape(ids.shape)
 
     def _root(self, label: int) -> int:

@@ -24,11 +24,11 @@ class ShrinkGoal:
     target: str = ""
 
     def __str__(self) -> str:
-        of = f"latency on {self.target}" if self.kind == "latency" else self.kind
+        quantity = f"latency on {self.target}" if self.kind == "latency" else self.kind
         return (
-            f"{100 * self.share:g} % less {of}"
+            f"{100 * self.share:g} % less {quantity}"
             if self.kind == "latency"
-            else f"{100 * self.share:g} % fewer {of}"
+            else f"{100 * self.share:g} % fewer {quantity}"
         )
 
 
@@ -46,8 +46,8 @@ def shrink_goal(flops: str | float | None, size: str | float | None, latency: st
     Raises:
         UsageError: none or several are given, or one is malformed.
     """
-    given = [option is not None for option in (flops, size, latency)]
-    if sum(given) != 1:
+    is_set = [option is not None for option in (flops, size, latency)]
+    if sum(is_set) != 1:
         raise UsageError("add one of --flops -20%, --size -30% and --latency -25%@tflite")
     if latency is not None:
         share, _, target = str(latency).partition("@")

@@ -62,23 +62,23 @@ class Int8Placement:
         """Return groups of values that share one trainable scale, by the first value of each group."""
         fixed = prescribed_values(self.model, self.plan, self.rules)
         shared: dict[int, list[str]] = {}
-        for name, by in self.plan.activations.items():
+        for name, affine in self.plan.activations.items():
             if name not in fixed:
-                shared.setdefault(id(by), []).append(name)
+                shared.setdefault(id(affine), []).append(name)
         return {names[0]: tuple(names) for names in shared.values()}
 
     @cached_property
     def products(self) -> dict[str, WeightMatrix]:
         """Return the nodes with weights that run in int8, by the name of the constant."""
-        found: dict[str, WeightMatrix] = {}
+        matrices: dict[str, WeightMatrix] = {}
         for node in self.model.graph:
             rule = rule_of(node, self.rules) if node_name(node) in self.plan.nodes else None
             product = product_of(node, rule)
             if product is not None and rule is not None and rule.weight is not None:
                 weights = node.inputs[rule.weight]
                 assert weights is not None
-                found[str(weights.name)] = product
-        return found
+                matrices[str(weights.name)] = product
+        return matrices
 
     def rounded(self, name: str, weights: Array) -> Array:
         """Round weights to the values that int8 multiplies by.
@@ -91,8 +91,8 @@ class Int8Placement:
             Rounded weights, float32, in the same shape.
         """
         product = replace(self.products[name], weights=weights)
-        found = to_nearest(product, self._stored_as(product), self.rules)
-        return dequantize(found.stored, found.affine)
+        nearest = to_nearest(product, self._stored_as(product), self.rules)
+        return dequantize(nearest.stored, nearest.affine)
 
     def _stored_as(self, product: WeightMatrix) -> Affine | None:
         reads = reads_integers(product.input, product.node, self.plan)
@@ -128,10 +128,10 @@ class Int8Placement:
         activations = dict(self.plan.activations)
         for key, values in self.scales.items():
             for name in values if key in scales or key in zero_points else ():
-                by = activations[name]
-                scale = np.asarray(scales.get(key, by.scale), np.float32)
-                zero = np.asarray(zero_points.get(key, by.zero_point), by.zero_point.dtype)
-                activations[name] = replace(by, scale=scale, zero_point=zero)
+                affine = activations[name]
+                scale = np.asarray(scales.get(key, affine.scale), np.float32)
+                zero = np.asarray(zero_points.get(key, affine.zero_point), affine.zero_point.dtype)
+                activations[name] = replace(affine, scale=scale, zero_point=zero)
         plan = QuantizationPlan(activations, self.plan.nodes)
         return emit(model, optimize(model, plan, self.rules, (), NEAREST), self.rules)
 
@@ -139,8 +139,8 @@ class Int8Placement:
 def _is_inside(affine: Affine) -> bool:
     if affine.scale.ndim or not int(affine.zero_point):
         return False
-    least, most = stored_range(affine.dtype)
-    return bool(least < int(affine.zero_point) < most)
+    low, high = stored_range(affine.dtype)
+    return bool(low < int(affine.zero_point) < high)
 
 
 def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8Placement:
@@ -159,10 +159,10 @@ def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8P
     rules = resolve(find_profile(target)).rules
     if rules is None:
         raise UsageError(f"{target} does not support int8, so the model cannot be trained for it")
-    found = place_candidate(model, observe(model, samples), rules, rules.placements[0])
-    if not found.plan.nodes:
+    placement = place_candidate(model, observe(model, samples), rules, rules.placements[0])
+    if not placement.plan.nodes:
         raise UsageError(f"{target} runs no node of this model on integers, so there is nothing to train for")
-    return found
+    return placement
 
 
 def place_candidate(
@@ -183,7 +183,7 @@ def place_candidate(
         recipe: The rule for ranges.
         floats: Names of further nodes that stay float.
     """
-    own = rules_of(placement, rules)
-    left = floats | floats_of(placement, model, own)
+    placement_rules = rules_of(placement, rules)
+    left = floats | floats_of(placement, model, placement_rules)
     graph, observed = rewritten(model, observations, rules, left)
-    return Int8Placement(graph, own, place(graph, own, observed, recipe, left))
+    return Int8Placement(graph, placement_rules, place(graph, placement_rules, observed, recipe, left))

@@ -43,19 +43,19 @@ def matched_channels(
     """
     if not values:
         return {}
-    few = [samples[index] for index in range(min(SAMPLES, len(samples)))]
+    chosen = [samples[index] for index in range(min(SAMPLES, len(samples)))]
     theirs = Reference(teacher, intermediate=list(values), optimize=True)
     ours = Reference(student, intermediate=list(values), optimize=True)
-    wanted = [theirs.run(sample) for sample in few]
-    made = [ours.run({names[name]: array for name, array in sample.items()}) for sample in few]
-    found = {}
+    expected = [theirs.run(sample) for sample in chosen]
+    actual = [ours.run({names[name]: array for name, array in sample.items()}) for sample in chosen]
+    channels_by_name = {}
     for name in values:
-        correlation = _rows([each[name] for each in made]) @ _rows([each[name] for each in wanted]).T
+        correlation = _rows([run[name] for run in actual]) @ _rows([run[name] for run in expected]).T
         channels = correlation.argmax(1)
         distinct = len(set(channels.tolist())) == len(channels)
         if distinct and correlation.max(1).mean() >= LEAST_CORRELATION:
-            found[name] = tuple(channels.tolist())
-    return found
+            channels_by_name[name] = tuple(channels.tolist())
+    return channels_by_name
 
 
 def _rows(arrays: Sequence[Array]) -> Array:
@@ -63,5 +63,5 @@ def _rows(arrays: Sequence[Array]) -> Array:
     rows = np.concatenate([array[0].reshape(array.shape[1], -1) for array in arrays], 1).astype(np.float64)
     rows = rows[:, :: max(rows.shape[1] // PLACES, 1)]
     centred = rows - rows.mean(1, keepdims=True)
-    made: Array = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), NO_VARIANCE)
-    return made
+    normalized: Array = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), NO_VARIANCE)
+    return normalized

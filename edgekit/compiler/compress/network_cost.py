@@ -71,8 +71,8 @@ class CostOfChannels:
 
     def _share(self, use: Use, group: ChannelGroup) -> float:
         """Return the share of the use's axis that one unit of the group takes."""
-        inside = np.isin(self._labels.roots(use.ids), group.units).sum()
-        return float(inside) / len(group.units) / len(use.ids)
+        count = np.isin(self._labels.roots(use.ids), group.units).sum()
+        return float(count) / len(group.units) / len(use.ids)
 
     def saving(self, group: ChannelGroup, units: int) -> float:
         """Compute the saving of removing some more units of a group now."""

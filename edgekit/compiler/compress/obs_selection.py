@@ -65,13 +65,13 @@ class RemovalOrder:
 def removal_order(readers: Sequence[ReaderData]) -> RemovalOrder:
     """Compute the order by the summed least squares costs, each relative to its outputs' variance."""
     count = len(readers[0].blocks)
-    most = max(int(count * MOST), 1)
-    points = np.unique(np.linspace(0, most, CURVE_POINTS + 1).astype(int))
+    limit = max(int(count * MOST), 1)
+    points = np.unique(np.linspace(0, limit, CURVE_POINTS + 1).astype(int))
     states = [_RemovalState(reader) for reader in readers]
     alive = np.ones(count, bool)
     order: list[int] = []
     errors = [0.0]
-    for done in range(1, most + 1):
+    for done in range(1, limit + 1):
         cost = sum(state.costs() for state in states)
         unit = int(np.argmin(np.where(alive, cost, np.inf)))
         for state in states:
@@ -126,18 +126,18 @@ class _RemovalState:
             diagonal = np.maximum(self._inverse[columns, columns], 1e-300)
             squares = np.einsum("co,co->c", self._weights[columns], self._weights[columns])
             return np.asarray(squares / diagonal / self._variance)
-        own = self._inverse[blocks[:, :, None], blocks[:, None, :]]
-        own += 1e-12 * np.eye(blocks.shape[1])  # of removed units they are zero
+        inverses = self._inverse[blocks[:, :, None], blocks[:, None, :]]
+        inverses += 1e-12 * np.eye(blocks.shape[1])  # of removed units they are zero
         weights = self._weights[blocks]
-        errors = np.einsum("uco,uco->u", weights, np.linalg.solve(own, weights))
+        errors = np.einsum("uco,uco->u", weights, np.linalg.solve(inverses, weights))
         return np.asarray(errors / self._variance)
 
     def remove(self, unit: int) -> None:
         block = self._reader.blocks[unit]
-        own = np.linalg.inv(self._inverse[np.ix_(block, block)])
-        across = self._inverse[:, block] @ own
-        self._weights -= across @ self._weights[block]
-        self._inverse -= across @ self._inverse[block]
+        block_inverse = np.linalg.inv(self._inverse[np.ix_(block, block)])
+        gain = self._inverse[:, block] @ block_inverse
+        self._weights -= gain @ self._weights[block]
+        self._inverse -= gain @ self._inverse[block]
         self._weights[block] = 0
         self._inverse[block] = 0
         self._inverse[:, block] = 0

@@ -36,7 +36,7 @@ def changes_for(card: Card | None, requested: str | None) -> tuple[str, ...]:
     Raises:
         UsageError: a change is unknown, or no card declares a picture as an input.
     """
-    pictures = card is not None and any(isinstance(each, ImageInput) for each in card.inputs.values())
+    pictures = card is not None and any(isinstance(entry, ImageInput) for entry in card.inputs.values())
     if requested is None:
         mirrored = card is None or card.task is None or find_task(card.task.kind).mirrored
         return tuple(change for change in CHANGES if pictures and (change != "flip" or mirrored))
@@ -92,16 +92,16 @@ class PictureAugmentation:
 
 def _shifted(picture: Array, axis: int, pixels: int) -> Array:
     size = picture.shape[axis]
-    at = np.abs(np.arange(size) + pixels)
-    return np.take(picture, np.where(at >= size, 2 * (size - 1) - at, at), axis)
+    index = np.abs(np.arange(size) + pixels)
+    return np.take(picture, np.where(index >= size, 2 * (size - 1) - index, index), axis)
 
 
 def _brighter(picture: Array, entry: ImageInput, factor: float, offset: float) -> Array:
     """Change the brightness of pixels, around the middle of their range, in the units of the input."""
     shape = [1, -1, 1, 1] if entry.layout == "NCHW" else [1, 1, 1, -1]
-    mean, std = (np.asarray(each, np.float32).reshape(shape) for each in (entry.mean, entry.std))
+    mean, std = (np.asarray(values, np.float32).reshape(shape) for values in (entry.mean, entry.std))
     if mean.size != entry.channels:  # a grey picture has the first of each
         mean, std = mean.ravel()[:1].reshape([1] * 4), std.ravel()[:1].reshape([1] * 4)
     pixels = (picture * std + mean - 127.5) * np.float32(factor) + np.float32(127.5 + offset)
-    made: Array = (np.clip(pixels, 0, 255) - mean) / std
-    return made if picture.dtype.kind == "f" else np.rint(made)
+    changed: Array = (np.clip(pixels, 0, 255) - mean) / std
+    return changed if picture.dtype.kind == "f" else np.rint(changed)

@@ -99,22 +99,22 @@ def plan_pruning(
         UsageError: no channels can be removed.
     """
     channels = find_channels(model)
-    found: list[tuple[ChannelGroup, list[ProductReader]]] = []
+    prunable: list[tuple[ChannelGroup, list[ProductReader]]] = []
     for group in channels.groups:
         fitting = [reader for use in group.inputs if (reader := reader_of(use)) is not None]
         if len(fitting) == len(group.inputs):
-            found.append((group, fitting))
-    if not found:
+            prunable.append((group, fitting))
+    if not prunable:
         raise UsageError(
             "no channels can be removed: each Conv, Gemm and MatMul with constant weights feeds nodes that "
             "need all of its channels"
         )
-    every = [reader for _, readers in found for reader in readers]
+    every = [reader for _, readers in prunable for reader in readers]
     fitted = moments_of(model, every, calibration, _counting(report, "calibration samples"))
     judged = moments_of(model, every, validation, _counting(report, "validation samples"))
     groups = []
-    for number, (group, readers) in enumerate(found):
-        report("order of removal", number, len(found), "groups")
+    for number, (group, readers) in enumerate(prunable):
+        report("order of removal", number, len(prunable), "groups")
         data = [_data(channels, group, reader, fitted, judged) for reader in readers]
         groups.append(PrunableGroup(group, tuple(readers), removal_order(data)))
     plan = PruningPlan(channels, tuple(groups), fitted)
@@ -144,16 +144,16 @@ def _with_sensitivity(
     """Prune each group alone, and measure the change of the outputs against its readers' error."""
     samples = evaluator.most_telling(TELLING_SAMPLES, TELLING_SAMPLES)
     feeds = [validation[index] for index in samples]
-    found = []
-    for number, each in enumerate(plan.groups):
+    groups = []
+    for number, group in enumerate(plan.groups):
         report("sensitivity", number, len(plan.groups), "groups")
-        units = max(int(len(each.group.units) * PROBE), 1)
-        reference = Reference(pruned_model(plan, {each.name: units}), optimize=True)
+        units = max(int(len(group.group.units) * PROBE), 1)
+        reference = Reference(pruned_model(plan, {group.name: units}), optimize=True)
         change_db = evaluator.change_db([reference.run(feed) for feed in feeds], samples)
         change = 10 ** (-change_db / 10) if np.isfinite(change_db) or change_db > 0 else np.inf
-        error = max(each.order.error(units), 1e-12)
-        found.append(PrunableGroup(each.group, each.readers, each.order, max(change / error, 1e-12)))
-    return found
+        error = max(group.order.error(units), 1e-12)
+        groups.append(PrunableGroup(group.group, group.readers, group.order, max(change / error, 1e-12)))
+    return groups
 
 
 def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> dict[str, int] | None:
@@ -169,15 +169,15 @@ def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> d
         Group -> number of units; None if the groups cannot save that much.
     """
     cost = CostOfChannels(plan.channels, kind)
-    removed = dict.fromkeys((each.name for each in plan.groups), 0)
+    removed = dict.fromkeys((prunable.name for prunable in plan.groups), 0)
     saved = 0.0
     while saved < share * total:
         choices = []
-        for each in plan.groups:
-            units = _step(each, removed[each.name])
-            if units and (saving := cost.saving(each.group, units)) > 0:
-                more = each.error(removed[each.name] + units) - each.error(removed[each.name])
-                choices.append((more / saving, each.name, units, saving, each.group))
+        for prunable in plan.groups:
+            units = _step(prunable, removed[prunable.name])
+            if units and (saving := cost.saving(prunable.group, units)) > 0:
+                more = prunable.error(removed[prunable.name] + units) - prunable.error(removed[prunable.name])
+                choices.append((more / saving, prunable.name, units, saving, prunable.group))
         if not choices:
             return None
         _, name, units, saving, group = min(choices, key=lambda choice: choice[:2])
@@ -191,7 +191,7 @@ def _step(group: PrunableGroup, removed: int) -> int:
     """Return the number of units to remove next, so that a multiple of channels remains; 0 at the end."""
     count = len(group.group.units)
     size = count * group.group.channels
-    multiple = next((multiple for least, multiple in STEPS if size >= least), 1)
+    multiple = next((multiple for threshold, multiple in STEPS if size >= threshold), 1)
     step = max(multiple // group.group.channels, 1)
     left = count - removed
     units = left % step or step
@@ -201,11 +201,11 @@ def _step(group: PrunableGroup, removed: int) -> int:
 def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:
     """Return the model without some units of each group, its readers fitted to the remaining channels."""
     labels: set[int] = set()
-    for each in plan.groups:
-        chosen = each.order.units[: removed.get(each.name, 0)]
-        labels.update(each.group.units[chosen].tolist())
+    for group in plan.groups:
+        chosen = group.order.units[: removed.get(group.name, 0)]
+        labels.update(group.group.units[chosen].tolist())
     weights: dict[tuple[str, int], Array] = {}
-    readers = {reader.name: reader for each in plan.groups for reader in each.readers}
+    readers = {reader.name: reader for group in plan.groups for reader in group.readers}
     for reader in readers.values():
         _fit(plan, reader, labels, weights)
     return remove_channels(plan.model, labels, weights)
@@ -214,13 +214,13 @@ def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:
 def _fit(
     plan: PruningPlan, reader: ProductReader, removed: Collection[int], weights: dict[tuple[str, int], Array]
 ) -> None:
-    kept = plan.channels.remaining(reader.channels, removed)
-    if len(kept) == len(reader.channels):
+    remaining = plan.channels.remaining(reader.channels, removed)
+    if len(remaining) == len(reader.channels):
         return
     product = reader.product
-    fitted, shift = fit(reader.matrix, reader.moments(plan.calibration), kept)
+    fitted, shift = fit(reader.matrix, reader.moments(plan.calibration), remaining)
     matrix, dtype = np.zeros_like(reader.matrix), product.weights.dtype
-    matrix[kept] = fitted / product.alpha
+    matrix[remaining] = fitted / product.alpha
     weights[reader.name, 1] = product.from_matrix(matrix.T[None]).astype(dtype)
     if product.bias is None or product.bias_input is None:
         return

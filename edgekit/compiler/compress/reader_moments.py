@@ -78,8 +78,8 @@ class ProductReader:
 
     def moments(self, readers: Mapping[str, ReaderMoments]) -> ReaderMoments:
         """Return the moments of its input that its fit needs."""
-        found = readers[self.input_key]
-        return found if self.product.bias is not None else found.about_zero()
+        input_moments = readers[self.input_key]
+        return input_moments if self.product.bias is not None else input_moments.about_zero()
 
     @cached_property
     def matrix(self) -> Array:
@@ -128,36 +128,36 @@ def moments_of(
     """
     distinct = {reader.input_key: reader for reader in reversed(readers)}
     passes = _passes(list(distinct.values()))
-    found: dict[str, ReaderMoments] = {}
+    moments: dict[str, ReaderMoments] = {}
     for number, group in enumerate(passes):
         sums = [_Sums(reader, len(samples)) for reader in group]
         reference = Reference(model, intermediate=_intermediate(model, group), optimize=True)
         for index, sample in enumerate(samples):
             values = {**sample, **reference.run(sample)}
-            for each in sums:
-                each.add(values[str(each.reader.product.input.name)], index)
+            for accumulator in sums:
+                accumulator.add(values[str(accumulator.reader.product.input.name)], index)
             if report:
                 report(number * len(samples) + index + 1, len(passes) * len(samples))
-        found.update({each.reader.input_key: each.moments() for each in sums})
-    return found
+        moments.update({accumulator.reader.input_key: accumulator.moments() for accumulator in sums})
+    return moments
 
 
 def _intermediate(model: ir.Model, readers: Sequence[ProductReader]) -> list[str]:
-    given = {str(value.name) for value in [*model.graph.inputs, *model.graph.outputs]}
+    endpoints = {str(value.name) for value in [*model.graph.inputs, *model.graph.outputs]}
     names = dict.fromkeys(str(reader.product.input.name) for reader in readers)
-    return [name for name in names if name not in given]
+    return [name for name in names if name not in endpoints]
 
 
 def _passes(readers: Sequence[ProductReader]) -> list[list[ProductReader]]:
     passes: list[list[ProductReader]] = [[]]
     size = 0
     for reader in readers:
-        own = 8 * len(reader.channels) ** 2
-        if passes[-1] and size + own > PASS_BYTES:
+        needed_bytes = 8 * len(reader.channels) ** 2
+        if passes[-1] and size + needed_bytes > PASS_BYTES:
             passes.append([])
             size = 0
         passes[-1].append(reader)
-        size += own
+        size += needed_bytes
     return passes
 
 

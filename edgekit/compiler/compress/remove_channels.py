@@ -36,7 +36,7 @@ class _Cut:
 
 
 def remove_channels(model: ir.Model, removed: Collection[int], weights: Weights | None = None) -> ir.Model:
-    """A copy of the model without some units of its channel groups.
+    """Return a copy of the model without some units of its channel groups.
 
     Args:
         model: The model passed to :func:`find_channels`; it is not changed.
@@ -73,26 +73,26 @@ def _io(node: ir.Node) -> list[ir.Value]:
 
 
 def _new_dims(channels: Channels, removed: Collection[int]) -> dict[ir.Value, tuple[int, ...]]:
-    found = {}
+    new_dims = {}
     for value, labels in channels.labels.labels.items():
         dims = static_dims(value)
         assert dims is not None
         left = len(channels.remaining(labels.ids, removed))
-        found[value] = (*dims[: labels.axis], left, *dims[labels.axis + 1 :])
-    return found
+        new_dims[value] = (*dims[: labels.axis], left, *dims[labels.axis + 1 :])
+    return new_dims
 
 
 def _cut_constants(cut: _Cut) -> None:
     for use in cut.channels.labels.uses:
-        kept, node = cut.channels.remaining(use.ids, cut.removed), use.node
-        if len(kept) == len(use.ids):
+        remaining, node = cut.channels.remaining(use.ids, cut.removed), use.node
+        if len(remaining) == len(use.ids):
             continue
         array = array_of(input_of(node, use.index))
         assert array is not None
-        _set_constant(cut.model, node, use.index, np.take(array, kept, use.axis))
+        _set_constant(cut.model, node, use.index, np.take(array, remaining, use.axis))
         groups = int_of(node, "group", 1)
         if groups > 1 and use.index == 1:
-            node.attributes["group"] = ir.AttrInt64("group", groups * len(kept) // len(use.ids))
+            node.attributes["group"] = ir.AttrInt64("group", groups * len(remaining) // len(use.ids))
 
 
 def _reshape(cut: _Cut, node: ir.Node) -> None:
@@ -127,9 +127,9 @@ def _slice(cut: _Cut, node: ir.Node) -> None:
         return
     position = named.index(labels.axis)
     begin, end, _ = slice(int(starts[position]), int(ends[position])).indices(len(labels.ids))
-    kept = cut.channels.remaining(labels.ids, cut.removed)
+    remaining = cut.channels.remaining(labels.ids, cut.removed)
     new_starts, new_ends = starts.copy(), ends.copy()
-    new_starts[position], new_ends[position] = (kept < begin).sum(), (kept < end).sum()
+    new_starts[position], new_ends[position] = (remaining < begin).sum(), (remaining < end).sum()
     _set_constant(cut.model, node, 1, new_starts)
     _set_constant(cut.model, node, 2, new_ends)
 

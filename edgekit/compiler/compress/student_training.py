@@ -186,8 +186,8 @@ def _scales(task: TrainingTask, training: TrainingSamples) -> dict[str, float]:
 def _key(task: TrainingTask, options: TrainingOptions) -> str:
     """Return the key of a checkpoint. It excludes the length: a training may be resumed for longer."""
     chosen = {name: value for name, value in asdict(options).items() if name not in ("minutes", "epochs")}
-    told = [task.digest, sorted(chosen.items()), task.features, task.augmentation.changes]
-    whole = hashlib.sha256(repr(told).encode())
+    facts = [task.digest, sorted(chosen.items()), task.features, task.augmentation.changes]
+    whole = hashlib.sha256(repr(facts).encode())
     for model in (task.teacher, task.student):
         whole.update(save_model(model))
     return " ".join([whole.hexdigest(), *task.placements])

@@ -31,14 +31,14 @@ class Teacher:
         self._free = KEPT_BYTES
 
     def answers(self, batch: Mapping[str, Array], keys: Sequence[int] | None = None) -> dict[str, Array]:
-        """Outputs and wanted values ``[batch, *shape]`` by name.
+        """Compute outputs and other requested values ``[batch, *shape]`` by name.
 
         Args:
             batch: ``[batch, *shape]`` by input name.
             keys: A number of each sample whose answer may be kept: the same again for the same number.
         """
         count = len(next(iter(batch.values())))
-        found = []
+        sample_outputs = []
         for index in range(count):
             key = None if keys is None else int(keys[index])
             answer = None if key is None else self._cache.get(key)
@@ -48,5 +48,5 @@ class Teacher:
                 if key is not None and size <= self._free:
                     self._cache[key] = answer
                     self._free -= size
-            found.append(answer)
-        return {name: np.stack([answer[name] for answer in found]) for name in found[0]}
+            sample_outputs.append(answer)
+        return {name: np.stack([answer[name] for answer in sample_outputs]) for name in sample_outputs[0]}

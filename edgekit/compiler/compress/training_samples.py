@@ -73,7 +73,7 @@ class TrainingSamples:
         self._loaded: dict[str, Array] = {}
         self._dtypes = {name: array.dtype for name, array in samples[0].items()}
         packed = [_packed(samples[index]) for index in range(min(len(samples), 8))]
-        stored = {name: np.result_type(*(each[name] for each in packed)) for name in packed[0]}
+        stored = {name: np.result_type(*(sample[name] for sample in packed)) for name in packed[0]}
         size = sum(array.size * stored[name].itemsize for name, array in packed[0].items())
         if size * len(samples) <= memory_bytes:
             self._load(stored)

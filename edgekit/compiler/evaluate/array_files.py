@@ -37,7 +37,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def read_arrays(path: Path, inputs: Sequence[TensorSpec], *, skip_others: bool = False) -> dict[str, Array]:
-    """The arrays of the model's inputs: those of an ``.npz`` by name, or the one of an ``.npy``.
+    """Read the arrays of the model's inputs: those of an ``.npz`` by name, or the one of an ``.npy``.
 
     Args:
         path: A regular file; its suffix determines the format.
@@ -57,8 +57,8 @@ def read_arrays(path: Path, inputs: Sequence[TensorSpec], *, skip_others: bool =
                 return _members(archive, inputs, path, skip_others)
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
         # RuntimeError: from zipfile for encrypted entries; NotImplementedError for unknown methods.
-        why = getattr(problem, "strerror", None) or problem
-        raise SampleError(f"{path} can't be read as {path.suffix}: {why}") from None
+        reason = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as {path.suffix}: {reason}") from None
 
 
 class _BlockFile(io.FileIO):
@@ -80,9 +80,9 @@ def _members(
         raise ValueError("two arrays have the same name")
     names = [spec.name for spec in inputs]
     if not skip_others and entries.keys() != set(names):
-        has, wanted = (", ".join(sorted(each)) or "nothing" for each in (entries, names))
-        raise SampleError(f"{path} has {has}; the model's inputs are {wanted}")
-    found = {}
+        has, expected = (", ".join(sorted(group)) or "nothing" for group in (entries, names))
+        raise SampleError(f"{path} has {has}; the model's inputs are {expected}")
+    arrays = {}
     for spec in inputs:
         entry = entries.get(spec.name)
         if entry is None:
@@ -93,14 +93,14 @@ def _members(
             raise ValueError(f"{entry.filename} has a compression method that numpy.savez does not use")
         try:
             with archive.open(entry) as member:
-                found[spec.name] = _read(member, entry.file_size, spec, path)
+                arrays[spec.name] = _read(member, entry.file_size, spec, path)
         except ValueError as problem:
             raise ValueError(f"{entry.filename}: {problem}") from None
-    return found
+    return arrays
 
 
 def misfit(location: str, actual: TensorSpec, spec: TensorSpec) -> SampleError:
-    """The error of an array that does not fit an input; with what to do, where little is wrong."""
+    """Return the error of an array that does not fit an input, with advice if the difference is small."""
     advice = ""
     if actual.shape == spec.shape:
         advice = f"; convert it with .astype({spec.dtype!r})"
@@ -116,7 +116,7 @@ class _Header(NamedTuple):
 
 
 def _read(file: IO[bytes], size_bytes: int, spec: TensorSpec, path: Path) -> Array:
-    """The array of one .npy of ``size_bytes`` bytes."""
+    """Read the array of one .npy of ``size_bytes`` bytes."""
     head = file.read(HEADER_LIMIT_BYTES)
     start = io.BytesIO(head)
     header = _header(start)
@@ -160,8 +160,8 @@ def _header(start: IO[bytes]) -> _Header:
             warnings.simplefilter("ignore")  # about files written by Python 2
             header = _Header(*read(start, max_header_size=HEADER_LIMIT_BYTES))
     except Exception as problem:  # numpy uses Python's tokenizer and parser, which raise anything
-        why = str(problem) or type(problem).__name__
-        raise ValueError(f"its header is malformed: {why[:WHY_CHARS]}") from None
+        reason = str(problem) or type(problem).__name__
+        raise ValueError(f"its header is malformed: {reason[:WHY_CHARS]}") from None
     if header.dtype.hasobject:
         raise ValueError(
             "it contains Python objects (a pickle), which can run code when read; save plain numbers"

@@ -61,7 +61,7 @@ def mean_average_precision(
     classes = sorted({int(c) for picture in ground_truth for c in _classes(picture)})
     if not classes:
         return None
-    return float(np.mean([_of_class(ground_truth, detections, each, similarity) for each in classes]))
+    return float(np.mean([_of_class(ground_truth, detections, index, similarity) for index in classes]))
 
 
 def mean_change(
@@ -77,10 +77,10 @@ def mean_change(
     """
     changes = []
     for expected, picture in zip(ground_truth, detections, strict=True):
-        there, indices = np.arange(len(expected.scores)), np.arange(len(picture.scores))
-        alike = np.zeros((len(indices), len(there)))
-        if len(indices) and len(there):
-            alike = similarity(picture, indices, expected, there)
+        expected_indices, indices = np.arange(len(expected.scores)), np.arange(len(picture.scores))
+        alike = np.zeros((len(indices), len(expected_indices)))
+        if len(indices) and len(expected_indices):
+            alike = similarity(picture, indices, expected, expected_indices)
             alike = alike * np.minimum(picture.scores[:, None] / expected.scores[None], 1)
             alike[_classes(picture)[:, None] != _classes(expected)[None]] = 0
         changes.append((1 - alike.max(axis=0, initial=0)) ** 2)
@@ -99,12 +99,12 @@ def _of_class(
     """Compute the average precision of one class, mean over the thresholds."""
     scores, matches, present = [], [], 0
     for expected, picture in zip(ground_truth, detections, strict=True):
-        there = np.flatnonzero(_classes(expected) == index)
+        expected_indices = np.flatnonzero(_classes(expected) == index)
         indices = np.flatnonzero(_classes(picture) == index)
         indices = indices[np.argsort(-picture.scores[indices], kind="stable")][:MAX_DETECTIONS]
-        present += len(there)
+        present += len(expected_indices)
         scores.append(picture.scores[indices])
-        matches.append(_match(similarity(picture, indices, expected, there)))
+        matches.append(_match(similarity(picture, indices, expected, expected_indices)))
     order = np.argsort(-np.concatenate(scores), kind="stable")
     matched = np.concatenate(matches, axis=1)[:, order]
     positives, counts = np.cumsum(matched, axis=1), np.arange(1, matched.shape[1] + 1)

@@ -38,10 +38,10 @@ def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
     spec = next(spec for spec in outputs if spec.name == task.outputs[role])
     if spec.is_open:
         return
-    wanted = count(spec.shape, task.options)
-    if wanted != len(task.labels):
+    class_count = count(spec.shape, task.options)
+    if class_count != len(task.labels):
         raise CardError(
-            f"{card.title}: task.labels has {len(task.labels)} names, but {task.decode} finds {wanted} "
+            f"{card.title}: task.labels has {len(task.labels)} names, but {task.decode} finds {class_count} "
             f"classes in output {spec}; correct the labels or the decoding"
         )
 

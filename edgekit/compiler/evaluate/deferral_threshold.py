@@ -59,7 +59,7 @@ class Threshold:
 
 
 def samples_needed(limit: float, confidence: float = CONFIDENCE) -> int:
-    """The fewest samples that can show a bound, none of them differing.
+    """Return the smallest number of samples that can prove a bound if none of them differs.
 
     >>> samples_needed(0.01), samples_needed(0.05)
     (299, 59)
@@ -84,21 +84,21 @@ def find_threshold(
     Returns:
         None where so few samples show no such bound (``samples_needed``).
     """
-    found, other = np.asarray(margins, np.float64), np.asarray(differs, bool)
-    most = _most_differing(len(found), limit, confidence)
-    if most < 0:
+    values, other = np.asarray(margins, np.float64), np.asarray(differs, bool)
+    allowed = _most_differing(len(values), limit, confidence)
+    if allowed < 0:
         return None
-    sure = np.sort(found[other])[::-1]
-    threshold = float(sure[most]) if len(sure) > most else NEVER
-    kept = found > threshold
-    differing = int((kept & other).sum())
-    bound = upper_bound(differing, len(found), confidence)
-    return Threshold(threshold, limit, confidence, len(found), differing, bound, float(1 - kept.mean()))
+    sure = np.sort(values[other])[::-1]
+    threshold = float(sure[allowed]) if len(sure) > allowed else NEVER
+    is_above = values > threshold
+    differing = int((is_above & other).sum())
+    bound = upper_bound(differing, len(values), confidence)
+    return Threshold(threshold, limit, confidence, len(values), differing, bound, float(1 - is_above.mean()))
 
 
 def _most_differing(samples: int, limit: float, confidence: float) -> int:
     """Return the most differences whose bound is within the limit; -1 if even 0 exceeds it."""
-    most = -1
-    while most + 1 < samples and binomial_cdf(most + 1, samples, limit) <= 1 - confidence:
-        most += 1
-    return most
+    count = -1
+    while count + 1 < samples and binomial_cdf(count + 1, samples, limit) <= 1 - confidence:
+        count += 1
+    return count

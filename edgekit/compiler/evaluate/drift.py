@@ -46,13 +46,14 @@ class DriftReport:
     active: Mapping[str, Any]
 
     def text(self) -> str:
-        """The mean of each figure in both, and their difference in standard deviations of the reference."""
+        """Return the mean of each figure in both sets, and their difference in standard deviations of the
+        reference."""
         rows = []
         for name in _numbers(self.reference):
-            before, after = (np.array([row[name] for row in each]) for each in (self.reference, self.current))
+            before, after = (np.array([row[name] for row in side]) for side in (self.reference, self.current))
             spread_of = float(before.std())
-            moved = f"{(after.mean() - before.mean()) / spread_of:+.1f}" if spread_of > 0 else "-"
-            rows.append([name, f"{before.mean():.4g}", f"{after.mean():.4g}", moved])
+            deviations = f"{(after.mean() - before.mean()) / spread_of:+.1f}" if spread_of > 0 else "-"
+            rows.append([name, f"{before.mean():.4g}", f"{after.mean():.4g}", deviations])
         shown = "\n".join(table(("figure", "reference", "current", "deviations"), rows))
         counts = f"{len(self.reference)} and {len(self.current)} samples, {self.active['variant']}"
         return f"{shown}\n\n  ran       {counts} on {self.active['engine']}"
@@ -103,7 +104,7 @@ def drift_of(
     files = [spread(find_files(source, suffixes), limit) for source in (base, new)]
     with Session(bundle, engine=engine, variant=variant, threads=threads) as session:
         reference, current = (
-            [_row(session, card, path) for path in counted(each, "samples")] for each in files
+            [_row(session, card, path) for path in counted(group, "samples")] for group in files
         )
         active = session.active._asdict()
     if _numbers(reference) != _numbers(current):
@@ -138,17 +139,17 @@ def _figures(name: str, array: Array) -> dict[str, float]:
 
 
 def _answer(prediction: Any) -> dict[str, str | float | int]:
-    """The best label and score of things that have them, and how many there are."""
+    """Return the best label and score of predictions that have them, and their number."""
     try:
-        found = list(prediction)
+        predictions = list(prediction)
     except TypeError:  # a map, a depth, a matte: its figures are the outputs'
         return {}
-    scores = [each.score for each in found if hasattr(each, "score")]
-    if len(scores) != len(found):
+    scores = [entry.score for entry in predictions if hasattr(entry, "score")]
+    if len(scores) != len(predictions):
         return {}
-    best = max(found, key=lambda each: each.score, default=None)
+    best = max(predictions, key=lambda best: best.score, default=None)
     return {
-        "found": len(found),
+        "found": len(predictions),
         "best label": str(getattr(best, "label", "")),
         "best score": max(scores, default=0.0),
         "mean score": float(np.mean(scores)) if scores else 0.0,

@@ -140,11 +140,11 @@ class Evaluator:
         """Score the outputs of a variant, one for each sample."""
         snr_db = self.snr_db(outputs)
         try:
-            score, kept = self._score(outputs, snr_db)
+            score, retained = self._score(outputs, snr_db)
             task = self._task(outputs, self.labels) if self.labels is not None else None
         except EngineError:  # outputs that are not finite cannot be decoded
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
-        return Fidelity(score, snr_db, task, kept)
+        return Fidelity(score, snr_db, task, retained)
 
     def snr_db(self, outputs: Sequence[Outputs]) -> float:
         """Compute the SNR in dB of the worst output over all samples."""
@@ -155,8 +155,8 @@ class Evaluator:
         be compared finely, up to ``with_predictions`` samples with the most of them."""
         if self._metric is None or self._metric.change is None:
             return range(min(count, len(self.expected)))
-        found = [len(each.scores) for each in self._reference]
-        return sorted(sorted(range(len(found)), key=lambda i: (-found[i], i))[:with_predictions])
+        counts = [len(prediction.scores) for prediction in self._reference]
+        return sorted(sorted(range(len(counts)), key=lambda i: (-counts[i], i))[:with_predictions])
 
     def change_db(self, outputs: Sequence[Outputs], samples: Sequence[int]) -> float:
         """Measure how little a variant changes the result on these samples, in dB: by the task's ``change``
@@ -166,10 +166,10 @@ class Evaluator:
         if self._metric is None or self._metric.change is None:
             return snr_db
         try:
-            found = self._decode_all(outputs, self._metric.variant_options, samples)
+            decoded = self._decode_all(outputs, self._metric.variant_options, samples)
         except EngineError:  # outputs that are not finite cannot be decoded
             return -math.inf
-        change = self._metric.change([self._reference[index] for index in samples], found)
+        change = self._metric.change([self._reference[index] for index in samples], decoded)
         return -10 * math.log10(change) if change > 0 else math.inf
 
     @property
@@ -183,9 +183,9 @@ class Evaluator:
         metric = self._metric
         if metric is None:
             return Score(self.metric, snr_db, "dB"), None
-        found = self._decode_all(outputs, metric.variant_options)
-        kept = metric.count_kept(self._counted, found) if metric.count_kept is not None else None
-        return Score(metric.name, metric.compare(self._reference, found) or 0.0), kept
+        decoded = self._decode_all(outputs, metric.variant_options)
+        retained = metric.count_kept(self._counted, decoded) if metric.count_kept is not None else None
+        return Score(metric.name, metric.compare(self._reference, decoded) or 0.0), retained
 
     def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:
         """Compute the task's own metric against labels, for the tasks that evaluate/labels.py reads."""
@@ -193,11 +193,11 @@ class Evaluator:
         assert metric is not None  # labels are read for tasks with one
         options = metric.variant_options
         pairs = zip(outputs, labels, strict=True)
-        found = [self._decode(each, options, label.placed) for each, label in pairs]
+        decoded = [self._decode(result, options, label.placed) for result, label in pairs]
         if self._kind == "classify":
-            hits = [each.indices[0] == label.index for each, label in zip(found, labels, strict=True)]
+            hits = [result.indices[0] == label.index for result, label in zip(decoded, labels, strict=True)]
             return Score("top-1", float(np.mean(hits)))
-        value = mean_average_precision([label.boxes for label in labels], found)
+        value = mean_average_precision([label.boxes for label in labels], decoded)
         return None if value is None else Score("mAP", value)
 
     def _decode_all(
@@ -206,7 +206,7 @@ class Evaluator:
         """Decode the predictions for all samples, or for those with these indices."""
         placed: Sequence[Any] = self._placed or [None] * len(self.expected)
         placed = [placed[index] for index in samples] if samples else placed
-        return [self._decode(each, options, where) for each, where in zip(outputs, placed, strict=True)]
+        return [self._decode(output, options, place) for output, place in zip(outputs, placed, strict=True)]
 
     def _decode(self, outputs: Outputs, options: Mapping[str, Json], placed: Any = None) -> Any:
         """Decode a prediction, with positions in the picture's pixels, or the input's without a picture."""
@@ -232,7 +232,7 @@ def worst_snr_db(
         outputs: The variant's outputs for each sample.
         parts: Parts of outputs that are compared separately, because their scales differ.
     """
-    found = []
+    snrs_db = []
     for name in expected[0]:
         groups = unlike(parts[name], (e[name] for e in expected)) if parts and name in parts else []
         pairs = zip(expected, outputs, strict=True)
@@ -241,8 +241,8 @@ def worst_snr_db(
         for group in groups:
             a = (_values(e[name], group) for e in expected)
             snr_db = compare(a, (_values(o[name], group) for o in outputs), 0).snr_db
-            found.append(math.inf if snr_db is None else snr_db)
-    return min(found)
+            snrs_db.append(math.inf if snr_db is None else snr_db)
+    return min(snrs_db)
 
 
 def _values(array: Array, parts: Sequence[OutputSlice]) -> Array:

@@ -65,13 +65,13 @@ class _SpilledOutputs(Mapping[str, Array]):
 
 def keep_outputs(runs: Iterable[Mapping[str, Array]]) -> Sequence[Mapping[str, Array]]:
     """Keep the outputs of runs, as they come, in bounded memory."""
-    kept: list[Mapping[str, Array]] = []
+    stored: list[Mapping[str, Array]] = []
     spill, size_bytes = None, 0
     for outputs in runs:
         size_bytes += sum(array.nbytes for array in outputs.values())
         if size_bytes <= KEPT_BYTES:
-            kept.append(outputs)
+            stored.append(outputs)
         else:
             spill = spill or _Spill()
-            kept.append(_SpilledOutputs(spill, outputs))
-    return kept
+            stored.append(_SpilledOutputs(spill, outputs))
+    return stored

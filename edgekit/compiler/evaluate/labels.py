@@ -52,7 +52,7 @@ class Label:
 
 
 def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
-    """The labels of photographs or sounds.
+    """Read the labels of photographs or sounds.
 
     Args:
         files: The photographs or sounds.
@@ -102,12 +102,12 @@ def _boxes(files: Sequence[Path], card: Card) -> list[Label] | None:
     texts = [path.parent.parent / "labels" / f"{path.stem}.txt" for path in files]
     if not any(text.is_file() for text in texts):
         return None
-    found = []
+    labels = []
     for path, text in zip(files, texts, strict=True):
         height, width = read_picture(path).shape[:2]
         boxes = _read_boxes(text, width, height)
-        found.append(Label(-1, boxes, processing.placement(card, width, height)))
-    return found
+        labels.append(Label(-1, boxes, processing.placement(card, width, height)))
+    return labels
 
 
 def _read_boxes(path: Path, width: int, height: int) -> Detections:
@@ -135,8 +135,8 @@ def _text(path: Path) -> str:
     try:
         return read_plain(path, LABELS_LIMIT_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        raise SampleError(f"{path} can't be read as labels: {why}") from None
+        reason = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as labels: {reason}") from None
 
 
 def _no_boxes() -> Detections:

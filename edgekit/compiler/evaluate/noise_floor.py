@@ -27,8 +27,8 @@ SUMMING_OPS = frozenset(
 
 
 def with_perturbed_sums(model: ir.Model, seed: int = 0) -> ir.Model:
-    """A copy of the model with half of the values of each sum perturbed by a unit in the last place, as
-    another order of summation may do: float outputs of SUMMING_OPS are multiplied by 1 or 1 +- eps.
+    """Return a copy of the model in which half of the values of each sum differ by a unit in the last place,
+    as another order of summation may do: float outputs of SUMMING_OPS are multiplied by 1 or 1 +- eps.
 
     Zeros stay zeros, and ops that are exact in every engine, such as (1 - mask) x -1e9, are not changed.
     """
@@ -58,13 +58,13 @@ def with_perturbed_sums(model: ir.Model, seed: int = 0) -> ir.Model:
 
 
 def with_broken_ties(model: ir.Model, seed: int = 0) -> ir.Model:
-    """A copy of the model whose TopK nodes sort scores that are moved by a unit in the last place.
+    """Return a copy of the model whose TopK nodes sort scores that differ by a unit in the last place.
 
     The order of equal scores is each framework's own: of an untrained detector all scores may be equal.
     """
     rng = np.random.default_rng(seed)
-    moved = model.clone()
-    for node in [n for n in moved.graph if n.op_type == "TopK"]:
+    perturbed = model.clone()
+    for node in [n for n in perturbed.graph if n.op_type == "TopK"]:
         scores = node.inputs[0]
         shape = static_dims(scores) if scores is not None else None
         if scores is None or shape is None or scores.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
@@ -78,10 +78,10 @@ def with_broken_ties(model: ir.Model, seed: int = 0) -> ir.Model:
         ):
             name = f"{scores.name}/{node.outputs[0].name}/{kind}"
             constant = ir.val(f"{name}/units", const_value=ir.tensor(factor.astype(dtype)))
-            moved.graph.register_initializer(constant)
+            perturbed.graph.register_initializer(constant)
             step = ir.node(kind, [result, constant])
             result = step.outputs[0]
             result.name, result.dtype, result.shape = name, scores.dtype, scores.shape
-            moved.graph.insert_before(node, step)
+            perturbed.graph.insert_before(node, step)
         node.replace_input_with(0, result)
-    return moved
+    return perturbed

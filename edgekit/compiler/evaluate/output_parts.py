@@ -53,8 +53,8 @@ def find_parts(graph: ir.Graph) -> dict[str, list[OutputSlice]]:
     Concats of like values, e.g. of a detector's levels, are not split: a few samples may have no detections
     of one level, which then could not be judged.
     """
-    found = {str(value.name): _parts(value) for value in graph.outputs}
-    return {name: parts for name, parts in found.items() if len(parts) > 1}
+    parts_by_output = {str(value.name): _parts(value) for value in graph.outputs}
+    return {name: parts for name, parts in parts_by_output.items() if len(parts) > 1}
 
 
 def _parts(value: ir.Value) -> list[OutputSlice]:
@@ -88,17 +88,17 @@ def _concatenated(node: ir.Node) -> list[OutputSlice]:
     inner = [_parts(value) for value in joined]
     if inner[0] and inner[0][0].axis != axis and all(parts == inner[0] for parts in inner):
         return inner[0]  # levels, each with the same parts
-    found: list[OutputSlice] = []
+    slices: list[OutputSlice] = []
     start = 0
     for value, shape in zip(joined, shapes, strict=True):
         assert shape is not None
         stop, op_type = start + shape[axis], _maker(value)
-        if found and found[-1].op_type == op_type:
-            found[-1] = OutputSlice(axis, found[-1].start, stop, op_type)
+        if slices and slices[-1].op_type == op_type:
+            slices[-1] = OutputSlice(axis, slices[-1].start, stop, op_type)
         else:
-            found.append(OutputSlice(axis, start, stop, op_type))
+            slices.append(OutputSlice(axis, start, stop, op_type))
         start = stop
-    return found
+    return slices
 
 
 def _maker(value: ir.Value) -> str:

@@ -51,8 +51,8 @@ def read_picture(path: Path) -> Array:
     except FileNotFoundError:
         raise SampleError(f"{path}: file not found") from None
     except Exception as problem:
-        why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-        raise SampleError(f"{path} can't be read as a picture: {why}") from None
+        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        raise SampleError(f"{path} can't be read as a picture: {reason}") from None
     return decode_picture(content, str(path))
 
 
@@ -83,12 +83,12 @@ def _opened(read: Callable[[bytes], Result], content: bytes, name: str) -> Resul
             warnings.simplefilter("ignore")  # about corrupt metadata, and sizes that are rejected below
             return read(content)
     except UnidentifiedImageError:
-        why: object = f"it is not one of {', '.join(FORMATS)}; convert it to one of them"
+        reason: object = f"it is not one of {', '.join(FORMATS)}; convert it to one of them"
     except Image.DecompressionBombError:
-        why = TOO_LARGE
+        reason = TOO_LARGE
     except Exception as problem:  # a corrupt file: Pillow's plugins and EXIF reader raise anything
-        why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-    raise SampleError(f"{name} can't be read as a picture: {why}")
+        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+    raise SampleError(f"{name} can't be read as a picture: {reason}")
 
 
 def _need_pillow() -> None:

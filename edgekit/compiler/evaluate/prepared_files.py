@@ -64,8 +64,8 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
         )
     source = card.sources()[0]
     if source.kind != kind:
-        wanted = f"a {NAMES[source.kind]}: {', '.join(PREPARED[source.kind])}"
-        raise SampleError(f"{path} is a {NAMES[kind]}, but {card.title} takes {wanted}")
+        expected = f"a {NAMES[source.kind]}: {', '.join(PREPARED[source.kind])}"
+        raise SampleError(f"{path} is a {NAMES[kind]}, but {card.title} takes {expected}")
     if kind == "audio":
         from edgekit.processing.audio_preparation import loudest, mono
         from edgekit.processing.inputs.audio import AudioInput
@@ -101,7 +101,7 @@ def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Seque
     """
     if card is None:
         return {}
-    found = {name: value for name, value in card.constants().items() if name not in card.states}
+    feeds = {name: value for name, value in card.constants().items() if name not in card.states}
     for entry in card.inputs.values():
         if entry.kind == "audio":
             from edgekit.processing.audio_preparation import prepare_audio
@@ -109,11 +109,11 @@ def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Seque
 
             assert isinstance(entry, AudioInput)
             noise = np.random.default_rng(seed).normal(0.0, LOUDNESS, entry.window - entry.context)
-            found[entry.name] = prepare_audio(entry, np.clip(noise, -1.0, 1.0))
+            feeds[entry.name] = prepare_audio(entry, np.clip(noise, -1.0, 1.0))
     if any(entry.kind == "text" for entry in card.inputs.values()):
-        found.update(_random_text(card, seed))
+        feeds.update(_random_text(card, seed))
     names = {spec.name for spec in inputs}
-    return {name: value for name, value in found.items() if name in names}
+    return {name: value for name, value in feeds.items() if name in names}
 
 
 def _random_text(card: Card, seed: Sequence[int]) -> dict[str, Array]:

@@ -71,7 +71,7 @@ def sample_ranges(
 
 def range_notes(ranges: Mapping[str, InputRange]) -> dict[str, InputRange]:
     """Return the ranges to report to the user: found in the graph, or guessed."""
-    return {name: given for name, given in ranges.items() if given.reason}
+    return {name: input_range for name, input_range in ranges.items() if input_range.reason}
 
 
 def _default(spec: TensorSpec) -> InputRange:

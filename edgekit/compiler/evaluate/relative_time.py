@@ -68,23 +68,23 @@ class RelativeTimer:
         end = time.perf_counter() + ROUGH_TIMEOUT_SECONDS
         while True:
             times = turns([self._parent, runner], self._sample, OWN_TIME, ROUGH_RUNS)
-            parent, own = map(fastest, times)
+            parent, candidate = map(fastest, times)
             self.best_s = min(self.best_s, parent)
             if parent <= QUIET_LIMIT * self.best_s or time.perf_counter() >= end:
-                return float(round(own / parent, 3))
+                return float(round(candidate / parent, 3))
 
     def ratio(self, runner: Runner) -> float:
         """Return a candidate's fastest run over the parent's, both from the same rounds."""
         first = math.isinf(self.best_s)
         end = time.perf_counter() + QUIET_TIMEOUT_SECONDS
-        parent = own = ratio = math.inf
+        parent = candidate = ratio = math.inf
         rounds = 0
         while True:
             times = turns([self._parent, runner], self._sample, OWN_TIME)
-            parent, own = min(parent, fastest(times[0])), min(own, fastest(times[1]))
+            parent, candidate = min(parent, fastest(times[0])), min(candidate, fastest(times[1]))
             self.best_s = min(self.best_s, parent)
             rounds += 1
-            before, ratio = ratio, own / parent
+            before, ratio = ratio, candidate / parent
             is_open = (first or UNDECIDED_RATIOS[0] < ratio < UNDECIDED_RATIOS[1]) and abs(
                 ratio / before - 1
             ) > RATIO_TOLERANCE
@@ -100,8 +100,8 @@ def fastest(times: Sequence[float]) -> float:
     >>> fastest([5.1, 0.0, 5.0, 5.2])
     5.0
     """
-    least = 0.5 * sorted(times)[len(times) // 2]
-    return min(time for time in times if time >= least)
+    minimum = 0.5 * sorted(times)[len(times) // 2]
+    return min(time for time in times if time >= minimum)
 
 
 def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) -> float:
@@ -115,16 +115,16 @@ def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) 
     """
     folder = records_folder() / "ratios"
     key = timings.digest_of({"variant": variant.key, "parent": parent.key})
-    known = json_records.recall(folder, key, timings.TIMING_LIMIT_BYTES)
-    ratio = known.get("ratio") if isinstance(known, dict) else None
+    cached = json_records.recall(folder, key, timings.TIMING_LIMIT_BYTES)
+    ratio = cached.get("ratio") if isinstance(cached, dict) else None
     if not isinstance(ratio, float) or ratio <= 0:
         with ExitStack() as stack:
-            base, own = (opened(stack, each, reference, 1)[0] for each in (parent, variant))
-            ratio = RelativeTimer(base, reference.samples[0]).ratio(own)
-        found: Json = {"ratio": ratio}
-        known = json_records.record_once(
-            folder, key, found, timings.TIMINGS_LIMIT, timings.TIMING_LIMIT_BYTES
+            base, runner = (opened(stack, timed, reference, 1)[0] for timed in (parent, variant))
+            ratio = RelativeTimer(base, reference.samples[0]).ratio(runner)
+        record: Json = {"ratio": ratio}
+        cached = json_records.record_once(
+            folder, key, record, timings.TIMINGS_LIMIT, timings.TIMING_LIMIT_BYTES
         )
-        first = known.get("ratio") if isinstance(known, dict) else None
+        first = cached.get("ratio") if isinstance(cached, dict) else None
         ratio = first if isinstance(first, float) and first > 0 else ratio
     return ratio

@@ -137,7 +137,7 @@ def run_files(
 def read_feeds(
     bundle: Bundle, paths: Mapping[str, Path], card: Card | None
 ) -> tuple[dict[str, Array], Array | None]:
-    """The model's inputs, from files.
+    """Read the model's inputs from files.
 
     Returns:
         Arrays by input name and None; or nothing and the picture, uint8 [height, width, 3], which the card
@@ -174,7 +174,8 @@ def read_feeds(
 
 
 def _check_names(inputs: Sequence[TensorSpec], needed: Sequence[str], paths: Mapping[str, Path]) -> None:
-    """Raises: UsageError if a file is missing, or is for no input; it names what to give."""
+    """Check that every input has a file and every file an input. Raises UsageError, which names the missing
+    or unknown input."""
     specs = {spec.name: spec for spec in inputs}
     if "" in paths:
         raise UsageError(
@@ -185,9 +186,9 @@ def _check_names(inputs: Sequence[TensorSpec], needed: Sequence[str], paths: Map
         raise UsageError(f"the model has no input {unknown[0]}; its inputs are {', '.join(map(str, inputs))}")
     missing = [name for name in needed if name not in paths]
     if missing:
-        wanted = ", ".join(f"-i {name}=FILE" for name in missing)
-        what = ", ".join(str(specs[name]) for name in missing)
-        raise UsageError(f"no file was given for {what}; add {wanted}")
+        options = ", ".join(f"-i {name}=FILE" for name in missing)
+        specifications = ", ".join(str(specs[name]) for name in missing)
+        raise UsageError(f"no file was given for {specifications}; add {options}")
 
 
 def _limits(array: Array) -> dict[str, Any]:
@@ -198,10 +199,10 @@ def _limits(array: Array) -> dict[str, Any]:
 
 
 def _in_words(limits: Mapping[str, Any]) -> str:
-    found = [] if limits["min"] is None else [f"{limits['min']:.5g} to {limits['max']:.5g}"]
+    parts = [] if limits["min"] is None else [f"{limits['min']:.5g} to {limits['max']:.5g}"]
     if limits["not_finite"]:
-        found.append(f"{limits['not_finite']} not finite")
-    return ", ".join(found)
+        parts.append(f"{limits['not_finite']} not finite")
+    return ", ".join(parts)
 
 
 def check_output(path: Path) -> None:
@@ -222,8 +223,8 @@ def draw_answer(path: Path, result: RunResult) -> None:
         UsageError: the input was not a picture, or the bundle has no task; or as ``save_drawing``.
     """
     if result.picture is None or result.answer is None:
-        why = "the input was not a picture" if result.picture is None else "its card has no task"
-        raise UsageError(f"--draw {path}: nothing to draw, because {why}")
+        reason = "the input was not a picture" if result.picture is None else "its card has no task"
+        raise UsageError(f"--draw {path}: nothing to draw, because {reason}")
     save_drawing(path, result.picture, result.answer)
 
 

@@ -30,35 +30,35 @@ def find_files(source: str, suffixes: Sequence[str]) -> list[Path]:
     """
     path = Path(source)
     if path.is_dir():
-        found = [p for p in sorted(path.iterdir()) if p.suffix.lower() in suffixes]
-        why = "" if found else _contents(path)
+        files = [p for p in sorted(path.iterdir()) if p.suffix.lower() in suffixes]
+        reason = "" if files else _contents(path)
     elif path.name == RECURSIVE and path.parent.is_dir():
-        found = _below(path.parent, suffixes)
-        why = f"no file below {path.parent} has one of these endings"
+        files = _below(path.parent, suffixes)
+        reason = f"no file below {path.parent} has one of these endings"
     elif path.is_file():  # a name with [1] in it is no pattern
-        found, why = [path], ""
+        files, reason = [path], ""
     else:
-        found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
-        why = "nothing found"
-    if not found:
+        files = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
+        reason = "nothing found"
+    if not files:
         formats = ", ".join(suffixes)
-        raise SampleError(f"no samples at {source}: {why}; pass a folder or a glob of {formats}")
-    return found
+        raise SampleError(f"no samples at {source}: {reason}; pass a folder or a glob of {formats}")
+    return files
 
 
 def _below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    found, entries = [], 0
+    paths, entries = [], 0
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         entries += len(files)
         if entries > ENTRIES_LIMIT:
             raise SampleError(f"{folder} has more than {ENTRIES_LIMIT} files below it; use a smaller folder")
-        found += [
+        paths += [
             Path(root, name)
             for name in files
             if not name.startswith(".") and Path(name).suffix.lower() in suffixes
         ]
-    return sorted(found)
+    return sorted(paths)
 
 
 def _contents(folder: Path) -> str:
@@ -67,7 +67,7 @@ def _contents(folder: Path) -> str:
     if not entries:
         return "the folder is empty"
     names = ", ".join(entry.name for entry in entries[:NAMED])
-    said = f"the folder has {names}{' ...' if len(entries) > NAMED else ''}"
+    text = f"the folder has {names}{' ...' if len(entries) > NAMED else ''}"
     if any(entry.is_dir() for entry in entries):
-        said += f"; to search folders, add --recursive ({folder / RECURSIVE})"
-    return said
+        text += f"; to search folders, add --recursive ({folder / RECURSIVE})"
+    return text

@@ -126,7 +126,7 @@ class Samples:
 
     def as_json(self) -> dict[str, Json]:
         table: dict[str, Json] = {"count": len(self.arrays), "origin": self.origin, "sha256": self.digest}
-        ranges = {name: given.as_json() for name, given in self.ranges.items()}
+        ranges = {name: input_range.as_json() for name, input_range in self.ranges.items()}
         return {**table, "ranges": ranges} if ranges else table
 
 
@@ -195,7 +195,7 @@ def _origin(paths: Sequence[Path]) -> str:
     """Describe the origin: ``8 files``, ``8 frames`` of videos, or both."""
     frames = sum(map(is_frame, paths))
     counted = (("frame", frames), ("file", len(paths) - frames))
-    return " and ".join(f"{count} {what}{'s' if count > 1 else ''}" for what, count in counted if count)
+    return " and ".join(f"{count} {unit}{'s' if count > 1 else ''}" for unit, count in counted if count)
 
 
 def random_samples(
@@ -218,7 +218,7 @@ def random_samples(
     for index, sample in enumerate(arrays):
         prepared = random_prepared(card, inputs, [seed, index])
         sample.update(prepared)
-        ranges = {name: given for name, given in ranges.items() if name not in prepared}
+        ranges = {name: input_range for name, input_range in ranges.items() if name not in prepared}
     return Samples(arrays, f"{count} seeded random inputs", _digest(arrays), range_notes(ranges))
 
 
@@ -294,14 +294,14 @@ def hold_one_value(samples: Iterable[Sample]) -> bool:
     >>> hold_one_value([{"x": np.zeros(3)}, {"x": np.zeros(3)}]), hold_one_value([{"x": np.arange(3)}])
     (True, False)
     """
-    seen: dict[str, Array] = {}
+    values: dict[str, Array] = {}
     for sample in samples:
         for name, array in sample.items():
             if array.size:
-                value = seen.setdefault(name, array.reshape(-1)[0])
+                value = values.setdefault(name, array.reshape(-1)[0])
                 if not bool((array == value).all()):
                     return False
-    return bool(seen)
+    return bool(values)
 
 
 def need_variation(samples: Samples) -> None:

@@ -25,31 +25,32 @@ NEGLIGIBLE_LIMIT_DB = -60.0
 
 
 def saturating_outputs(model: ir.Model) -> set[str]:
-    """Names of the outputs that come from a saturating op, through ops that only move data."""
-    found = set()
+    """Return the names of the outputs that come from a saturating op, through ops that only move data."""
+    names = set()
     for output in model.graph.outputs:
-        pending, seen = [output], set()
+        pending, visited = [output], set()
         while pending:
             value = pending.pop()
             node = value.producer()
-            if node is None or id(value) in seen:
+            if node is None or id(value) in visited:
                 continue
-            seen.add(id(value))
+            visited.add(id(value))
             if node.op_type in SATURATING_OPS:
-                found.add(str(output.name))
+                names.add(str(output.name))
             elif node.op_type in MOVING_OPS:
                 pending += [
                     v for v in node.inputs[: None if node.op_type == "Concat" else 1] if v is not None
                 ]
-    return found
+    return names
 
 
 def negligible_limit_db(expected: Sequence[Mapping[str, Array]], name: str) -> float:
-    """The SNR of a difference of SATURATED_MAX_ABS everywhere, for the sample with the smallest values.
+    """Compute the SNR in dB of a difference of SATURATED_MAX_ABS everywhere, for the sample with the smallest
+    values.
 
     A device is held to it, and has the first sample only.
     """
-    sizes = [float(np.sqrt(np.mean(np.square(each[name].astype(np.float64))))) for each in expected]
-    least = min(sizes)
-    limit = 20 * math.log10(least / SATURATED_MAX_ABS) if least else -math.inf
+    sizes = [float(np.sqrt(np.mean(np.square(outputs[name].astype(np.float64))))) for outputs in expected]
+    minimum = min(sizes)
+    limit = 20 * math.log10(minimum / SATURATED_MAX_ABS) if minimum else -math.inf
     return round(max(limit, NEGLIGIBLE_LIMIT_DB), 1)

@@ -71,8 +71,8 @@ def read_sound(path: Path) -> Sound:
     except FileNotFoundError:
         raise SampleError(f"{path}: file not found") from None
     except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        raise SampleError(f"{path} can't be read as a sound: {why}") from None
+        reason = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as a sound: {reason}") from None
 
 
 def decode_sound(content: bytes | memoryview) -> Sound:
@@ -95,19 +95,19 @@ def sound_format(content: bytes | memoryview) -> WavFormat:
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ValueError("it is not a WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav")
     header: bytes | memoryview | None = None
-    at, chunks = 12, 0
-    while at + 8 <= len(content):
+    offset, chunks = 12, 0
+    while offset + 8 <= len(content):
         if (chunks := chunks + 1) > CHUNKS_LIMIT:
             raise ValueError(f"it has more than {CHUNKS_LIMIT} chunks before its samples")
-        name, size = struct.unpack_from("<4sI", content, at)
-        at += 8
+        name, size = struct.unpack_from("<4sI", content, offset)
+        offset += 8
         if name == b"fmt ":
-            header = content[at : at + size]
+            header = content[offset : offset + size]
         if name == b"data":
             if header is None:
                 raise ValueError("its samples come before their format")
-            return _format(header, at, size, len(content) - at)
-        at += size + size % 2  # chunks begin at even bytes
+            return _format(header, offset, size, len(content) - offset)
+        offset += size + size % 2  # chunks begin at even bytes
     raise ValueError("it has no samples")
 
 
@@ -137,7 +137,7 @@ def _format(header: bytes | memoryview, offset: int, size: int, available: int) 
 
 
 def _values(data: Array, form: int, bits: int) -> Array:
-    """Bytes as int16, or as float32 from -1 to 1."""
+    """Convert bytes to int16, or to float32 from -1 to 1."""
     if form == FLOAT:
         values = data.view(f"<f{bits // 8}").astype(np.float32)
         if not np.isfinite(values).all():

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Sample]) -> Evaluator:
-    """Compares with the source model's outputs on these samples, and with labels beside their files.
+    """Return an evaluator that compares with the source model's outputs on these samples, and with labels
+    beside their files.
 
     Raises:
         SampleError: the labels are malformed or incomplete.

@@ -30,10 +30,10 @@ def text_lines(path: Path) -> list[Path]:
     Raises:
         SampleError: the file can't be read, or has no such lines.
     """
-    found = [path / f"line-{number:06d}" for number, line in enumerate(_lines(path), 1) if line.strip()]
-    if not found:
+    line_paths = [path / f"line-{number:06d}" for number, line in enumerate(_lines(path), 1) if line.strip()]
+    if not line_paths:
         raise SampleError(f"{path} has no text; write one text per line")
-    return found
+    return line_paths
 
 
 def read_line(path: Path) -> str:
@@ -60,8 +60,8 @@ def _lines(path: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         raise SampleError(f"{path}: file not found") from None
     except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        raise SampleError(f"{path} can't be read as text: {why}") from None
+        reason = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as text: {reason}") from None
 
 
 @lru_cache(maxsize=1)

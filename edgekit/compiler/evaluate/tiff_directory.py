@@ -33,14 +33,14 @@ def check_directory(content: bytes, pixels_limit: int) -> None:
     waiting, entries, total = [struct.unpack_from(f"{order}I", content, 4)[0]], 0, 0
     tile = [0, 0]
     while waiting:
-        at = waiting.pop()
-        if at + 2 > len(content):
+        offset = waiting.pop()
+        if offset + 2 > len(content):
             raise ValueError("its directory is truncated")
-        (count,) = struct.unpack_from(f"{order}H", content, at)
+        (count,) = struct.unpack_from(f"{order}H", content, offset)
         entries += count
-        if entries > ENTRIES_LIMIT or at + 2 + 12 * count > len(content):
+        if entries > ENTRIES_LIMIT or offset + 2 + 12 * count > len(content):
             raise ValueError(f"its directory is truncated, or has more than {ENTRIES_LIMIT} entries")
-        for place in range(at + 2, at + 2 + 12 * count, 12):
+        for place in range(offset + 2, offset + 2 + 12 * count, 12):
             tag, kind, length, value = struct.unpack_from(f"{order}HHII", content, place)
             size = SIZES.get(kind, 0) * length
             total += size if size > 4 else 0

@@ -83,17 +83,19 @@ def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> lis
         EngineError: a variant that ran before does not run now.
     """
     threads = default_threads()
-    if (known := _recalled(variants)) is not None:
-        return known
+    if (cached := _recalled(variants)) is not None:
+        return cached
     with ExitStack() as stack:
         loaded = [opened(stack, variant, reference, threads) for variant in variants]
         times = turns([runner for runner, _ in loaded], reference.samples[0])
-    timings = [timing_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
+    timings = [
+        timing_summary(seconds, load_ms, threads) for seconds, (_, load_ms) in zip(times, loaded, strict=True)
+    ]
     by_key: Json = {v.key: dict(timing) for v, timing in zip(variants, timings, strict=True)}
     folder, name = stored_timings.timings_folder(), together_key(variants)
     json_records.record_once(folder, name, by_key, stored_timings.TIMINGS_LIMIT, TOGETHER_LIMIT_BYTES)
-    if (known := _recalled(variants)) is not None:  # another process's, where it was first
-        return known
+    if (cached := _recalled(variants)) is not None:  # another process's, where it was first
+        return cached
     json_records.record(folder, name, by_key, stored_timings.TIMINGS_LIMIT)
     return timings
 
@@ -107,11 +109,11 @@ def together_key(variants: Sequence[Timed]) -> str:
 def _recalled(variants: Sequence[Timed]) -> list[Timing] | None:
     """Return the cached timings of variants in interleaved runs; None if one is incomplete."""
     name = together_key(variants)
-    known = json_records.recall(stored_timings.timings_folder(), name, TOGETHER_LIMIT_BYTES)
-    found = [known.get(variant.key) if isinstance(known, dict) else None for variant in variants]
-    if not all(stored_timings.is_whole(timing, RECALLED) for timing in found):
+    records = json_records.recall(stored_timings.timings_folder(), name, TOGETHER_LIMIT_BYTES)
+    timings = [records.get(variant.key) if isinstance(records, dict) else None for variant in variants]
+    if not all(stored_timings.is_whole(timing, RECALLED) for timing in timings):
         return None
-    return cast("list[Timing]", found)
+    return cast("list[Timing]", timings)
 
 
 def confirmed_ratio(
@@ -140,11 +142,11 @@ def confirmed_ratio(
     limit_bytes = stored_timings.TIMING_LIMIT_BYTES
     ratio = _ratio_of(json_records.recall(folder, name, limit_bytes))
     if ratio is None:
-        own = _confirmed(variant, parent, timing["min_ms"], parent_ms, limit, reference)
+        measured = _confirmed(variant, parent, timing["min_ms"], parent_ms, limit, reference)
         first = json_records.record_once(
-            folder, name, {"ratio": own}, stored_timings.TIMINGS_LIMIT, limit_bytes
+            folder, name, {"ratio": measured}, stored_timings.TIMINGS_LIMIT, limit_bytes
         )
-        ratio = _ratio_of(first) or own
+        ratio = _ratio_of(first) or measured
     timing["ratio"] = ratio
     return ratio
 
@@ -163,10 +165,10 @@ def _confirmed(
         pair = [opened(stack, v, reference, default_threads())[0] for v in (variant, parent)]
         end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
         while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
-            best = [min(so_far, *own) for so_far, own in zip(best, turns(pair, sample), strict=True)]
+            best = [min(so_far, *seconds) for so_far, seconds in zip(best, turns(pair, sample), strict=True)]
             rounds += 1
         if best[0] > limit * best[1] and busy():
-            best = [min(own) for own in turns(pair, sample, OWN_TIME)]
+            best = [min(seconds) for seconds in turns(pair, sample, OWN_TIME)]
     return float(_digits(best[0] / best[1]))
 
 
@@ -205,10 +207,10 @@ def turns(
     for number in range(runs):
         if number >= 3 and time.perf_counter() > end:
             break
-        for runner, own in zip(runners, times, strict=True):
+        for runner, seconds in zip(runners, times, strict=True):
             started = clock()
             runner.run(sample)
-            own.append(clock() - started)
+            seconds.append(clock() - started)
     return times
 
 

@@ -170,23 +170,23 @@ def compare_outputs(
     reference: ReferenceOutputs, results: Sequence[Mapping[str, Array]], limits: Mapping[str, float]
 ) -> dict[str, OutputError]:
     """Compare each output over all samples."""
-    found = {}
+    errors = {}
     for name in (spec.name for spec in reference.outputs):
-        expected = (each[name] for each in reference.expected)
-        found[name] = compare(expected, (each[name] for each in results), limits[name])
-    return found
+        expected = (outputs[name] for outputs in reference.expected)
+        errors[name] = compare(expected, (outputs[name] for outputs in results), limits[name])
+    return errors
 
 
 def perturbed(sample: Sample, seed: int = 0) -> dict[str, Array]:
     """Move half of a sample's float values, chosen by the seed, by a unit in the last place."""
     rng = np.random.default_rng(seed)
-    moved = {}
+    arrays = {}
     for name, array in sample.items():
         if array.dtype.kind == "f":
             towards = np.where(rng.integers(0, 2, array.shape), np.inf, -np.inf).astype(array.dtype)
             array = np.where(rng.integers(0, 2, array.shape), np.nextafter(array, towards), array)
-        moved[name] = array
-    return moved
+        arrays[name] = array
+    return arrays
 
 
 def limits_db(
@@ -266,8 +266,8 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
         ran = run_artifact(artifact, engine, reference, evidence)
     except EdgeKitError as problem:
         return Verification(Status.REJECTED, text_for_bundles(problem), evidence)
-    if why := not_as_declared(artifact.options, ran.precision):
-        return Verification(Status.NOT_RUN, why, {**evidence, "limits_db": dict(limits)})
+    if reason := not_as_declared(artifact.options, ran.precision):
+        return Verification(Status.NOT_RUN, reason, {**evidence, "limits_db": dict(limits)})
     if precision_of(ran.precision).element == "float16":
         limits = fp16_limits_db(reference.outputs, reference.floors_db)
     accuracy = compare_outputs(reference, ran.outputs, limits)

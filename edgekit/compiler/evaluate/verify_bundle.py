@@ -77,8 +77,8 @@ class Check:
 
     def as_json(self) -> dict[str, Json]:
         outputs = {name: error.as_json() for name, error in self.outputs.items()}
-        told = {"estimates": list(self.estimates)} if self.estimates else {}
-        return {"variant": self.variant, "status": self.status, "outputs": outputs, **told}
+        estimates = {"estimates": list(self.estimates)} if self.estimates else {}
+        return {"variant": self.variant, "status": self.status, "outputs": outputs, **estimates}
 
 
 def verify_bundle(bundle: Bundle) -> list[Check]:
@@ -97,11 +97,11 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vectors to verify with; build it again")
     with checked_evidence(bundle.name):
-        told = {variant.name: tuple(cost_notes(variant)) for variant in bundle.variants}
-    found = [replace(_check(bundle, v), estimates=told[v.name]) for v in _counted(kept_variants(bundle))]
+        notes = {variant.name: tuple(cost_notes(variant)) for variant in bundle.variants}
+    checks = [replace(_check(bundle, v), estimates=notes[v.name]) for v in _counted(kept_variants(bundle))]
     for name in bundle.stages:
-        found += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
-    return found
+        checks += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
+    return checks
 
 
 def _counted(variants: Sequence[Variant]) -> Iterator[Variant]:
@@ -111,7 +111,7 @@ def _counted(variants: Sequence[Variant]) -> Iterator[Variant]:
 def render(checks: Sequence[Check]) -> str:
     """Format the checks for ``edgekit verify``."""
     lines = table(("variant", "on this machine"), [(check.variant, check.status) for check in checks])
-    lines += [f"  estimate  {check.variant}  {said}" for check in checks for said in check.estimates]
+    lines += [f"  estimate  {check.variant}  {estimate}" for check in checks for estimate in check.estimates]
     if not any(check.ran for check in checks):
         lines.append(
             "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
@@ -123,13 +123,13 @@ def _check_decoders(bundle: Bundle) -> list[Check]:
     """Check the decoders of a language model and of its draft."""
     from edgekit.bundle.draft_entry import draft_of  # here and below: most bundles hold no language model
 
-    found = [_check_decoder(bundle, variant) for variant in _counted(kept_variants(bundle))]
+    checks = [_check_decoder(bundle, variant) for variant in _counted(kept_variants(bundle))]
     draft = draft_of(bundle.name, bundle.manifest)
     for variant in draft.variants if draft is not None else ():
         if draft is not None and variant.usable:
             check = _check_decoder(bundle, variant, draft.logits)
-            found.append(replace(check, variant=f"draft: {check.variant}"))
-    return found
+            checks.append(replace(check, variant=f"draft: {check.variant}"))
+    return checks
 
 
 def _check_decoder(bundle: Bundle, variant: Variant, logits: str | None = None) -> Check:
@@ -163,8 +163,8 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
         return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
     except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
         return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
-    if why := not_as_declared(variant.options, precision):
-        return Check(variant.name, CheckOutcome.NOT_RUN, why)
+    if reason := not_as_declared(variant.options, precision):
+        return Check(variant.name, CheckOutcome.NOT_RUN, reason)
     return _judge(bundle, variant, verified_on(version, absent), answers)
 
 
@@ -176,11 +176,11 @@ def _judge(bundle: Bundle, variant: Variant, engine: str, answers: Sequence[Mapp
         (f" at {shapes_text(shape.inputs)}", _errors(bundle, variant, [pair], SHAPE_MARGIN_DB))
         for pair, shape in zip(pairs[largest:], bundle.shapes, strict=False)
     ]
-    for at, own in of_shapes:
-        for name, error in own.items():
+    for shape_label, shape_errors in of_shapes:
+        for name, error in shape_errors.items():
             if not error.within_limit:
-                why = f"output {name}{at}: {error}; the limit is {error.limit_db:g} dB"
-                return Check(variant.name, CheckOutcome.FAILED, why, errors)
+                reason = f"output {name}{shape_label}: {error}; the limit is {error.limit_db:g} dB"
+                return Check(variant.name, CheckOutcome.FAILED, reason, errors)
     return Check(variant.name, CheckOutcome.VERIFIED, engine, errors)
 
 
@@ -200,5 +200,5 @@ def _errors(
 
 
 def _limit_db(variant: Variant, output: str) -> float:
-    found = evidence_limit_db(variant.evidence, output)
-    return precision_of(variant.precision).snr_limit_db if found is None else found
+    recorded = evidence_limit_db(variant.evidence, output)
+    return precision_of(variant.precision).snr_limit_db if recorded is None else recorded

@@ -30,7 +30,8 @@ DEFAULT_LIMIT_DB = 10.0
 def golden_prompts(
     bundle: Bundle, vocabulary: int, entry: str | None = None
 ) -> tuple[list[list[int]], Array]:
-    """The golden prompts, and the float reference's logits after each, float32 [prompts, vocabulary].
+    """Return the golden prompts, and the float reference's logits after each prompt, float32 [prompts,
+    vocabulary].
 
     Args:
         bundle: Has them.
@@ -94,8 +95,8 @@ def run_decoder(
         rows = _rows(bundle, variant, prompts, shape)
     except Exception as problem:  # an engine may throw anything at a file from elsewhere
         return "failed", f"{version}: {reason_of(problem)}", {}
-    found = evidence_limit_db(variant.evidence, OUTPUT)
-    error = compare([expected], [rows], DEFAULT_LIMIT_DB if found is None else found)
+    limit_db = evidence_limit_db(variant.evidence, OUTPUT)
+    error = compare([expected], [rows], DEFAULT_LIMIT_DB if limit_db is None else limit_db)
     if not error.within_limit:
         return "failed", f"{OUTPUT}: {error}; the limit is {error.limit_db:g} dB", {OUTPUT: error}
     return "verified", verified_on(version, ""), {OUTPUT: error}

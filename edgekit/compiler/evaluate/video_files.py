@@ -48,9 +48,9 @@ def video_frames(path: Path, limit: int | None) -> list[Path]:
         capture.release()
     if not 1 <= count <= FRAMES_LIMIT:
         raise SampleError(f"{path} does not store its number of frames; save its frames as pictures instead")
-    total, wanted = int(count), FRAMES if limit is None else limit
-    wanted = min(total, wanted)
-    return [path / f"frame-{index * total // wanted:06d}" for index in range(wanted)]
+    total, frame_count = int(count), FRAMES if limit is None else limit
+    frame_count = min(total, frame_count)
+    return [path / f"frame-{index * total // frame_count:06d}" for index in range(frame_count)]
 
 
 def read_frame(path: Path) -> Array:
@@ -74,8 +74,8 @@ def read_frame(path: Path) -> Array:
             raise SampleError(f"{path.parent} has frames of {width:g} x {height:g}; {allowed}")
         # From a fresh start each time: two reads of one frame are the same however the file can be searched.
         capture.set(cv2.CAP_PROP_POS_FRAMES, int(match[1]))
-        there, frame = capture.read()
-        if not there:
+        is_read, frame = capture.read()
+        if not is_read:
             raise SampleError(f"{path} cannot be decoded; the video may be truncated")
         return np.ascontiguousarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
     finally:

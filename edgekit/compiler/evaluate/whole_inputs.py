@@ -28,7 +28,8 @@ TEXTS_LIMIT = 10_000
 def read_whole(
     paths: Mapping[str, Path], text: str | None, card: Card | None, bundle_name: str
 ) -> Sound | Sequence[str] | None:
-    """The sound that goes in window by window, or the texts; None where arrays or a picture go in.
+    """Return the sound that is processed window by window, or the texts; None if the inputs are arrays or a
+    picture.
 
     Raises:
         SampleError: the file can't be read.
@@ -76,7 +77,7 @@ def _other_options(source: Input | None) -> str:
 
 
 def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict[str, Array]]:
-    """The answer (None without a task), and the outputs of the last run.
+    """Return the task's result (None without a task), and the outputs of the last run.
 
     Raises:
         As ``Session.predict``.

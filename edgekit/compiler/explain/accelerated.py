@@ -69,18 +69,18 @@ def explain_accelerated(
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
     chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
-    able = [each for each in chosen if can_be_accelerated(each)]
+    able = [original for original in chosen if can_be_accelerated(original)]
     if not able:
         raise UsageError(f"{', '.join(v.name for v in chosen)}: this engine runs on the CPU only")
     names = read_source_names(bundle)
-    return [_explained(bundle, each, kind, threads, names) for each in able]
+    return [_explained(bundle, original, kind, threads, names) for original in able]
 
 
 def _explained(
     bundle: Bundle, variant: Variant, kind: str, threads: int, names: SourceNames
 ) -> AcceleratedExplanation:
     copy = accelerated_copy(variant, kind)
-    found: AcceleratedExplanation = {
+    report: AcceleratedExplanation = {
         "variant": copy.name,
         "device": "",
         "refused": _reason(bundle, copy, threads),
@@ -91,21 +91,21 @@ def _explained(
         "values": [],
         "no_values": "",
     }
-    if found["refused"] and not found["refused"].startswith("output "):  # it did not load, or crashed
-        found["no_values"] = "it does not run there"
-        return found
+    if report["refused"] and not report["refused"].startswith("output "):  # it did not load, or crashed
+        report["no_values"] = "it does not run there"
+        return report
     try:
         runner = _opened(bundle, copy, threads)
         try:
-            facts, found["device"] = runner.facts(), runner.device
+            facts, report["device"] = runner.facts(), runner.device
         finally:
             runner.close()
-        found["nodes"] = facts.get("nodes_by_provider", {})
-        found["on_cpu"] = facts.get("nodes_on_cpu", [])
-        _add_values(found, bundle, variant, copy, names)
+        report["nodes"] = facts.get("nodes_by_provider", {})
+        report["on_cpu"] = facts.get("nodes_on_cpu", [])
+        _add_values(report, bundle, variant, copy, names)
     except Exception as problem:  # an engine may throw anything
-        found["no_values"] = reason_of(problem)
-    return found
+        report["no_values"] = reason_of(problem)
+    return report
 
 
 def _reason(bundle: Bundle, copy: Variant, threads: int) -> str:
@@ -128,19 +128,19 @@ def _opened(bundle: Bundle, copy: Variant, threads: int) -> Runner:
 def _add_values(
     explanation: AcceleratedExplanation, bundle: Bundle, variant: Variant, copy: Variant, names: SourceNames
 ) -> None:
-    reports, why = supported_reports(variant)
+    reports, reason = supported_reports(variant)
     look = reports.node_values
     if look is None or not reports.on_accelerators:
         explanation["no_values"] = (
-            why or "this engine does not return intermediate values from an accelerator"
+            reason or "this engine does not return intermediate values from an accelerator"
         )
         return
     feeds, _ = bundle.golden_of(variant)[0]
-    made, right = (
-        look(unpacked_files.unpack(bundle, each), bundle.inputs, bundle.outputs, each.options, feeds)
-        for each in (copy, variant)
+    values, right = (
+        look(unpacked_files.unpack(bundle, subject), bundle.inputs, bundle.outputs, subject.options, feeds)
+        for subject in (copy, variant)
     )
-    explanation["values"] = compared(made, right, names)
+    explanation["values"] = compared(values, right, names)
     limit_db = explanation["limit_db"]
     if limit_db is not None:
         explanation["wrong"] = wrong_values(explanation["values"], right, limit_db)
@@ -164,7 +164,7 @@ def wrong_values(values: Sequence[ValueFact], graph: Sequence[NodeValue], limit_
 
 def render_accelerated(explanations: Iterable[AcceleratedExplanation]) -> str:
     """Format the explanations as text."""
-    return "\n\n".join("\n".join(_lines(each)) for each in explanations)
+    return "\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)
 
 
 def _lines(explanation: AcceleratedExplanation) -> list[str]:
@@ -180,7 +180,7 @@ def _lines(explanation: AcceleratedExplanation) -> list[str]:
     if not explanation["values"]:
         return [*lines, f"  accuracy  {explanation['no_values'] or 'every value is equal'}"]
     lines += [
-        f"  wrong     {_named(each)}: {in_decibels(each, each['snr_db'])}" for each in explanation["wrong"]
+        f"  wrong     {_named(fact)}: {in_decibels(fact, fact['snr_db'])}" for fact in explanation["wrong"]
     ]
     lines.append(f"  accuracy  {len(explanation['values'])} values compared with those on the CPU, by SQNR")
     return [*lines, *_rows(explanation["values"][:NAMED])]

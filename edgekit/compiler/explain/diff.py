@@ -71,23 +71,23 @@ def explain_diff(
         UsageError: no variant of ``bundle`` is in ``base``.
         BundleError: as for ``explain``.
     """
-    now = {found["variant"]: found for found in explain(bundle, name, variant=variant, threads=threads)}
-    kept = [v.name for v in base.variants if v.files]
-    both = [each for each in now if each in kept]
+    now = {result["variant"]: result for result in explain(bundle, name, variant=variant, threads=threads)}
+    base_names = [v.name for v in base.variants if v.files]
+    both = [label for label in now if label in base_names]
     if not both:
         raise UsageError(
             f"{bundle.name} and {base.name} have no variant in common: they have {', '.join(now)} "
-            f"and {', '.join(kept)}"
+            f"and {', '.join(base_names)}"
         )
-    before = {each: explain(base, variant=each, threads=threads)[0] for each in both}
+    before = {label: explain(base, variant=label, threads=threads)[0] for label in both}
     changes = [
-        _change(before[each], now[each], _size(base, each), _size(bundle, each))
-        if each in before
-        else _in_one_bundle(each, bundle.name)
-        for each in now
+        _change(before[label], now[label], _size(base, label), _size(bundle, label))
+        if label in before
+        else _in_one_bundle(label, bundle.name)
+        for label in now
     ]
     if name is None and variant is None:
-        changes += [_in_one_bundle(each, base.name) for each in kept if each not in now]
+        changes += [_in_one_bundle(label, base.name) for label in base_names if label not in now]
     return changes
 
 
@@ -134,10 +134,10 @@ def _layer_changes(before: Explanation, now: Explanation) -> list[LayerChange]:
         return []
     first, then = _by_layer(before), _by_layer(now)
     changes = [(layer, first.get(layer, 0.0), then.get(layer, 0.0)) for layer in {**first, **then}]
-    least = LAYER_SHARE * (before["run_ms"] or 0.0)
-    moved = [c for c in changes if abs(c[2] - c[1]) > max(least, LAYER_CHANGE * max(c[1], c[2]))]
-    moved.sort(key=lambda change: -abs(change[2] - change[1]))
-    return [{"layer": layer, "ms": (was, is_now)} for layer, was, is_now in moved]
+    threshold_ms = LAYER_SHARE * (before["run_ms"] or 0.0)
+    changed = [c for c in changes if abs(c[2] - c[1]) > max(threshold_ms, LAYER_CHANGE * max(c[1], c[2]))]
+    changed.sort(key=lambda change: -abs(change[2] - change[1]))
+    return [{"layer": layer, "ms": (was, is_now)} for layer, was, is_now in changed]
 
 
 def _by_layer(explanation: Explanation) -> dict[str, float]:
@@ -151,7 +151,7 @@ def _by_layer(explanation: Explanation) -> dict[str, float]:
 
 def _worse(before: Explanation, now: Explanation) -> list[LayerNoise]:
     was = {value["value"]: value["snr_db"] for value in before["values"] if value["finite"]}
-    found: list[tuple[float, LayerNoise]] = []
+    losses: list[tuple[float, LayerNoise]] = []
     for value in now["values"]:
         if not value["finite"] or value["snr_db"] is None or value["value"] not in was:
             continue
@@ -159,12 +159,12 @@ def _worse(before: Explanation, now: Explanation) -> list[LayerNoise]:
         lost = float("inf") if first is None else first - value["snr_db"]
         if lost > WORSE_DB:
             layer = value["source"] or value["node"]
-            found.append((lost, {"layer": layer, "snr_db": (first, value["snr_db"])}))
-    return [each for _, each in _first_of_layer(sorted(found, key=lambda row: -row[0]))]
+            losses.append((lost, {"layer": layer, "snr_db": (first, value["snr_db"])}))
+    return [noise for _, noise in _first_of_layer(sorted(losses, key=lambda row: -row[0]))]
 
 
 def _first_of_layer(rows: Sequence[tuple[float, LayerNoise]]) -> list[tuple[float, LayerNoise]]:
-    seen: dict[str, tuple[float, LayerNoise]] = {}
+    first_by_layer: dict[str, tuple[float, LayerNoise]] = {}
     for row in rows:
-        seen.setdefault(row[1]["layer"], row)
-    return list(seen.values())
+        first_by_layer.setdefault(row[1]["layer"], row)
+    return list(first_by_layer.values())

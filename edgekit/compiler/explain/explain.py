@@ -152,23 +152,25 @@ def explain(
     chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
     names = read_source_names(bundle)
     each_in_turn = counted(chosen, "variants", name="explaining", describe=lambda variant: variant.name)
-    return [_explained(bundle, each, feeds, threads, names) for each in each_in_turn]
+    return [_explained(bundle, selected, feeds, threads, names) for selected in each_in_turn]
 
 
 def chosen_variants(bundle: Bundle, name: str | None, *, exact: bool = False) -> list[Variant]:
     """Return the variants of this name, or (but for ``exact``) of a profile or target of this name."""
-    there = kept_variants(bundle)
+    variants = kept_variants(bundle)
     chosen = [
-        v for v in there if name is None or name == v.name or (not exact and name in (v.profile, v.target))
+        v for v in variants if name is None or name == v.name or (not exact and name in (v.profile, v.target))
     ]
     if chosen:
         return chosen
     rejected = next((v for v in bundle.variants if name == v.name), None)
     if rejected is not None:
         raise UsageError(f"{name} has no files in {bundle.name}: {rejected.status}")
-    known = dict.fromkeys(each for v in there for each in ((v.name,) if exact else (v.profile, v.name)))
-    what = "variant" if exact else "target or variant"
-    raise UsageError(f"unknown {what} {name!r}; available: {', '.join(known)}")
+    available = dict.fromkeys(
+        label for v in variants for label in ((v.name,) if exact else (v.profile, v.name))
+    )
+    kind = "variant" if exact else "target or variant"
+    raise UsageError(f"unknown {kind} {name!r}; available: {', '.join(available)}")
 
 
 def _explained(
@@ -208,27 +210,27 @@ def _explained(
 
 def _node_facts(times: NodeTimes, names: SourceNames) -> list[NodeFact]:
     called = [(*node.nodes, node.node) for node in times.nodes]
-    found = names.of_each(
-        [own if names.know(own) else node.serves for own, node in zip(called, times.nodes, strict=True)]
+    source_nodes = names.of_each(
+        [label if names.know(label) else node.serves for label, node in zip(called, times.nodes, strict=True)]
     )
     facts: list[NodeFact] = [
         {**_named(nodes), "node": time.node, "op": time.op, "ms": round(time.ms, 4)}
-        for time, nodes in zip(times.nodes, found, strict=True)
+        for time, nodes in zip(times.nodes, source_nodes, strict=True)
     ]
     return sorted(facts, key=lambda fact: -fact["ms"])
 
 
 def _costs(variant: Variant, names: SourceNames) -> tuple[str, list[CostFact]]:
     """Return the estimating tool and its nodes; "" and an empty list without an estimate."""
-    found = variant.evidence.get("cost", {})
-    nodes = found.get("nodes", [])
+    estimate = variant.evidence.get("cost", {})
+    nodes = estimate.get("nodes", [])
     named = names.of_each([(str(node["node"]),) for node in nodes])
     costs: list[CostFact] = [
-        {**_named(own), **{key: node[key] for key in ("node", "op", "device", "cycles", "why")}}  # type: ignore[typeddict-item]
-        for own, node in zip(named, nodes, strict=True)
+        {**_named(sources), **{key: node[key] for key in ("node", "op", "device", "cycles", "why")}}  # type: ignore[typeddict-item]
+        for sources, node in zip(named, nodes, strict=True)
     ]
     costs.sort(key=lambda cost: (not cost["why"], -(cost["cycles"] or 0)))
-    return str(found.get("tool", "")), costs
+    return str(estimate.get("tool", "")), costs
 
 
 def _named(nodes: Sequence[SourceNode]) -> Named:
@@ -241,9 +243,9 @@ def _named(nodes: Sequence[SourceNode]) -> Named:
 
 def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
     """Return the fp32 variant of the same model for the same profile, or else for the same target."""
-    own = [v for v in bundle.variants if v.target == variant.target and v.files]
-    own = [v for v in own if v.precision == FULL_PRECISION and v.smaller_by == variant.smaller_by]
-    return next((v for v in own if v.profile == variant.profile), own[0] if own else None)
+    peers = [v for v in bundle.variants if v.target == variant.target and v.files]
+    peers = [v for v in peers if v.precision == FULL_PRECISION and v.smaller_by == variant.smaller_by]
+    return next((v for v in peers if v.profile == variant.profile), peers[0] if peers else None)
 
 
 def _times(
@@ -254,10 +256,10 @@ def _times(
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
         return None, f"not measured: it ran on a reference executor, not {absent}"
-    reports, why = supported_reports(variant)
+    reports, reason = supported_reports(variant)
     measure = reports.node_times
     if measure is None:
-        return None, why or "this engine does not report the time of each node"
+        return None, reason or "this engine does not report the time of each node"
     try:
         files = unpacked_files.unpack(bundle, variant)
         return measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS), ""
@@ -277,23 +279,25 @@ def _values(
     """Return the facts of each shared value, the noisiest node first, or the reason why there are none."""
     if variant.precision == FULL_PRECISION:
         return [], "fp32 is the reference for the other variants"
-    reports, why = supported_reports(variant)
+    reports, reason = supported_reports(variant)
     look = reports.node_values
     if look is None:
-        return [], why or "this engine does not return intermediate values"
+        return [], reason or "this engine does not return intermediate values"
     if parent is None:
         return [], "the bundle has no fp32 variant of this target to compare with"
     try:
-        made, right = (
-            look(unpacked_files.unpack(bundle, each), bundle.inputs, bundle.outputs, each.options, feeds)
-            for each in (variant, parent)
+        values, right = (
+            look(
+                unpacked_files.unpack(bundle, subject), bundle.inputs, bundle.outputs, subject.options, feeds
+            )
+            for subject in (variant, parent)
         )
     except ModuleNotFoundError as problem:
         return [], _needs(problem)
     except Exception as problem:  # see _times
         return [], reason_of(problem)
     placement = str(variant.evidence.get("quantization", {}).get("placement", ""))
-    rows = compared(made, right, names, centred="centred" in placement)
+    rows = compared(values, right, names, centred="centred" in placement)
     return rows, "" if rows else f"no intermediate values in common with {parent.name}"
 
 
@@ -333,16 +337,16 @@ def compared(
     exact = {value.value: value for value in reversed(right)}
     noise: dict[str, float] = {}
     for value in values:
-        known = exact.get(value.value)
-        if known is None or value.value in noise:
+        reference = exact.get(value.value)
+        if reference is None or value.value in noise:
             continue
-        if known.array.shape == value.array.shape and np.any(known.array):
-            noise[value.value] = _noise(value.array, known.array, centred)
+        if reference.array.shape == value.array.shape and np.any(reference.array):
+            noise[value.value] = _noise(value.array, reference.array, centred)
     rows = []
-    for name, here in noise.items():
+    for name, noise_share in noise.items():
         node = exact[name]
         before = max((noise[read] for read in node.inputs if read in noise), default=0.0)
-        rows.append((0.0 if math.isinf(before) else here - before, node, here))
+        rows.append((0.0 if math.isinf(before) else noise_share - before, node, noise_share))
     rows.sort(key=lambda row: -row[0])
     called = (names or SourceNames([])).of_each([(node.value,) for _, node, _ in rows])
     return [
@@ -351,11 +355,11 @@ def compared(
             "node": node.node,
             "op": node.op,
             "value": node.value,
-            "finite": math.isfinite(here),
-            "snr_db": _db(here),
+            "finite": math.isfinite(noise_share),
+            "snr_db": _db(noise_share),
             "adds_db": _db(added),
         }
-        for nodes, (added, node, here) in zip(called, rows, strict=True)
+        for nodes, (added, node, noise_share) in zip(called, rows, strict=True)
     ]
 
 

@@ -17,7 +17,7 @@ MERGED = 2
 
 def render(explanations: Iterable[Explanation]) -> str:
     """Format explanations as text."""
-    return "\n\n".join("\n".join(_lines(each)) for each in explanations)
+    return "\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)
 
 
 def _lines(explanation: Explanation) -> list[str]:
@@ -45,7 +45,7 @@ def _lines(explanation: Explanation) -> list[str]:
         lines += indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
     else:
         lines.append(f"  accuracy  {explanation['no_values']}")
-    causes = [f"  cause     {CauseText(**each)}" for each in explanation["causes"]]
+    causes = [f"  cause     {CauseText(**cause)}" for cause in explanation["causes"]]
     lines += ["", *causes] if causes else []
     lines += [f"  price     {explanation['price']}"] if explanation["price"] else []
     return [
@@ -65,8 +65,8 @@ def _time_lines(explanation: Explanation, total: float) -> list[str]:
         parts = ", ".join(
             f"{name} {ms / run:.0%}" for name, ms in explanation["parts"].items() if ms / run >= 0.005
         )
-        told = f" ({parts})" if parts and outside > 0 else ""
-        lines.append(f"            a run takes {milliseconds(run)}, {rest}{told}")
+        detail = f" ({parts})" if parts and outside > 0 else ""
+        lines.append(f"            a run takes {milliseconds(run)}, {rest}{detail}")
     if explanation["how"]:
         lines.append(f"            {explanation['how']}")
     cells = [
@@ -108,7 +108,7 @@ def called(row: Named, node: str) -> str:
 
 def render_diff(changes: Iterable[VariantChange], base: str, bundle_name: str) -> str:
     """Format a comparison of two bundles as text."""
-    return "\n\n".join("\n".join(_changed(each, base, bundle_name)) for each in changes)
+    return "\n\n".join("\n".join(_changed(change, base, bundle_name)) for change in changes)
 
 
 def _changed(change: VariantChange, base: str, bundle_name: str) -> list[str]:
@@ -152,8 +152,8 @@ def _by_op(explanation: Explanation, total: float) -> str:
     spent: dict[str, float] = {}
     for node in explanation["nodes"]:
         spent[node["op"]] = spent.get(node["op"], 0.0) + node["ms"]
-    most = sorted(spent.items(), key=lambda item: -item[1])[:4]
-    return ", ".join(f"{op} {ms / total:.0%}" for op, ms in most)
+    longest = sorted(spent.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{op} {ms / total:.0%}" for op, ms in longest)
 
 
 def in_decibels(value: ValueFact, db: float | None) -> str:

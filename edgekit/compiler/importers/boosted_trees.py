@@ -55,14 +55,14 @@ KINDS = ("Classifier", "Regressor", "RFClassifier", "RFRegressor", "Ranker")
 
 def library_of_file(head: bytes) -> Library | None:
     """Return the library that wrote a file that starts like this."""
-    return next((each for each in LIBRARIES if head.startswith(each.head)), None)
+    return next((library for library in LIBRARIES if head.startswith(library.head)), None)
 
 
 def library_of(model: object) -> Library | None:
     """Return the library of a model without scikit-learn's interface."""
     classes = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(model).__mro__}
     return next(
-        (each for each in LIBRARIES if classes & {(each.package, name) for name in each.classes}), None
+        (entry for entry in LIBRARIES if classes & {(entry.package, name) for name in entry.classes}), None
     )
 
 
@@ -105,8 +105,8 @@ def register_converters(model: Any) -> None:
     from skl2onnx.common import shape_calculator
 
     for package in used:
-        where, function, prefix = _CONVERTED[package]
-        converter = getattr(import_module(f"{CONVERTER}.convert.{where}"), function)
+        module, function, prefix = _CONVERTED[package]
+        converter = getattr(import_module(f"{CONVERTER}.convert.{module}"), function)
         for kind in KINDS:
             cls = getattr(sys.modules[package], f"{prefix}{kind}", None)
             if cls is None:
@@ -194,8 +194,8 @@ def boosted_answers(model: Any, library: Library, x: Array, count: int) -> list[
             return [np.asarray(model.predict(x, prediction_type="RawFormulaVal"), np.float32)]
         scores = np.asarray(model.predict(x, prediction_type="Probability"), np.float32)
     else:
-        given = sys.modules["xgboost"].DMatrix(x) if library.package == "xgboost" else x
-        scores = np.asarray(model.predict(given), np.float32)
+        data = sys.modules["xgboost"].DMatrix(x) if library.package == "xgboost" else x
+        scores = np.asarray(model.predict(data), np.float32)
         if count == 1:
             return [scores]
         scores = np.stack([1 - scores, scores], axis=1) if scores.ndim == 1 else scores
@@ -212,11 +212,11 @@ def _catboost(model: Any) -> tuple[Any, tuple[str, ...]]:
         proto = onnx.load(path)
     node = proto.graph.node[0]
     attributes = {attribute.name: attribute for attribute in node.attribute}
-    found = attributes.get("classlabels_strings")
-    if found is None:
+    labels = attributes.get("classlabels_strings")
+    if labels is None:
         return proto, ()
-    names = [name.decode("utf-8", "replace") for name in found.strings]
-    node.attribute.remove(found)
+    names = [name.decode("utf-8", "replace") for name in labels.strings]
+    node.attribute.remove(labels)
     node.attribute.append(onnx.helper.make_attribute("classlabels_int64s", list(range(len(names)))))
     proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
     return proto, (index_note(names),)

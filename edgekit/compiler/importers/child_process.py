@@ -61,7 +61,7 @@ def convert_file(module: str, path: Path, options: ImportOptions) -> Converted:
     request: dict[str, Json] = {"module": module, "path": str(path.absolute()), "shapes": shapes}
     request["trust_pickle"] = options.trust_pickle
     child = _LoadingChild(path, request)
-    found = child.ask({"do": "export"})
+    response = child.ask({"do": "export"})
     data = (child.folder / MODEL).read_bytes()
     inputs, outputs = signature_names(data)
 
@@ -80,7 +80,7 @@ def convert_file(module: str, path: Path, options: ImportOptions) -> Converted:
             runner.close()
         return FrameworkOutputs(str(engine), [dict(zip(outputs, row, strict=True)) for row in rows])
 
-    return Converted(data, tuple(map(str, found["notes"])), answers=answers)
+    return Converted(data, tuple(map(str, response["notes"])), answers=answers)
 
 
 class _LoadingChild:
@@ -92,9 +92,9 @@ class _LoadingChild:
         self.folder = Path(self._temporary.name)
         (self.folder / REQUEST).write_text(json.dumps(request), "utf-8")
         command = [sys.executable, "-m", "edgekit.compiler.importers.confined_start", str(self.folder)]
-        own = {name: str(self.folder) for name in OWN_FOLDERS}
+        folders = {name: str(self.folder) for name in OWN_FOLDERS}
         search = os.pathsep.join(entry for entry in sys.path if entry)
-        environment = {**os.environ, **own, "PYTHONPATH": search}
+        environment = {**os.environ, **folders, "PYTHONPATH": search}
         with open(self.folder / LOG, "wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
@@ -113,8 +113,8 @@ class _LoadingChild:
         """Send a request, return the result. Raises the child's errors; ModelError for the framework's."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        late = threading.Timer(SECONDS_LIMIT, self._process.kill)
-        late.start()
+        timer = threading.Timer(SECONDS_LIMIT, self._process.kill)
+        timer.start()
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
@@ -122,24 +122,26 @@ class _LoadingChild:
         except BrokenPipeError:
             answered = ""
         finally:
-            in_time = late.is_alive()
-            late.cancel()
+            in_time = timer.is_alive()
+            timer.cancel()
         if answered:
-            found: dict[str, Json] = json.loads((self.folder / RESULT).read_text("utf-8"))
-            if "engine" in found or "notes" in found:
-                return found
-        said = self._output()
+            response: dict[str, Json] = json.loads((self.folder / RESULT).read_text("utf-8"))
+            if "engine" in response or "notes" in response:
+                return response
+        output = self._output()
         code = self._process.poll() if answered else self._process.wait()
         self.close()
         if not answered:
-            why = f"its process ended with {code}" if in_time else f"it did not end within {SECONDS_LIMIT} s"
-            raise failure(self._path.name, "its framework failed", why, said)
-        if "failure" in found:
-            text = said + str(found["text"])
-            raise failure(self._path.name, str(found["what"]), str(found["failure"]), text)
-        if "missing" in found:
-            raise MissingDependency(*map(str, found["missing"]))
-        raise _KINDS.get(str(found["kind"]), ModelError)(str(found["error"]))
+            reason = (
+                f"its process ended with {code}" if in_time else f"it did not end within {SECONDS_LIMIT} s"
+            )
+            raise failure(self._path.name, "its framework failed", reason, output)
+        if "failure" in response:
+            text = output + str(response["text"])
+            raise failure(self._path.name, str(response["what"]), str(response["failure"]), text)
+        if "missing" in response:
+            raise MissingDependency(*map(str, response["missing"]))
+        raise _KINDS.get(str(response["kind"]), ModelError)(str(response["error"]))
 
     def _output(self) -> str:
         with open(self.folder / LOG, "rb") as file:
@@ -173,7 +175,7 @@ def answer_parent(folder: Path) -> None:
 def _answer(
     folder: Path, request: Mapping[str, Json], question: Mapping[str, Json], loaded: list[Original]
 ) -> dict[str, Json]:
-    what = LOADING
+    description = LOADING
     try:
         if not loaded:
             shapes = {name: tuple(shape) for name, shape in request["shapes"].items()}
@@ -181,11 +183,11 @@ def _answer(
             loaded.append(import_module(request["module"]).load(Path(request["path"]), options))
         (original,) = loaded
         if question["do"] == "export":
-            what = f"{original.exporter} can't export it"
-            made = original.export()
-            (folder / MODEL).write_bytes(made.onnx)
-            return {"notes": list(made.notes)}
-        what = "its framework can't run it"
+            description = f"{original.exporter} can't export it"
+            converted = original.export()
+            (folder / MODEL).write_bytes(converted.onnx)
+            return {"notes": list(converted.notes)}
+        description = "its framework can't run it"
         rows = _load(folder, question["samples"], len(question["inputs"]))
         samples = [dict(zip(question["inputs"], row, strict=True)) for row in rows]
         answers = original.run(samples, question["inputs"], question["outputs"])
@@ -198,6 +200,6 @@ def _answer(
     except Exception as problem:  # a framework may throw anything
         text = "".join(traceback.format_exception(problem))
         reason = reason_line(problem)
-        if what == LOADING and isinstance(problem, AttributeError | ImportError):
+        if description == LOADING and isinstance(problem, AttributeError | ImportError):
             reason += "; its classes must be importable: set PYTHONPATH to their folder"
-        return {"failure": reason, "what": what, "text": text}
+        return {"failure": reason, "what": description, "text": text}

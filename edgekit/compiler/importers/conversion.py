@@ -164,10 +164,10 @@ def _stamp(source: Source) -> object:
 
 
 def _tools(importer: Importer) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in ("edgekit-sdk", *importer.packages):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -80,15 +80,15 @@ def _zip_kind(path: str, size: int, stamp: int) -> FileKind:
             members = archive.namelist()
             if len(members) > MEMBERS_LIMIT:
                 return FileKind("")
-            inside = {name.partition("/")[2] or name for name in members}
-            if "archive_format" in inside or "serialized_exported_program.json" in members:
+            member_names = {name.partition("/")[2] or name for name in members}
+            if "archive_format" in member_names or "serialized_exported_program.json" in members:
                 return FileKind(PT2)
-            if "constants.pkl" in inside and any(name.startswith("code/") for name in inside):
+            if "constants.pkl" in member_names and any(name.startswith("code/") for name in member_names):
                 return FileKind(TORCHSCRIPT)
             if {"config.json", "metadata.json"} <= set(members):
                 return FileKind(KERAS)
             pickled = next((name for name in members if name.endswith("/data.pkl")), None)
-            if pickled is not None and "version" in inside:
+            if pickled is not None and "version" in member_names:
                 with archive.open(pickled) as file:
                     return _classified(TORCH_PICKLE, file.read(PICKLE_LIMIT_BYTES))
     except Exception:  # a damaged archive raises half a dozen kinds

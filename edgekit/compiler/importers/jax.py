@@ -33,9 +33,9 @@ def recognize_object(model: object) -> bool:
     if isinstance(model, FunctionType | MethodType | partial):
         return True
     modules = {cls.__module__ for cls in type(model).__mro__}
-    if any(each.split(".")[0] in ("jaxlib", "jax") for each in modules):
+    if any(module.split(".")[0] in ("jaxlib", "jax") for module in modules):
         return callable(model)
-    return callable(model) and any(each.startswith(("flax.nnx", "equinox.")) for each in modules)
+    return callable(model) and any(module.startswith(("flax.nnx", "equinox.")) for module in modules)
 
 
 def to_onnx(source: Any, options: ImportOptions) -> Converted:
@@ -50,14 +50,14 @@ def _original(function: Any, options: ImportOptions, name: str) -> Original:
             raise MissingDependency(package, needed_for, line)
     import jax
 
-    given = options.example_inputs
-    if given is None:
+    values = options.example_inputs
+    if values is None:
         raise UsageError(
             f"{name}: JAX needs example inputs to trace a function. Pass example_inputs=(np.zeros((1, 224, "
             "224, 3), np.float32),), with your shape and dtype"
         )
-    by_name = dict(given) if isinstance(given, Mapping) else {}
-    examples = () if by_name else (given,) if hasattr(given, "shape") else tuple(given)
+    by_name = dict(values) if isinstance(values, Mapping) else {}
+    examples = () if by_name else (values,) if hasattr(values, "shape") else tuple(values)
     leaves, tree = jax.tree_util.tree_flatten((examples, by_name))
     names = _parameter_names(function, examples) + _input_names(by_name)
 
@@ -78,9 +78,9 @@ def _original(function: Any, options: ImportOptions, name: str) -> Original:
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         rows = []
         for sample in samples:
-            arrays = [sample.get(each, leaf) for each, leaf in zip(names, leaves, strict=True)]
-            found: list[Array] = [np.asarray(leaf) for leaf in flat(*map(jax.numpy.asarray, arrays))]
-            rows.append(dict(zip(outputs, found, strict=True)))
+            arrays = [sample.get(leaf_name, leaf) for leaf_name, leaf in zip(names, leaves, strict=True)]
+            results: list[Array] = [np.asarray(leaf) for leaf in flat(*map(jax.numpy.asarray, arrays))]
+            rows.append(dict(zip(outputs, results, strict=True)))
         return FrameworkOutputs(f"JAX {jax.__version__}", rows)
 
     return Original(export, run, "jax2onnx")
@@ -92,17 +92,17 @@ def _parameter_names(function: Any, examples: tuple[Any, ...]) -> list[str]:
 
     try:
         parameters = [
-            each.name
-            for each in inspect.signature(function).parameters.values()
-            if each.kind is not each.VAR_POSITIONAL
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is not parameter.VAR_POSITIONAL
         ]
     except (TypeError, ValueError):
         parameters = []
     names = []
     for number, example in enumerate(examples):
-        own = parameters[number] if number < len(parameters) else f"input_{number}"
+        prefix = parameters[number] if number < len(parameters) else f"input_{number}"
         paths, _ = jax.tree_util.tree_flatten_with_path(example)
-        names += ["_".join([own, *map(_key, path)]) for path, _ in paths]
+        names += ["_".join([prefix, *map(_key, path)]) for path, _ in paths]
     return names
 
 

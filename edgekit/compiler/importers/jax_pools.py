@@ -42,11 +42,11 @@ def pool_two_axes(proto: Any) -> None:
 
 def _window(node: Any, graph: Any) -> list[int]:
     """Return the window of a pool over more than three axes; empty for any other node."""
-    given = _ints(node)
+    attributes = _ints(node)
     if node.op_type == "MaxPool":
-        window = given.get("kernel_shape", [])
-    elif node.op_type == "Conv" and given.get("group", [1]) == [1]:
-        kernel = next((each for each in graph.initializer if each.name == node.input[1]), None)
+        window = attributes.get("kernel_shape", [])
+    elif node.op_type == "Conv" and attributes.get("group", [1]) == [1]:
+        kernel = next((tensor for tensor in graph.initializer if tensor.name == node.input[1]), None)
         window = (
             list(kernel.dims)[NEW_AXES:]
             if kernel is not None and list(kernel.dims)[:NEW_AXES] == [1, 1]
@@ -58,21 +58,21 @@ def _window(node: Any, graph: Any) -> list[int]:
 
 
 def _ints(node: Any) -> dict[str, list[int]]:
-    return {each.name: list(each.ints) or [each.i] for each in node.attribute}
+    return {attribute.name: list(attribute.ints) or [attribute.i] for attribute in node.attribute}
 
 
 def _written(node: Any, window: list[int], shape: list[int], graph: Any) -> list[Any] | None:
     from onnx import helper, numpy_helper
 
-    given = _ints(node)
+    ints = _ints(node)
     rank = len(window)
-    strides = given.get("strides", [1] * rank)
-    dilations = given.get("dilations", [1] * rank)
-    pads = given.get("pads", [0] * 2 * rank)
+    strides = ints.get("strides", [1] * rank)
+    dilations = ints.get("dilations", [1] * rank)
+    pads = ints.get("pads", [0] * 2 * rank)
     plain = all(
-        each in ("kernel_shape", "strides", "dilations", "pads", "group", "ceil_mode") for each in given
+        item in ("kernel_shape", "strides", "dilations", "pads", "group", "ceil_mode") for item in ints
     )
-    if not plain or given.get("ceil_mode", [0]) != [0] or len(shape) != rank + NEW_AXES:
+    if not plain or ints.get("ceil_mode", [0]) != [0] or len(shape) != rank + NEW_AXES:
         return None
     pooled = [a for a in range(rank) if window[a] != 1 or strides[a] != 1 or pads[a] or pads[a + rank]]
     rows = [a for a in range(rank) if a not in pooled]
@@ -84,9 +84,9 @@ def _written(node: Any, window: list[int], shape: list[int], graph: Any) -> list
         + 1
         for a in pooled
     ]
-    kept = [shape[a + NEW_AXES] for a in rows]
+    row_sizes = [shape[a + NEW_AXES] for a in rows]
     name = node.output[0]
-    flat = [math.prod(kept), 1, *(shape[a + NEW_AXES] for a in pooled)]
+    flat = [math.prod(row_sizes), 1, *(shape[a + NEW_AXES] for a in pooled)]
     attributes: dict[str, Any] = {
         "strides": [strides[a] for a in pooled],
         "dilations": [dilations[a] for a in pooled],
@@ -96,11 +96,11 @@ def _written(node: Any, window: list[int], shape: list[int], graph: Any) -> list
     if node.op_type == "MaxPool":
         attributes["kernel_shape"] = [window[a] for a in pooled]
     else:
-        kernel = numpy_helper.to_array(next(each for each in graph.initializer if each.name == node.input[1]))
+        kernel = numpy_helper.to_array(next(item for item in graph.initializer if item.name == node.input[1]))
         small = kernel.reshape(1, 1, *(window[a] for a in pooled))
         graph.initializer.append(numpy_helper.from_array(small, f"{name}/window"))
         inputs.append(f"{name}/window")
-    for suffix, numbers in (("flat", flat), ("apart", [1, 1, *kept, *ends])):
+    for suffix, numbers in (("flat", flat), ("apart", [1, 1, *row_sizes, *ends])):
         graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), f"{name}/{suffix}"))
     back = [order.index(axis) for axis in range(len(order))]
     return [

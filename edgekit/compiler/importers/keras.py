@@ -116,7 +116,7 @@ def _export(model: Any, options: ImportOptions) -> Converted:
         path = os.path.join(name, "model.onnx")
         model.export(path, format="onnx", verbose=False, input_signature=_signature(model, options))
         proto = onnx.load(path)
-    names = [str(each) for each in getattr(model, "output_names", ["output"])]
+    names = [str(output_name) for output_name in getattr(model, "output_names", ["output"])]
     renamed_outputs(proto, names)
     pool_two_axes(proto)
     return Converted(serialized(proto))
@@ -151,10 +151,10 @@ def _zeros(model: Any, options: ImportOptions) -> Any:
     import keras
 
     if options.example_inputs is not None:
-        given = options.example_inputs
-        if isinstance(given, Mapping):
-            return dict(given)
-        return given if hasattr(given, "shape") else given[0] if len(given) == 1 else list(given)
+        inputs = options.example_inputs
+        if isinstance(inputs, Mapping):
+            return dict(inputs)
+        return inputs if hasattr(inputs, "shape") else inputs[0] if len(inputs) == 1 else list(inputs)
     if _inputs(model) is None:
         raise ModelError(
             f"{type(model).__name__} has never been called, so the shapes of its inputs are unknown: pass "
@@ -173,10 +173,10 @@ def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[
     for sample in samples:
         arrays = [sample[name] for name in inputs]
         structure = _inputs(model)
-        given = keras.tree.pack_sequence_as(structure, arrays) if structure is not None else arrays[0]
-        leaves = keras.tree.flatten(model(given, training=False))
-        found: list[Array] = [np.asarray(keras.ops.convert_to_numpy(leaf)) for leaf in leaves]
-        rows.append(dict(zip(outputs, found, strict=True)))
+        packed = keras.tree.pack_sequence_as(structure, arrays) if structure is not None else arrays[0]
+        leaves = keras.tree.flatten(model(packed, training=False))
+        results: list[Array] = [np.asarray(keras.ops.convert_to_numpy(leaf)) for leaf in leaves]
+        rows.append(dict(zip(outputs, results, strict=True)))
     return FrameworkOutputs(f"Keras {keras.__version__} on {keras.backend.backend()}", rows)
 
 

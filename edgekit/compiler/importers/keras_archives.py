@@ -119,15 +119,15 @@ def _check_objects(members: Members, h5py: Any, file: Any) -> None:
                 raise ModelError(f"{name}: {WEIGHTS} has more than {OBJECTS_LIMIT} objects")
             if isinstance(group.get(key, getlink=True), h5py.SoftLink | h5py.ExternalLink):
                 raise ModelError(f"{name}: {WEIGHTS} has a link, {brief(key)}; save the model again")
-            found = group[key]
-            if isinstance(found, h5py.Group):
-                pending.append(found)
-            elif isinstance(found, h5py.Dataset):
-                if found.external or found.is_virtual:
+            entry = group[key]
+            if isinstance(entry, h5py.Group):
+                pending.append(entry)
+            elif isinstance(entry, h5py.Dataset):
+                if entry.external or entry.is_virtual:
                     raise ModelError(
                         f"{name}: {WEIGHTS} reads another file for {brief(key)}; save the model again"
                     )
-                size += found.nbytes
+                size += entry.nbytes
                 if size > limit:
                     raise ModelError(
                         f"{name}: the arrays in {WEIGHTS} have {size} bytes; a file of this size may have "

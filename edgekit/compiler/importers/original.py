@@ -54,23 +54,23 @@ def convert_object(load: Callable[[], Original], name: str) -> Converted:
     Raises:
         ModelError: the exporter failed, with its reason; the full text is in a file.
     """
-    said = io.StringIO()
+    captured = io.StringIO()
     original = load()
     try:
-        with quiet(said):
-            made = original.export()
+        with quiet(captured):
+            converted = original.export()
     except EdgeKitError:
         raise
     except Exception as problem:
-        text = said.getvalue() + "".join(traceback.format_exception(problem))
+        text = captured.getvalue() + "".join(traceback.format_exception(problem))
         raise failure(name, f"{original.exporter} can't export it", reason_line(problem), text) from None
-    inputs, outputs = signature_names(made.onnx)
+    inputs, outputs = signature_names(converted.onnx)
 
     def answers(samples: Samples) -> FrameworkOutputs:
         with quiet(io.StringIO()):
             return original.run(samples, inputs, outputs)
 
-    return made._replace(answers=answers)
+    return converted._replace(answers=answers)
 
 
 @contextlib.contextmanager
@@ -93,8 +93,8 @@ def quiet(output: io.StringIO) -> Iterator[None]:
 def failure(name: str, description: str, reason: str, text: str) -> ModelError:
     """Return the error of a failed framework or exporter. The full text is in a file of the cache folder."""
     path = _write(name, text)
-    where = f"; the full message is in {path}" if path else ""
-    return ModelError(f"{name}: {description}: {reason}{where}")
+    location = f"; the full message is in {path}" if path else ""
+    return ModelError(f"{name}: {description}: {reason}{location}")
 
 
 def reason_line(problem: BaseException) -> str:
@@ -140,12 +140,12 @@ def renamed_outputs(proto: object, names: Sequence[str]) -> None:
     """
     graph = proto.graph  # type: ignore[attr-defined]
     del graph.value_info[:]
-    taken = {name for node in graph.node for name in node.output}
-    taken |= {value.name for value in [*graph.input, *graph.initializer]}
+    used_names = {name for node in graph.node for name in node.output}
+    used_names |= {value.name for value in [*graph.input, *graph.initializer]}
     old = [value.name for value in graph.output]
     if len(set(names)) != len(names) or len(names) != len(old) or len(set(old)) != len(old):
         return
-    if (taken - set(old)) & set(names) or {value.name for value in graph.input} & set(old):
+    if (used_names - set(old)) & set(names) or {value.name for value in graph.input} & set(old):
         return
     new = dict(zip(old, names, strict=True))
     for node in graph.node:

@@ -46,8 +46,8 @@ def recognize_object(model: object) -> bool:
     classes = [(cls.__module__, cls.__name__) for cls in type(model).__mro__]
     if any(module.startswith(("keras.", "ultralytics.engine.")) for module, _ in classes):
         return False
-    known = {("torch.nn.modules.module", "Module"), ("torch.export.exported_program", "ExportedProgram")}
-    return bool(known & set(classes))
+    bases = {("torch.nn.modules.module", "Module"), ("torch.export.exported_program", "ExportedProgram")}
+    return bool(bases & set(classes))
 
 
 def to_onnx(source: Any, options: ImportOptions) -> Converted:
@@ -75,10 +75,10 @@ def load(path: Path, options: ImportOptions) -> Original:
         return _original(torch.export.load(path), options)
     if kind == TORCHSCRIPT:
         return _scripted(torch.jit.load(path, map_location="cpu").eval(), options, path.name)
-    found = torch.load(path, map_location="cpu", weights_only=False)
-    module = _module_in(found)
+    loaded = torch.load(path, map_location="cpu", weights_only=False)
+    module = _module_in(loaded)
     if module is None:
-        raise ModelError(f"{path.name} contains a {type(found).__name__}, not a torch.nn.Module")
+        raise ModelError(f"{path.name} contains a {type(loaded).__name__}, not a torch.nn.Module")
     return _original(module, options)
 
 
@@ -138,12 +138,12 @@ def _original(model: Any, options: ImportOptions) -> Original:
     if isinstance(model, torch.export.ExportedProgram):
         return Original(partial(_export, model), partial(_run_program, model), "torch.onnx")
     examples, keywords = _examples(model, options)
-    made: list[Any] = []
+    programs: list[Any] = []
 
     def trace() -> Converted:
         with _evaluating(model), torch.no_grad():
-            made[:] = [torch.export.export(model, examples, keywords)]
-        return _export(made[0])._replace(example=_example(made[0], examples, keywords, options))
+            programs[:] = [torch.export.export(model, examples, keywords)]
+        return _export(programs[0])._replace(example=_example(programs[0], examples, keywords, options))
 
     def export() -> Converted:
         try:
@@ -159,23 +159,23 @@ def _original(model: Any, options: ImportOptions) -> Original:
                 finally:
                     model.set_attn_implementation(attention)
         except Exception:
-            if why := _untraceable(model):
-                raise ModelError(f"{type(model).__name__}: {why}") from None
+            if reason := _untraceable(model):
+                raise ModelError(f"{type(model).__name__}: {reason}") from None
             raise
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         tree = torch.utils._pytree
         leaves, spec = tree.tree_flatten((examples, keywords))
-        if not made:
+        if not programs:
             with _evaluating(model), torch.no_grad():
-                made.append(torch.export.export(model, examples, keywords))
-        names = _input_names(made[0])
+                programs.append(torch.export.export(model, examples, keywords))
+        names = _input_names(programs[0])
         answers = []
         for sample in samples:
-            given = iter(
+            tensors = iter(
                 [torch.from_numpy(np.array(sample[name])) if name in sample else None for name in names]
             )
-            new = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+            new = [next(tensors) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             new = [leaf if value is None else value for leaf, value in zip(leaves, new, strict=True)]
             with _evaluating(model), torch.no_grad():
                 args, kwargs = tree.tree_unflatten(new, spec)
@@ -207,8 +207,8 @@ def _untraceable(model: Any) -> str:
 
 def _export(program: Any) -> Converted:
     torch = _torch()
-    made = torch.onnx.export(program, (), dynamo=True, verbose=False)
-    proto = made.model_proto
+    onnx_program = torch.onnx.export(program, (), dynamo=True, verbose=False)
+    proto = onnx_program.model_proto
     renamed_outputs(proto, _output_names(program))
     _without_traces(proto)
     return Converted(serialized(proto))
@@ -217,8 +217,8 @@ def _export(program: Any) -> Converted:
 def _without_traces(proto: Any) -> None:
     """Remove the exporter's traces: lines and paths of the user's sources, which devices would get."""
     graph = proto.graph
-    for each in [graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
-        del each.metadata_props[:]
+    for element in [graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
+        del element.metadata_props[:]
 
 
 def _run_program(
@@ -270,22 +270,22 @@ def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dic
         UsageError: neither are given.
     """
     torch = _torch()
-    given = options.example_inputs
-    if given is None and options.shapes:
+    example_inputs = options.example_inputs
+    if example_inputs is None and options.shapes:
         return tuple(torch.zeros(shape) for shape in options.shapes.values()), {}
-    if given is None:
+    if example_inputs is None:
         raise UsageError(
             f"{type(module).__name__}: torch.export needs example inputs to trace a module. Pass "
             "example_inputs=(torch.zeros(1, 3, 224, 224),), with your shape and dtype, or --shape "
             "1x3x224x224 on the command line"
         )
-    if isinstance(given, torch.Tensor | np.ndarray):
-        given = (given,)
+    if isinstance(example_inputs, torch.Tensor | np.ndarray):
+        example_inputs = (example_inputs,)
     tree = torch.utils._pytree
-    by_name = isinstance(given, Mapping)  # a tokenizer's is a class of its own
+    by_name = isinstance(example_inputs, Mapping)  # a tokenizer's is a class of its own
     as_tensors = tree.tree_map(
         lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf,
-        dict(given) if by_name else tuple(given),
+        dict(example_inputs) if by_name else tuple(example_inputs),
     )
     return ((), as_tensors) if by_name else (as_tensors, {})
 
@@ -305,31 +305,31 @@ def _example(
 @contextlib.contextmanager
 def _evaluating(module: Any) -> Iterator[None]:
     """Set evaluation mode, then restore the mode: dropout in training mode gives random outputs."""
-    modes = [(each, each.training) for each in module.modules()]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        for each, mode in modes:
-            each.training = mode
+        for submodule, mode in modes:
+            submodule.training = mode
 
 
 def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
     """Export TorchScript by the exporter that predates torch.export; the file has no input shapes."""
     torch = _torch()
-    names = [each.debugName() for each in module.graph.inputs()][1:]
-    given = options.example_inputs
+    names = [item.debugName() for item in module.graph.inputs()][1:]
+    values = options.example_inputs
     shapes = options.shapes
-    if given is None and (len(shapes) == len(names) == 1 or set(names) == set(shapes)):
-        ordered = [next(iter(shapes.values()))] if len(names) == 1 else [shapes[each] for each in names]
-        given = tuple(torch.zeros(shape) for shape in ordered)
-    if given is None:
-        flags = " ".join(f"--shape {each}=1x3x224x224" for each in names)
+    if values is None and (len(shapes) == len(names) == 1 or set(names) == set(shapes)):
+        ordered = [next(iter(shapes.values()))] if len(names) == 1 else [shapes[item] for item in names]
+        values = tuple(torch.zeros(shape) for shape in ordered)
+    if values is None:
+        flags = " ".join(f"--shape {item}=1x3x224x224" for item in names)
         raise UsageError(
             f"{name}: TorchScript does not store the shapes of inputs. Add {flags}, with your numbers"
         )
-    by_position = [given[name] for name in names] if isinstance(given, Mapping) else given
-    examples = tuple(torch.as_tensor(each) for each in by_position)
+    by_position = [values[name] for name in names] if isinstance(values, Mapping) else values
+    examples = tuple(torch.as_tensor(item) for item in by_position)
 
     def export() -> Converted:
         import io
@@ -346,7 +346,7 @@ def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         answers = []
         for sample in samples:
-            feeds = [torch.from_numpy(np.array(sample[each])) for each in names]
+            feeds = [torch.from_numpy(np.array(sample[input_name])) for input_name in names]
             with torch.no_grad():
                 answers.append(_arrays(module(*feeds), outputs))
         return FrameworkOutputs(f"PyTorch {torch.__version__}", answers)

@@ -32,9 +32,9 @@ def find_importer(source: Source) -> str | None:
         ModelError: the file can't be read.
     """
     if not isinstance(source, Path):
-        name = next((name for name, each in importers().items() if each.recognize_object(source)), None)
+        name = next((name for name, entry in importers().items() if entry.recognize_object(source)), None)
         if name is None:
-            kinds = ", ".join(sorted({each.source_format for each in importers().values()}))
+            kinds = ", ".join(sorted({entry.source_format for entry in importers().values()}))
             raise UsageError(
                 f"EdgeKit cannot import a {type(source).__module__}.{type(source).__qualname__}; pass the "
                 f"path of a file, or an object from one of: {kinds}"
@@ -43,11 +43,11 @@ def find_importer(source: Source) -> str | None:
     head = _head(source)
     if is_onnx(head):
         return None
-    known = importers()
-    name = next((name for name, each in known.items() if each.recognize(head, source)), None)
+    registered = importers()
+    name = next((name for name, entry in registered.items() if entry.recognize(head, source)), None)
     if name is None and source.suffix.lower() not in ONNX_SUFFIXES and source.exists():
         suffix = source.suffix.lower()
-        name = next((name for name, each in known.items() if suffix in each.suffixes), None)
+        name = next((name for name, entry in registered.items() if suffix in entry.suffixes), None)
     return name
 
 

@@ -63,8 +63,8 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
         return convert_file(__name__, source, options)
     kind = file_kind(head, source)
     whose = " of scikit-learn" if kind.has("sklearn") else ""
-    instead = "pass the fitted estimator itself to edgekit.build, or an .onnx file from skl2onnx"
-    options.need_trust(source, f"a Python pickle{whose}", instead)
+    alternative = "pass the fitted estimator itself to edgekit.build, or an .onnx file from skl2onnx"
+    options.need_trust(source, f"a Python pickle{whose}", alternative)
     return convert_file(__name__, source, options)
 
 
@@ -81,11 +81,11 @@ def load(path: Path, options: ImportOptions) -> Original:
         raise MissingDependency("scikit-learn", "importing its models", INSTALL)
     import joblib
 
-    found = joblib.load(path)
-    if not recognize_object(found):
-        kind = f"{type(found).__module__}.{type(found).__name__}"
+    loaded = joblib.load(path)
+    if not recognize_object(loaded):
+        kind = f"{type(loaded).__module__}.{type(loaded).__name__}"
         raise ModelError(f"{path.name} contains a {kind}, which is not a scikit-learn estimator")
-    return _original(found)
+    return _original(loaded)
 
 
 def _head(path: Path) -> bytes:
@@ -107,9 +107,9 @@ def _original(model: Any) -> Original:
             signature,
         )  # here: importers are asked about every file
 
-        made = _export(model, library)
-        ranks[:] = [len(spec.shape) for spec in signature(open_bytes(made.onnx, type(model).__name__))[1]]
-        return made
+        result = _export(model, library)
+        ranks[:] = [len(spec.shape) for spec in signature(open_bytes(result.onnx, type(model).__name__))[1]]
+        return result
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         if not ranks:
@@ -117,11 +117,11 @@ def _original(model: Any) -> Original:
         rows = []
         for sample in samples:
             (x,) = (sample[name] for name in inputs)
-            found = [
+            arrays = [
                 array.reshape((len(x), -1) if rank > 1 else -1)
                 for array, rank in zip(compute(x, len(outputs)), ranks, strict=True)
             ]
-            rows.append(dict(zip(outputs, found, strict=True)))
+            rows.append(dict(zip(outputs, arrays, strict=True)))
         name, package = (library.name, library.package) if library else ("scikit-learn",) * 2
         return FrameworkOutputs(f"{name} {version(package)}", rows)
 
@@ -140,8 +140,8 @@ def _export(model: Any, library: Library | None) -> Converted:
         return Converted(serialized(_converted(model, int(count))))
     numbered = copy.deepcopy(model)
     final = _final(numbered)
-    own = "_classes" if isinstance(getattr(type(final), "classes_", None), property) else "classes_"
-    setattr(final, own, np.arange(len(names)))
+    attribute = "_classes" if isinstance(getattr(type(final), "classes_", None), property) else "classes_"
+    setattr(final, attribute, np.arange(len(names)))
     return Converted(serialized(_converted(numbered, int(count))), (index_note(names),))
 
 
@@ -166,8 +166,8 @@ def _convert(model: Any, count: int, options: dict[str, bool]) -> Any:
     from skl2onnx.common.data_types import FloatTensorType
 
     types = [("X", FloatTensorType([None, count]))]
-    given = {id(_final(model)): options} if options and hasattr(_final(model), "classes_") else None
-    return convert(model, initial_types=types, target_opset=OPSETS, options=given)
+    model_options = {id(_final(model)): options} if options and hasattr(_final(model), "classes_") else None
+    return convert(model, initial_types=types, target_opset=OPSETS, options=model_options)
 
 
 def _final(model: Any) -> Any:
@@ -180,7 +180,7 @@ def _class_names(final: Any) -> list[str]:
     classes = getattr(final, "classes_", None)
     if classes is None or isinstance(classes, list) or classes.dtype.kind in "iub":
         return []
-    return [str(each) for each in classes]
+    return [str(class_name) for class_name in classes]
 
 
 def _answers(model: Any, x: Array, count: int) -> list[Array]:
@@ -198,8 +198,8 @@ def _answers(model: Any, x: Array, count: int) -> list[Array]:
     if getattr(final, "voting", "") == "hard":  # skl2onnx's scores are the shares of the votes
         votes = np.asarray(model.transform(x))
         weights = np.ones(votes.shape[1]) if final.weights is None else np.asarray(final.weights)
-        each = [(votes == k) @ weights / weights.sum() for k in range(len(final.classes_))]
-        return [first, np.stack(each, axis=1).astype(np.float32)]
+        vote_shares = [(votes == k) @ weights / weights.sum() for k in range(len(final.classes_))]
+        return [first, np.stack(vote_shares, axis=1).astype(np.float32)]
     for method in ("predict_proba", "decision_function", "transform"):
         if hasattr(model, method):
             return [first, np.asarray(getattr(model, method)(x), np.float32)]

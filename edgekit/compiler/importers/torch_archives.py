@@ -83,18 +83,18 @@ def checked_program(path: Path, target: Path) -> Path:
         ModelError: torch would run something of it.
     """
     with open_members(path) as members:
-        kept: dict[str, bytes | None] = {name: None for name in _PLAIN if name in members.by_name}
+        entries: dict[str, bytes | None] = {name: None for name in _PLAIN if name in members.by_name}
         if OLD_PROGRAM in members.by_name:
-            kept[OLD_PROGRAM] = _checked_graph(path, members.read(OLD_PROGRAM))
-            kept[OLD_SAMPLE_INPUTS] = b""
+            entries[OLD_PROGRAM] = _checked_graph(path, members.read(OLD_PROGRAM))
+            entries[OLD_SAMPLE_INPUTS] = b""
             for name in OLD_PICKLES:
-                kept[name] = _checked_tensors(members, name)
-            return members.copy(target, kept, "")
-        kept[PROGRAM] = _checked_graph(path, members.read(PROGRAM))
-        kept[SAMPLE_INPUTS] = b""
+                entries[name] = _checked_tensors(members, name)
+            return members.copy(target, entries, "")
+        entries[PROGRAM] = _checked_graph(path, members.read(PROGRAM))
+        entries[SAMPLE_INPUTS] = b""
         for prefix in (WEIGHTS, CONSTANTS):
-            kept.update(_payloads(members, prefix))
-        return members.copy(target, kept)
+            entries.update(_payloads(members, prefix))
+        return members.copy(target, entries)
 
 
 def checked_script(path: Path, target: Path) -> Path:
@@ -104,14 +104,14 @@ def checked_script(path: Path, target: Path) -> Path:
         ModelError: it does, or has objects of classes that may.
     """
     with open_members(path) as members:
-        kept: dict[str, bytes | None] = {name: None for name in members.by_name if _SCRIPT.fullmatch(name)}
-        for name in kept:
+        entries: dict[str, bytes | None] = {name: None for name in members.by_name if _SCRIPT.fullmatch(name)}
+        for name in entries:
             if name.endswith(".py"):
                 _check_code(path, name, members.read(name).decode("utf-8", "replace"))
             elif name.endswith(".pkl"):
                 for text in _names_of(path, name, members.read(name)):
                     _check_code(path, name, text)
-        return members.copy(target, kept)
+        return members.copy(target, entries)
 
 
 def _refusal(path: Path, description: str) -> ModelError:
@@ -126,22 +126,22 @@ def _payloads(members: Members, prefix: str) -> dict[str, bytes | None]:
     if f"{prefix}model.pt" in members.by_name:
         return {f"{prefix}model.pt": _checked_tensors(members, f"{prefix}model.pt")}
     table = f"{prefix}model_{'weights' if prefix == WEIGHTS else 'constants'}_config.json"
-    kept: dict[str, bytes | None] = {table: members.read(table)}
-    for entry in _json(members.path, table, kept[table] or b"").get("config", {}).values():
+    entries: dict[str, bytes | None] = {table: members.read(table)}
+    for entry in _json(members.path, table, entries[table] or b"").get("config", {}).values():
         name = f"{prefix}{entry['path_name']}"
         if entry["use_pickle"] or not _PAYLOAD.fullmatch(name):
             raise _refusal(members.path, f"{brief(name)} is a Python pickle or an object, not tensor data")
-        kept[name] = None
-    return kept
+        entries[name] = None
+    return entries
 
 
 def _checked_tensors(members: Members, name: str) -> bytes:
     """Return the content of a member that ``torch.save`` wrote, after a check that it holds only tensors."""
     content = members.read(name)
     with zipfile.ZipFile(io.BytesIO(content)) as inner:
-        pickles = [each for each in inner.namelist() if each.endswith(".pkl")]
-        for each in pickles:
-            for text in _names_of(members.path, name, inner.read(each)):
+        pickles = [pickle_name for pickle_name in inner.namelist() if pickle_name.endswith(".pkl")]
+        for pickle_name in pickles:
+            for text in _names_of(members.path, name, inner.read(pickle_name)):
                 if text not in TENSOR_NAMES and not _STORAGE.fullmatch(text):
                     raise _refusal(members.path, f"{name} is a Python pickle that imports {brief(text)}")
     if len(pickles) != 1:
@@ -224,16 +224,16 @@ def _check_expression(path: Path, text: str) -> None:
     if len(text) > EXPRESSION_LIMIT_CHARS:
         raise _refusal(path, f"its graph has an expression of {len(text)} characters")
     for node in ast.walk(ast.parse(text, mode="eval")):
-        known = isinstance(node, _EXPRESSION_NODES)
+        is_allowed = isinstance(node, _EXPRESSION_NODES)
         if isinstance(node, ast.Call):
-            known = isinstance(node.func, ast.Name)
+            is_allowed = isinstance(node.func, ast.Name)
         elif isinstance(node, ast.Name):
-            known = bool(_FUNCTIONS.fullmatch(node.id) or _SYMBOL.fullmatch(node.id))
+            is_allowed = bool(_FUNCTIONS.fullmatch(node.id) or _SYMBOL.fullmatch(node.id))
         elif isinstance(node, ast.Constant):
-            known = isinstance(node.value, int | float) or (
+            is_allowed = isinstance(node.value, int | float) or (
                 isinstance(node.value, str) and bool(_SYMBOL.fullmatch(node.value))
             )
-        if not known:
+        if not is_allowed:
             raise _refusal(path, f"its graph has the expression {brief(text)}")
 
 

@@ -40,8 +40,8 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
     """Export a checkpoint in a child process, an object in this one."""
     if not isinstance(source, Path):
         return convert_object(partial(_original, source, options), type(source).__name__)
-    instead = 'export it yourself: YOLO("model.pt").export(format="onnx")'
-    options.need_trust(source, "an Ultralytics checkpoint (a Python pickle)", instead)
+    alternative = 'export it yourself: YOLO("model.pt").export(format="onnx")'
+    options.need_trust(source, "an Ultralytics checkpoint (a Python pickle)", alternative)
     return convert_file(__name__, source, options)
 
 
@@ -99,8 +99,8 @@ def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[
         with torch.no_grad():
             result = network(torch.from_numpy(np.array(sample[inputs[0]])))
         leaves = torch.utils._pytree.tree_leaves(result)
-        found: list[Array] = [leaf.numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        rows.append(dict(zip(outputs, found, strict=True)))
+        arrays: list[Array] = [leaf.numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        rows.append(dict(zip(outputs, arrays, strict=True)))
     return FrameworkOutputs(f"Ultralytics {ultralytics.__version__} on PyTorch {torch.__version__}", rows)
 
 

@@ -105,7 +105,7 @@ def _checked(path: Path, members: list[zipfile.ZipInfo]) -> dict[str, zipfile.Zi
     folder = members[0].filename.partition("/")[0] + "/" if members else ""
     if not all(member.filename.startswith(folder) for member in members):
         folder = ""
-    found = {member.filename.removeprefix(folder): member for member in members}
-    if len(found) != len(members):
+    member_by_name = {member.filename.removeprefix(folder): member for member in members}
+    if len(member_by_name) != len(members):
         raise ModelError(f"{path.name}: two members of the archive have the same name; save the model again")
-    return found
+    return member_by_name

@@ -73,12 +73,12 @@ def batch_norm_factors(
     """
     if training_mode:
         raise Inexpressible("training_mode=1 updates statistics; export the model for inference")
-    if any(given.const is None for given in (scale, bias, mean, variance)):
+    if any(parameter.const is None for parameter in (scale, bias, mean, variance)):
         return None
-    gamma, beta, at, spread = (np.asarray(v.const, np.float64) for v in (scale, bias, mean, variance))
+    gamma, beta, means, spread = (np.asarray(v.const, np.float64) for v in (scale, bias, mean, variance))
     factor = gamma / np.sqrt(spread + epsilon)
     shape = (-1, *(1,) * (data_rank - 2))
-    return factor.reshape(shape).astype(np.float32), (beta - at * factor).reshape(shape).astype(np.float32)
+    return factor.reshape(shape).astype(np.float32), (beta - means * factor).reshape(shape).astype(np.float32)
 
 
 def refuse_random_dropout(training_mode: NodeInput | None) -> None:

@@ -80,10 +80,10 @@ def byte_card(card: Card, name: str) -> Card:
     assert isinstance(image, ImageInput)
     shape = (1, image.height, image.width, image.channels)
     mean, std = (0.0,) * image.channels, (1.0,) * image.channels
-    taken = replace(image, shape=shape, layout="NHWC", dtype="uint8", mean=mean, std=std)
+    byte_image = replace(image, shape=shape, layout="NHWC", dtype="uint8", mean=mean, std=std)
     if image.colour == "BGR":
-        taken = replace(taken, colour="RGB")
-    return replace(card, inputs={**card.inputs, name: taken})
+        byte_image = replace(byte_image, colour="RGB")
+    return replace(card, inputs={**card.inputs, name: byte_image})
 
 
 def take_bytes(model: ir.Model, image: ImageInput) -> None:
@@ -166,13 +166,13 @@ class _Front:
     def add(self, op: str, *inputs: ir.Value, **attributes: int | list[int]) -> None:
         name = free_name(self.model, f"{self.image.name}/{op.lower()}")
         node = ir.node(op, [self.last, *inputs], attributes=attributes, name=name)
-        made = node.outputs[0]
-        made.name, made.type, made.shape = name, self.last.type, self.last.shape
+        output = node.outputs[0]
+        output.name, output.type, output.shape = name, self.last.type, self.last.shape
         if self.anchor is None:
             self.graph.append(node)
         else:
             self.graph.insert_before(self.anchor, node)
-        self.last = made
+        self.last = output
 
     def cast(self, dtype: ir.DataType) -> None:
         if self.last.dtype != dtype:
@@ -201,8 +201,8 @@ def _without_transpose(value: ir.Value, image: ImageInput) -> ImageInput:
     if image.layout != "NHWC" or not uses:
         return image
     for use in uses:
-        node, made = use.node, use.node.outputs[0]
-        if node.op_type != "Transpose" or ints_of(node, "perm") != [0, 3, 1, 2] or made.is_graph_output():
+        node, output = use.node, use.node.outputs[0]
+        if node.op_type != "Transpose" or ints_of(node, "perm") != [0, 3, 1, 2] or output.is_graph_output():
             return image
     for use in uses:
         use.node.outputs[0].replace_all_uses_with(value)
@@ -231,10 +231,10 @@ def _folded(model: ir.Model, convs: list[ir.Node], image: ImageInput) -> ImageIn
     mean, std = np.array(image.mean), np.array(image.std)
     swaps = image.colour == "BGR" and all(int_of(conv, "group", 1) == 1 for conv in convs)
     shifts = not any(_pads(conv) for conv in convs)
-    made = [_new_constants(conv, mean if shifts else np.zeros_like(mean), std, swaps) for conv in convs]
-    if not all(np.isfinite(weight).all() and np.isfinite(bias).all() for weight, bias in made):
+    constants = [_new_constants(conv, mean if shifts else np.zeros_like(mean), std, swaps) for conv in convs]
+    if not all(np.isfinite(weight).all() and np.isfinite(bias).all() for weight, bias in constants):
         return image  # outside the range of float16
-    for conv, (weight, bias) in zip(convs, made, strict=True):
+    for conv, (weight, bias) in zip(convs, constants, strict=True):
         conv.replace_input_with(1, add_constant(model, weight, f"{conv.name}/weight"))
         if shifts and mean.any():
             conv.resize_inputs(3)

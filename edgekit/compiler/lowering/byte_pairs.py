@@ -29,10 +29,10 @@ def bytes_below(value: ir.Value) -> tuple[ir.Value, int] | None:
     """Return the uint8 value behind a float, and the whole number from 0 to 255 subtracted from it."""
     less, node = 0.0, producer_of(value, "Sub")
     if node is not None:
-        given = scalar_of(node.inputs[1])
-        if given is None or node.inputs[0] is None or not given.is_integer() or not 0 <= given <= 255:
+        offset = scalar_of(node.inputs[1])
+        if offset is None or node.inputs[0] is None or not offset.is_integer() or not 0 <= offset <= 255:
             return None
-        less, value = given, node.inputs[0]
+        less, value = offset, node.inputs[0]
     cast = producer_of(value, "Cast")
     if cast is None or cast.inputs[0] is None or cast.inputs[0].dtype != ir.DataType.UINT8:
         return None
@@ -45,24 +45,24 @@ def with_bytes_read(model: ir.Model) -> ir.Model:
         return model
     copy = model.clone()
     for _, node in nodes_of(copy, "QuantizeLinear"):
-        found = held_bytes(node)
-        if found is None:
+        match = held_bytes(node)
+        if match is None:
             continue
-        held, zero_point = found
+        source, zero_point = match
         stored, before = node.outputs[0], node.inputs[0]
         if stored.dtype == ir.DataType.UINT8:
-            stored.replace_all_uses_with(held)
+            stored.replace_all_uses_with(source)
             remove_unread(node)
             continue
-        name = free_name(copy, f"{held.name}/dequantized")
-        zero = add_constant(copy, np.array(zero_point, np.uint8), f"{held.name}/zero_point")
-        real = ir.node("DequantizeLinear", [held, node.inputs[1], zero], name=name)
-        made = real.outputs[0]
-        made.name, made.type, made.shape = name, ir.TensorType(ir.DataType.FLOAT), held.shape
+        name = free_name(copy, f"{source.name}/dequantized")
+        zero = add_constant(copy, np.array(zero_point, np.uint8), f"{source.name}/zero_point")
+        real = ir.node("DequantizeLinear", [source, node.inputs[1], zero], name=name)
+        floats = real.outputs[0]
+        floats.name, floats.type, floats.shape = name, ir.TensorType(ir.DataType.FLOAT), source.shape
         assert node.graph is not None
         assert before is not None
         node.graph.insert_before(node, real)
-        node.replace_input_with(0, made)
+        node.replace_input_with(0, floats)
         if (producer := before.producer()) is not None:
             remove_unread(producer)
     remove_dead_code(copy)
@@ -71,11 +71,11 @@ def with_bytes_read(model: ir.Model) -> ir.Model:
 
 def held_bytes(node: ir.Node) -> tuple[ir.Value, int] | None:
     """Return the bytes that a QuantizeLinear returns, or returns less 128, and their zero point."""
-    found = bytes_below(node.inputs[0]) if node.inputs[0] is not None else None
+    match = bytes_below(node.inputs[0]) if node.inputs[0] is not None else None
     zero_point = array_of(input_of(node, 2))
-    if found is None or scalar_of(node.inputs[1]) != 1 or zero_point is None or zero_point.size != 1:
+    if match is None or scalar_of(node.inputs[1]) != 1 or zero_point is None or zero_point.size != 1:
         return None
     if zero_point.dtype not in (np.uint8, np.int8) or node.outputs[0].is_graph_output():
         return None
-    own = int(zero_point.reshape(())) + (128 if zero_point.dtype == np.int8 else 0)
-    return found if own == found[1] else None
+    offset = int(zero_point.reshape(())) + (128 if zero_point.dtype == np.int8 else 0)
+    return match if offset == match[1] else None

@@ -90,6 +90,6 @@ def _keep_output(model: ir.Model, types: _Types, value: ir.Value) -> None:
         if output is value:
             name = value.name
             value.name = f"{name}/float16"
-            kept = types.form(value, FLOAT)
-            kept.name = name
-            model.graph.outputs[index] = kept
+            float_output = types.form(value, FLOAT)
+            float_output.name = name
+            model.graph.outputs[index] = float_output

@@ -185,18 +185,18 @@ def slice_ranges(
     rank = len(data_shape)
     first = constant_ints(starts, "starts")
     last = constant_ints(ends, "ends")
-    over = tuple(range(len(first))) if axes is None else constant_ints(axes, "axes")
-    by = (1,) * len(first) if steps is None else constant_ints(steps, "steps")
+    sliced_axes = tuple(range(len(first))) if axes is None else constant_ints(axes, "axes")
+    strides = (1,) * len(first) if steps is None else constant_ints(steps, "steps")
     begin, step, shape, reversed_axes = [0] * rank, [1] * rank, list(data_shape), []
-    for axis, low, high, stride in zip(over, first, last, by, strict=True):
+    for axis, low, high, stride in zip(sliced_axes, first, last, strides, strict=True):
         axis %= rank
-        taken = range(*slice(low, high, stride).indices(data_shape[axis]))  # clamps as ONNX does
-        shape[axis] = len(taken)
+        positions = range(*slice(low, high, stride).indices(data_shape[axis]))  # clamps as ONNX does
+        shape[axis] = len(positions)
         if stride < 0:
             reversed_axes.append(axis)
-            taken = taken[::-1]
-        if len(taken):
-            begin[axis], step[axis] = taken[0], abs(stride)
+            positions = positions[::-1]
+        if len(positions):
+            begin[axis], step[axis] = positions[0], abs(stride)
     return SliceRanges(tuple(begin), tuple(step), tuple(shape), tuple(reversed_axes))
 
 
@@ -206,13 +206,13 @@ def slice_ends(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) 
     >>> slice_ends((1, 0), (2, 1), (3, 4))
     (6, 4)
     """
-    return tuple(at + (n - 1) * s + 1 for at, n, s in zip(begin, shape, step, strict=True))
+    return tuple(start + (n - 1) * s + 1 for start, n, s in zip(begin, shape, step, strict=True))
 
 
 def slice_objects(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """Return the ranges as a numpy index."""
     ends = slice_ends(begin, step, shape)
-    return tuple(slice(at, end, s) for at, end, s in zip(begin, ends, step, strict=True))
+    return tuple(slice(start, end, s) for start, end, s in zip(begin, ends, step, strict=True))
 
 
 def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
@@ -229,10 +229,10 @@ def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -
     Raises:
         Inexpressible: the model computes the axes.
     """
-    given = constant_ints(axes, "axes") if axes is not None else ()
-    if not given:
+    raw_axes = constant_ints(axes, "axes") if axes is not None else ()
+    if not raw_axes:
         return None if noop_with_empty_axes or rank == 0 else tuple(range(rank))
-    return tuple(sorted({axis % rank for axis in given}))
+    return tuple(sorted({axis % rank for axis in raw_axes}))
 
 
 def axes_from(axis: int, rank: int) -> tuple[int, ...]:

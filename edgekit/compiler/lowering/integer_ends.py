@@ -36,8 +36,8 @@ class IntegerEnds:
 
     def described(self, name: str) -> dict[str, Json]:
         """Return ``scale`` and ``zero_point`` of an end, for an artifact's options; empty for a float."""
-        found = self.inputs.get(name) or self.outputs.get(name)
-        return {} if found is None else {"scale": found[0], "zero_point": found[1]}
+        quantization = self.inputs.get(name) or self.outputs.get(name)
+        return {} if quantization is None else {"scale": quantization[0], "zero_point": quantization[1]}
 
 
 def with_integer_ends(model: ir.Model) -> IntegerEnds:
@@ -47,11 +47,11 @@ def with_integer_ends(model: ir.Model) -> IntegerEnds:
         model: Canonical, with Q/DQ pairs. It is not changed.
     """
     copy = model.clone()
-    inputs = {str(v.name): found for v in copy.graph.inputs if (found := _integer_input(v))}
+    inputs = {str(v.name): quantization for v in copy.graph.inputs if (quantization := _integer_input(v))}
     outputs = {}
     for index, value in enumerate(copy.graph.outputs):
-        if found := _integer_output(copy, index, value):
-            outputs[str(copy.graph.outputs[index].name)] = found
+        if quantization := _integer_output(copy, index, value):
+            outputs[str(copy.graph.outputs[index].name)] = quantization
     if not inputs and not outputs:
         return IntegerEnds(model, {}, {})
     remove_dead_code(copy)
@@ -66,13 +66,13 @@ def _integer_input(value: ir.Value) -> tuple[float, int] | None:
         return None
     scales = {_one_scale(node) for node in readers}
     dtypes = {node.outputs[0].dtype for node in readers}
-    (found, *others), (dtype, *other_dtypes) = scales, dtypes
-    if found is None or others or other_dtypes or dtype not in STORED:
+    (quantization, *others), (dtype, *other_dtypes) = scales, dtypes
+    if quantization is None or others or other_dtypes or dtype not in STORED:
         return None
     value.type = ir.TensorType(dtype)  # not value.dtype: copies share the type
     for node in readers:
         node.outputs[0].replace_all_uses_with(value)
-    return found
+    return quantization
 
 
 def _integer_output(model: ir.Model, index: int, value: ir.Value) -> tuple[float, int] | None:
@@ -80,16 +80,16 @@ def _integer_output(model: ir.Model, index: int, value: ir.Value) -> tuple[float
     stored = node.inputs[0] if node is not None and node.op_type == "DequantizeLinear" else None
     if node is None or stored is None or value.dtype != ir.DataType.FLOAT:
         return None
-    found = _one_scale(node)
-    taken = stored.is_graph_output() or stored.is_graph_input() or stored.producer() is None
-    if found is None or taken or stored.dtype not in STORED or array_of(stored) is not None:
+    quantization = _one_scale(node)
+    is_boundary = stored.is_graph_output() or stored.is_graph_input() or stored.producer() is None
+    if quantization is None or is_boundary or stored.dtype not in STORED or array_of(stored) is not None:
         return None
     name = str(value.name)
     value.name = free_name(model, f"{name}/float")
     model.graph.outputs[index] = stored
     stored.name = name
     stored.metadata_props.update(value.metadata_props)
-    return found
+    return quantization
 
 
 def _one_scale(node: ir.Node) -> tuple[float, int] | None:

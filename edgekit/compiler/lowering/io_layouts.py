@@ -64,35 +64,35 @@ def lay_out(
         if layout == INTEGERS and name != EVERY and values[name].dtype != ir.DataType.FLOAT:
             raise UsageError(f"{name} is {values[name].dtype}; int8 needs float32")
     every = "nchw" if by_name.get(EVERY) in (BYTES, INTEGERS) else by_name.get(EVERY, "nchw")
-    found = {name: by_name.get(name, every) for name, value in values.items() if _rank(value) == 4}
+    layouts = {name: by_name.get(name, every) for name, value in values.items() if _rank(value) == 4}
     for name, value in values.items():
         if by_name.get(name, by_name.get(EVERY)) == INTEGERS and value.dtype == ir.DataType.FLOAT:
-            found[name] = INTEGERS
+            layouts[name] = INTEGERS
     if byte_input:
-        found[byte_input] = BYTES
-    if every == "nhwc" and not found:
+        layouts[byte_input] = BYTES
+    if every == "nhwc" and not layouts:
         raise UsageError("the model has no input or output with four axes, which nhwc needs")
-    moved = {name: layout for name, layout in found.items() if layout != "nchw"}
-    for target in targets if moved else ():
+    changed = {name: layout for name, layout in layouts.items() if layout != "nchw"}
+    for target in targets if changed else ():
         if byte_input and BYTES not in target.info.io_layouts:
             raise UsageError(
                 f"{target.profile.name} does not support --io uint8; build it without, into a separate bundle"
             )
-        if INTEGERS in moved.values() and INTEGERS not in target.info.io_layouts:
+        if INTEGERS in changed.values() and INTEGERS not in target.info.io_layouts:
             raise UsageError(
                 f"{target.profile.name} does not support --io int8; build it without, into a separate bundle"
             )
-        if "nhwc" in moved.values() and "nhwc" not in target.info.io_layouts:
+        if "nhwc" in changed.values() and "nhwc" not in target.info.io_layouts:
             raise UsageError(
                 f"{target.profile.name} supports the source's layout only; build it without --io nhwc, into "
                 "a separate bundle"
             )
-    for name, layout in moved.items():
+    for name, layout in changed.items():
         if layout == "nhwc":
             values[name].metadata_props[KEY] = layout
         if layout == INTEGERS:
             values[name].metadata_props[INTEGERS_KEY] = layout
-    return moved
+    return changed
 
 
 def refuse_integers_in_float(layouts: Mapping[str, str], on_integers: bool) -> None:

@@ -35,15 +35,15 @@ def probes(
             continue  # its body reads values of the graph around it, so it can't be probed alone
         if any(name and name not in types and name not in constants for name in node.input):
             continue  # of an unknown type: nothing could be said of it
-        alone = onnx.NodeProto()
-        alone.CopyFrom(node)
-        alone.name = ""
-        del alone.metadata_props[:]  # names of the source model
+        probe_node = onnx.NodeProto()
+        probe_node.CopyFrom(node)
+        probe_node.name = ""
+        del probe_node.metadata_props[:]  # names of the source model
         inputs, initializers = [], []
         for i, name in enumerate(node.input):
             if not name:
                 continue
-            alone.input[i] = f"in{i}"
+            probe_node.input[i] = f"in{i}"
             constant = constants.get(name)
             if constant is not None and _elements(constant) <= inlined_elements:
                 copy = onnx.TensorProto()
@@ -59,10 +59,10 @@ def probes(
         outputs = []
         for i, name in enumerate(node.output):
             if name:
-                alone.output[i] = f"out{i}"
-                known = types.get(name) or onnx.TypeProto()
-                outputs.append(helper.make_value_info(f"out{i}", known))
-        body = helper.make_graph([alone], "probe", inputs, outputs, initializers)
+                probe_node.output[i] = f"out{i}"
+                value_type = types.get(name) or onnx.TypeProto()
+                outputs.append(helper.make_value_info(f"out{i}", value_type))
+        body = helper.make_graph([probe_node], "probe", inputs, outputs, initializers)
         probe = helper.make_model(body, opset_imports=model.opset_import, functions=model.functions)
         probe.ir_version = model.ir_version
         probes.append((node, probe))

@@ -102,19 +102,19 @@ class OpTable(Generic[H]):
         """Return why ``node`` has no lowering, or None if one supports all of its attributes and inputs."""
         function = self.find(node, opset)
         if function is None:
-            why = f"{self.target} does not support {_title(node)} at opset {opset}"
-            return self._finding(node, "EK1001", why, UNKNOWN_OP_FIX)
+            reason = f"{self.target} does not support {_title(node)} at opset {opset}"
+            return self._finding(node, "EK1001", reason, UNKNOWN_OP_FIX)
         parameters = inspect.signature(function).parameters.values()
         named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         unknown = sorted(set(node.attributes) - named)
         if unknown:
-            why = f"attribute {', '.join(unknown)} is not supported"
-            return self._finding(node, "EK1002", why, UNKNOWN_OP_FIX)
+            reason = f"attribute {', '.join(unknown)} is not supported"
+            return self._finding(node, "EK1002", reason, UNKNOWN_OP_FIX)
         takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        most = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1
-        if len(node.inputs) > most and not takes_any:
-            why = f"{len(node.inputs)} inputs; at most {most} are supported"
-            return self._finding(node, "EK1002", why, UNKNOWN_OP_FIX)
+        max_inputs = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1
+        if len(node.inputs) > max_inputs and not takes_any:
+            reason = f"{len(node.inputs)} inputs; at most {max_inputs} are supported"
+            return self._finding(node, "EK1002", reason, UNKNOWN_OP_FIX)
         return None
 
     def lower(
@@ -161,8 +161,8 @@ class OpTable(Generic[H]):
             attributes = {name: _python(attr) for name, attr in node.attributes.items()}
             result = function(build, *inputs, **attributes)
             handles: tuple[H, ...] = result if isinstance(result, tuple) else (result,)
-            wanted = [o for o in node.outputs if o.uses() or o.is_graph_output()]
-            absent = [o for o in wanted if int(o.index() or 0) >= len(handles)]
+            used_outputs = [o for o in node.outputs if o.uses() or o.is_graph_output()]
+            absent = [o for o in used_outputs if int(o.index() or 0) >= len(handles)]
             if absent:
                 raise Inexpressible(f"output {absent[0].index()} ({absent[0].name}) is not produced")
             for output, handle in zip(node.outputs, handles, strict=False):
@@ -185,18 +185,18 @@ class OpTable(Generic[H]):
 def open_shapes(model: ir.Model, target: str) -> list[Finding]:
     """Return a finding for each input without a static shape, and for each node of the main graph that makes
     such a shape from static ones. What follows from it is not listed."""
-    found = []
+    findings = []
     for value in model.graph.inputs:
         if static_dims(value) is None:
-            why, fix = _not_static(value), f"set it with --shape {value.name}=..."
-            found.append(Finding("EK1003", "error", target, str(value.name), "", why, fix))
+            reason, fix = _not_static(value), f"set it with --shape {value.name}=..."
+            findings.append(Finding("EK1003", "error", target, str(value.name), "", reason, fix))
     fix = "cut the model before it, or build it for ort"
     for node in model.graph:
         open_ones = [value for value in node.outputs if _is_open([value])]
         if open_ones and not _is_open(node.inputs):
-            why = _not_static(open_ones[0])
-            found.append(Finding("EK1003", "error", target, node_name(node), node.op_type, why, fix))
-    return found
+            reason = _not_static(open_ones[0])
+            findings.append(Finding("EK1003", "error", target, node_name(node), node.op_type, reason, fix))
+    return findings
 
 
 def _is_open(values: Iterable[ir.Value | None]) -> bool:

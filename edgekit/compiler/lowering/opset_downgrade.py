@@ -77,7 +77,7 @@ def _newer_defaults(node: ir.Node, opset: int) -> list[str]:
         then = defs.get_schema(node.op_type, opset, node.domain)
     except defs.SchemaError:
         return []
-    found = []
+    defaults = []
     for name in set(node.attributes) - set(then.attributes):
         default = now.attributes[name].default_value if name in now.attributes else None
         if (
@@ -85,8 +85,8 @@ def _newer_defaults(node: ir.Node, opset: int) -> list[str]:
             and default.name
             and helper.get_attribute_value(default) == (node.attributes[name].value)
         ):
-            found.append(name)
-    return sorted(found)
+            defaults.append(name)
+    return sorted(defaults)
 
 
 def _drops_a_window(node: ir.Node) -> bool:
@@ -108,8 +108,8 @@ def _drops_a_window(node: ir.Node) -> bool:
     steps = node.attributes["dilations"].as_ints() if "dilations" in node.attributes else [1] * len(sizes)
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         padded = size + pads[axis] + pads[axis + len(sizes)]
-        room = padded - (kernel[axis] - 1) * steps[axis] - 1
-        if -(-room // strides[axis]) + 1 != count:
+        span = padded - (kernel[axis] - 1) * steps[axis] - 1
+        if -(-span // strides[axis]) + 1 != count:
             return True
     return False
 

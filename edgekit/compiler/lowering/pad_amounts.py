@@ -65,11 +65,11 @@ def pad_amounts(
     if mode not in MODES:
         raise Inexpressible(f"mode {mode!r} is not one of {', '.join(MODES)}")
     rank = len(data_shape)
-    given = constant_ints(pads, "pads")
-    over = tuple(range(rank)) if axes is None else constant_ints(axes, "axes")
+    amounts = constant_ints(pads, "pads")
+    padded_axes = tuple(range(rank)) if axes is None else constant_ints(axes, "axes")
     both = [(0, 0)] * rank
-    for index, axis in enumerate(over):
-        both[axis % rank] = (given[index], given[index + len(over)])
+    for index, axis in enumerate(padded_axes):
+        both[axis % rank] = (amounts[index], amounts[index + len(padded_axes)])
     begin = tuple(max(-before, 0) for before, _ in both)
     shape = tuple(n + min(pair[0], 0) + min(pair[1], 0) for n, pair in zip(data_shape, both, strict=True))
     added = tuple((max(before, 0), max(after, 0)) for before, after in both)

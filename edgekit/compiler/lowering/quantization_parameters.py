@@ -31,7 +31,7 @@ class QuantizationParameters(NamedTuple):
             axis: The node's attribute.
             block_size: The node's attribute; 0 without blocks.
         """
-        return QuantizationParameters(*(_broadcast(each, shape, axis, block_size) for each in self))
+        return QuantizationParameters(*(_broadcast(parameter, shape, axis, block_size) for parameter in self))
 
     def dequantized(self, integers: Array, axis: int, block_size: int) -> Array:
         """Return the numbers that constant integers represent, float32."""

@@ -37,7 +37,7 @@ def resized_axes(
         raise Inexpressible("the model computes its scales; they must be constant")
     if coordinate_transformation_mode == "tf_crop_and_resize" and (roi is None or roi.const is None):
         raise Inexpressible("the model computes its roi; it must be constant")
-    wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
+    target_sizes = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
     return resize_lines(
         data_shape,
         out_shape,
@@ -45,7 +45,7 @@ def resized_axes(
         coordinate_transformation_mode,
         keep_aspect_ratio_policy,
         None if scales is None else scales.const,
-        wanted,
+        target_sizes,
         None if roi is None else roi.const,
     )
 
@@ -63,8 +63,8 @@ def repetition(indices: Array, size: int) -> int | None:
 def inside_of_image(lines: Sequence[ResizeAxis]) -> Array:
     """Return the mask of tf_crop_and_resize's outputs whose source is inside the image: bool, of the output's
     shape, or 1 along axes that are all inside."""
-    inside: Array = np.ones((), bool)
+    mask: Array = np.ones((), bool)
     for line in lines:
-        at = (line.coordinates >= 0) & (line.coordinates <= line.size - 1)
-        inside = inside[..., None] & (at[:1] if at.all() else at)
-    return inside
+        is_inside = (line.coordinates >= 0) & (line.coordinates <= line.size - 1)
+        mask = mask[..., None] & (is_inside[:1] if is_inside.all() else is_inside)
+    return mask

@@ -32,7 +32,7 @@ def zero_padding(model: ir.Model, mask: str, axes: Mapping[str, tuple[int, ...]]
     Raises:
         UsageError: an output is not produced by a node, or holds neither floats nor integers.
     """
-    given = next(value for value in model.graph.inputs if value.name == mask)
+    mask_input = next(value for value in model.graph.inputs if value.name == mask)
     for index, output in enumerate(list(model.graph.outputs)):
         name = str(output.name)
         if name not in axes:
@@ -44,7 +44,7 @@ def zero_padding(model: ir.Model, mask: str, axes: Mapping[str, tuple[int, ...]]
             )
         sizes = [int(size) for size in dims.numpy()]
         output.name = free_name(model, f"{name}/all")
-        last = _add(model, "Cast", [given], f"{name}/mask", to=int(dtype))
+        last = _add(model, "Cast", [mask_input], f"{name}/mask", to=int(dtype))
         last.dtype = dtype
         for axis in axes[name]:
             shape = np.ones(len(sizes), np.int64)
@@ -94,11 +94,11 @@ def at_shape(model: ir.Model, largest: ir.Model, further: ir.Model) -> ir.Model:
     for value in copy.graph.inputs:
         value.shape = sizes[str(value.name)]
     for name, value in list(copy.graph.initializers.items()):
-        own = array_of(value)
+        constant = array_of(value)
         source = name if name in changed else name.removesuffix(STORED)
-        if own is None or source not in changed:
+        if constant is None or source not in changed:
             continue
-        value.const_value = ir.tensor(_adapted(value, own, *changed[source]), name=name)
+        value.const_value = ir.tensor(_adapted(value, constant, *changed[source]), name=name)
     for node in copy.graph:
         if (other := changed_nodes.pop(str(node.outputs[0].name), None)) is not None:
             node.attributes.update(other.attributes)
@@ -132,9 +132,9 @@ def _changed_nodes(largest: ir.Model, further: ir.Model) -> dict[str, ir.Node]:
 def _links(node: ir.Node) -> tuple[str, list[str], list[str], list[tuple[str, str]]]:
     """Return what must be the same at all shapes: operator, values, and attributes that are graphs."""
     inputs = ["" if value is None else str(value.name) for value in node.inputs]
-    graphs = [each for each in node.attributes.values() if each.type == ir.AttributeType.GRAPH]
-    own = [(each.name, str(each.value)) for each in graphs]
-    return node.op_type, inputs, [str(value.name) for value in node.outputs], own
+    graphs = [attribute for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
+    subgraphs = [(attribute.name, str(attribute.value)) for attribute in graphs]
+    return node.op_type, inputs, [str(value.name) for value in node.outputs], subgraphs
 
 
 def _attributes(node: ir.Node) -> list[tuple[str, str]]:
@@ -143,7 +143,7 @@ def _attributes(node: ir.Node) -> list[tuple[str, str]]:
 
 def _changed(largest: ir.Model, further: ir.Model) -> dict[str, tuple[Array, Array]]:
     """Return the constants that differ at the further shape: name -> before and after."""
-    found = {}
+    changes = {}
     for name, value in largest.graph.initializers.items():
         before, after = array_of(value), array_of(further.graph.initializers.get(name))
         if before is None or after is None:
@@ -151,8 +151,8 @@ def _changed(largest: ir.Model, further: ir.Model) -> dict[str, tuple[Array, Arr
         if before.shape != after.shape or not np.array_equal(
             before, after, equal_nan=before.dtype.kind == "f"
         ):
-            found[name] = before, after
-    return found
+            changes[name] = before, after
+    return changes
 
 
 def _adapted(value: ir.Value, constant: Array, before: Array, after: Array) -> Array:
@@ -168,8 +168,8 @@ def _adapted(value: ir.Value, constant: Array, before: Array, after: Array) -> A
         if scale is not None and zero is not None and scale.size == zero.size == 1:
             limits = np.iinfo(constant.dtype)
             was, now = (
-                np.clip(np.rint(each / scale.item()) + int(zero.item()), limits.min, limits.max)
-                for each in (before, after)
+                np.clip(np.rint(array / scale.item()) + int(zero.item()), limits.min, limits.max)
+                for array in (before, after)
             )
             if np.array_equal(was, constant):  # e.g. a grid in integers
                 return np.asarray(now, constant.dtype)

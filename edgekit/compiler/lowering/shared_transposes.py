@@ -22,12 +22,12 @@ def with_shared_transposes(model: ir.Model) -> ir.Model:
         return model
     copy = model.clone()
     for name, first in pairs.items():
-        value, source = (copy.graph.initializers[each] for each in (name, first))
+        value, source = (copy.graph.initializers[key] for key in (name, first))
         node = ir.node("Transpose", [source], {"perm": [1, 0]}, name=f"{name}/transposed")
-        turned = node.outputs[0]
-        turned.name = free_name(copy, f"{name}/transposed")
-        turned.type, turned.shape = value.type, value.shape
-        value.replace_all_uses_with(turned)
+        transposed = node.outputs[0]
+        transposed.name = free_name(copy, f"{name}/transposed")
+        transposed.type, transposed.shape = value.type, value.shape
+        value.replace_all_uses_with(transposed)
         del copy.graph.initializers[name]
         copy.graph.insert_before(copy.graph[0], node)
     return copy
@@ -35,20 +35,20 @@ def with_shared_transposes(model: ir.Model) -> ir.Model:
 
 def transposed_pairs(graph: ir.Graph) -> dict[str, str]:
     """Return, by name of a matrix, the name of the earlier matrix that it is the transpose of."""
-    kept: dict[tuple[object, ...], list[ir.Value]] = {}
-    found: dict[str, str] = {}
+    by_digest: dict[tuple[object, ...], list[ir.Value]] = {}
+    pairs: dict[str, str] = {}
     for name, value in graph.initializers.items():
         array = array_of(value)
         if array is None or array.ndim != 2 or array.size < SHARED_FROM_ELEMENTS or value.is_graph_output():
             continue
-        own, turned = fingerprint(array), fingerprint(array.T)
-        if own is None or turned is None:
+        digest, transposed_digest = fingerprint(array), fingerprint(array.T)
+        if digest is None or transposed_digest is None:
             continue
-        for other in kept.get(turned, ()):
-            held = array_of(other)
-            if held is not None and same_bits(held, array.T):
-                found[name] = str(other.name)
+        for other in by_digest.get(transposed_digest, ()):
+            other_array = array_of(other)
+            if other_array is not None and same_bits(other_array, array.T):
+                pairs[name] = str(other.name)
                 break
         else:
-            kept.setdefault(own, []).append(value)
-    return found
+            by_digest.setdefault(digest, []).append(value)
+    return pairs

@@ -86,14 +86,14 @@ def window(
     """
     rank = len(size)
     stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    given = tuple(pads or (0,) * (2 * rank))
-    if len(kernel) != rank or len(stride) != rank or len(dilation) != rank or len(given) != 2 * rank:
+    padding = tuple(pads or (0,) * (2 * rank))
+    if len(kernel) != rank or len(stride) != rank or len(dilation) != rank or len(padding) != 2 * rank:
         raise Inexpressible(f"kernel_shape, strides, dilations or pads do not fit {rank} spatial axes")
-    if any(p < 0 for p in given):
-        raise Inexpressible(f"pads {list(given)} are negative, which is not supported")
+    if any(p < 0 for p in padding):
+        raise Inexpressible(f"pads {list(padding)} are negative, which is not supported")
     if auto_pad not in RULES:
         raise Inexpressible(f"auto_pad {auto_pad} is not one of {', '.join(RULES)}")
-    begin, end = list(given[:rank]), list(given[rank:])
+    begin, end = list(padding[:rank]), list(padding[rank:])
     if auto_pad != "NOTSET":
         begin, end = [0] * rank, [0] * rank
     if auto_pad.startswith("SAME"):
@@ -137,8 +137,8 @@ def divisors(frame: Window, count_include_pad: bool) -> Array:
         if count_include_pad:
             low, high = -frame.begin[axis], frame.size[axis] + frame.declared_end[axis]
         first = np.arange(frame.out[axis]) * frame.stride[axis] - frame.begin[axis]
-        at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
-        total = total[..., None] * ((at >= low) & (at < high)).sum(axis=1)
+        positions = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
+        total = total[..., None] * ((positions >= low) & (positions < high)).sum(axis=1)
     return total
 
 
@@ -184,11 +184,11 @@ def transposed_window(
     """
     rank = len(size)
     stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    extra, given = tuple(output_padding or (0,) * rank), tuple(pads or (0,) * (2 * rank))
+    extra, padding = tuple(output_padding or (0,) * rank), tuple(pads or (0,) * (2 * rank))
     full = tuple(
         (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(size, stride, kernel, dilation, strict=True)
     )
-    begin = given[:rank]
+    begin = padding[:rank]
     if auto_pad != "NOTSET" or output_shape is not None:
         totals = [f + e - o for f, e, o in zip(full, extra, out, strict=True)]
         begin = tuple(t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in totals)

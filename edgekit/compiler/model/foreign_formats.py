@@ -84,9 +84,9 @@ def describe_format(content: bytes, suffix: str = "") -> str:
     >>> describe_format(b"version https://git-lfs.github.com/spec/v1")
     'it is a Git LFS pointer: run git lfs pull to fetch the model'
     """
-    for offset, magic, what in KINDS:
+    for offset, magic, description in KINDS:
         if content[offset : offset + len(magic)] == magic:
-            return what
+            return description
     if suffix in SUFFIXES:
         return f"it is {SUFFIXES[suffix]}"
     if content and all(byte in TEXT for byte in content[:TEXT_BYTES]):
@@ -96,8 +96,8 @@ def describe_format(content: bytes, suffix: str = "") -> str:
 
 def describe_folder(folder: Path) -> str:
     """Return what a folder without a language model is, and what to pass instead."""
-    what = next((what for name, what in FOLDERS if (folder / name).exists()), None)
-    if what is not None:
-        return f"is {what}"
-    inside = next(iter(sorted(folder.glob("*.onnx"))), None)
-    return f"is a folder; pass the model's file{f', e.g. {inside}' if inside else ''}"
+    description = next((description for name, description in FOLDERS if (folder / name).exists()), None)
+    if description is not None:
+        return f"is {description}"
+    onnx_file = next(iter(sorted(folder.glob("*.onnx"))), None)
+    return f"is a folder; pass the model's file{f', e.g. {onnx_file}' if onnx_file else ''}"

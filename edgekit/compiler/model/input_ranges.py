@@ -52,11 +52,11 @@ def input_ranges(model: ir.Model) -> dict[str, InputRange]:
         constants ranges from 0 to one beyond the greatest, so that both outcomes occur. Other inputs are
         left out.
     """
-    found = {}
+    ranges = {}
     for value in model.graph.inputs:
-        if value.dtype is not None and value.dtype != ir.DataType.BOOL and (given := _range(value)):
-            found[value.name or ""] = given
-    return found
+        if value.dtype is not None and value.dtype != ir.DataType.BOOL and (bounds := _range(value)):
+            ranges[value.name or ""] = bounds
+    return ranges
 
 
 def _range(value: ir.Value) -> InputRange | None:
@@ -75,21 +75,21 @@ def _range(value: ir.Value) -> InputRange | None:
             return None
         return InputRange(low, high, f"node {node_name(node)} uses it as an index  ({node.op_type})")
     if thresholds and value.dtype is not None and value.dtype.is_integer():
-        most, node = max(thresholds, key=lambda threshold: threshold[0])
-        least = min(threshold for threshold, _ in thresholds)
-        low, high = math.floor(least) - 1 if least < 0 else 0, max(1, math.ceil(most) + 1)
+        highest, node = max(thresholds, key=lambda threshold: threshold[0])
+        lowest = min(threshold for threshold, _ in thresholds)
+        low, high = math.floor(lowest) - 1 if lowest < 0 else 0, max(1, math.ceil(highest) + 1)
         return InputRange(low, high, f"node {node_name(node)} ({node.op_type}) compares it")
     return None
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[_AffineValue, ir.Node, int]]:
     """Yield each use of the input: the transformed value, the node, and the index of the node's input."""
-    waiting, seen, steps = [_AffineValue(value)], set(), 0
+    waiting, visited, steps = [_AffineValue(value)], set(), 0
     while waiting:
         line = waiting.pop()
-        if line in seen:
+        if line in visited:
             continue
-        seen.add(line)
+        visited.add(line)
         for node, index in line.value.uses():
             steps += 1
             if steps > STEPS_LIMIT:
@@ -151,7 +151,7 @@ def _compared_with(node: ir.Node, index: int) -> list[float] | None:
     if node.op_type in _COMPARED:
         others = [node.inputs[1 - index]]
     elif node.op_type in ("Clip", "Min", "Max") and (index == 0 or node.op_type != "Clip"):
-        others = [value for at, value in enumerate(node.inputs) if at != index]
+        others = [value for position, value in enumerate(node.inputs) if position != index]
     else:
         return None
     arrays = [array for value in others if (array := _constant(value)) is not None]

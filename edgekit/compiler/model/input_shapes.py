@@ -67,21 +67,21 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
     by_name = {value.name or "": value for value in inputs}
     if several := [name for name, shape in shapes.items() if is_several(shape)]:
         raise UsageError(f"--shape {several[0]}: several shapes are for edgekit build; give one")
-    given = _named(by_name, shapes)
+    fixed = _named(by_name, shapes)
     bound: dict[str, set[int]] = {}
-    for name, shape in given.items():
+    for name, shape in fixed.items():
         _check_given(by_name, name, shape)
         for dim, size in zip(by_name[name].shape or (), shape, strict=False):
             bound.setdefault(_symbol(dim), set()).add(size)
     # A name with two sizes is one that the exporter gave to unrelated dimensions.
-    sizes = {symbol: min(found) for symbol, found in bound.items() if symbol and len(found) == 1}
+    sizes = {symbol: min(dims) for symbol, dims in bound.items() if symbol and len(dims) == 1}
     for name, value in by_name.items():
-        if name in given:
-            value.shape = ir.Shape(tuple(given[name]))
+        if name in fixed:
+            value.shape = ir.Shape(tuple(fixed[name]))
         elif value.shape is not None:
-            found = [(dim, evaluated(_symbol(dim), sizes)) for dim in value.shape]
-            value.shape = ir.Shape([dim if size is None else size for dim, size in found])
-    return [value for name, value in by_name.items() if name not in given]
+            dims = [(dim, evaluated(_symbol(dim), sizes)) for dim in value.shape]
+            value.shape = ir.Shape([dim if size is None else size for dim, size in dims])
+    return [value for name, value in by_name.items() if name not in fixed]
 
 
 def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -> str:
@@ -105,20 +105,20 @@ def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -
     by_name = {value.name or "": value for value in inputs}
     for d in dimensions:
         shape = by_name[d.input].shape or ()
-        by_name[d.input].shape = ir.Shape([sizes[d] if at == d.axis else dim for at, dim in enumerate(shape)])
+        by_name[d.input].shape = ir.Shape([sizes[d] if k == d.axis else dim for k, dim in enumerate(shape)])
     names = list(dict.fromkeys(d.input for d in dimensions if d in batch))
-    said = [f"batch 1 of {', '.join(names)}"] if names else []
+    notes = [f"batch 1 of {', '.join(names)}"] if names else []
     if set(sizes) != batch and picture_size is not None:
-        said.append(f"size {times(picture_size)} of {pictures[0].name} (imgsz in its metadata)")
+        notes.append(f"size {times(picture_size)} of {pictures[0].name} (imgsz in its metadata)")
     first = dimensions[0].input
     example = shape_option(first, tuple(by_name[first].shape or ()))
-    return f"not fixed in the model, so these were assumed: {', '.join(said)}; to choose them: {example}"
+    return f"not fixed in the model, so these were assumed: {', '.join(notes)}; to choose them: {example}"
 
 
 def recorded_picture_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     """Return height and width as Ultralytics' exporter records them: ``imgsz`` is ``[height, width]``."""
-    found = re.fullmatch(r"\[([1-9]\d{0,4}), ?([1-9]\d{0,4})\]", metadata.get("imgsz", "")[:20], re.ASCII)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"\[([1-9]\d{0,4}), ?([1-9]\d{0,4})\]", metadata.get("imgsz", "")[:20], re.ASCII)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def picture_axes(value: ir.Value) -> tuple[int, ...]:
@@ -131,14 +131,14 @@ def picture_axes(value: ir.Value) -> tuple[int, ...]:
 
 def open_dimensions(inputs: Sequence[ir.Value]) -> list[Dimension]:
     """Return the open dimensions of inputs that have a rank."""
-    found = []
+    dimensions = []
     for value in inputs:
         for axis, dim in enumerate(value.shape or ()):
             if not isinstance(dim, int):
-                found.append(Dimension(value.name or "", axis, _symbol(dim)))
+                dimensions.append(Dimension(value.name or "", axis, _symbol(dim)))
             elif dim <= 0:
-                found.append(Dimension(value.name or "", axis, ""))
-    return found
+                dimensions.append(Dimension(value.name or "", axis, ""))
+    return dimensions
 
 
 def batch_dimensions(inputs: Sequence[ir.Value]) -> set[Dimension]:
@@ -201,8 +201,8 @@ def evaluated(symbol: str, sizes: Mapping[str, int]) -> int | None:
     if symbol in sizes or len(symbol) > EXPRESSION_CHARS:
         return sizes.get(symbol)
     try:
-        found = _evaluated(ast.parse(symbol.strip(), mode="eval").body, sizes)
-        return found if found > 0 else None
+        size = _evaluated(ast.parse(symbol.strip(), mode="eval").body, sizes)
+        return size if size > 0 else None
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
         return None
 
@@ -246,17 +246,17 @@ def _named(by_name: Mapping[str, ir.Value], shapes: Mapping[str, Sequence[int]])
 
 
 def _check_given(by_name: Mapping[str, ir.Value], name: str, shape: Sequence[int]) -> None:
-    given = f"--shape {name}={times(shape)}"
+    option = f"--shape {name}={times(shape)}"
     if name not in by_name:
-        raise UsageError(f"{given}: the model has no input {name}; its inputs are {_all(by_name)}")
-    known = by_name[name].shape
-    if known is not None and len(known) != len(shape):
+        raise UsageError(f"{option}: the model has no input {name}; its inputs are {_all(by_name)}")
+    model_shape = by_name[name].shape
+    if model_shape is not None and len(model_shape) != len(shape):
         raise UsageError(
-            f"{given}: has {len(shape)} dimensions but input {name} has {len(known)}; the model's "
+            f"{option}: has {len(shape)} dimensions but input {name} has {len(model_shape)}; the model's "
             f"inputs are {_all(by_name)}"
         )
     if any(d < 0 for d in shape) or math.prod(shape) > MAX_INPUT_ELEMENTS:
-        raise UsageError(f"{given}: each dimension must be 0 or more, with at most 2^31 elements in total")
+        raise UsageError(f"{option}: each dimension must be 0 or more, with at most 2^31 elements in total")
 
 
 def _all(by_name: Mapping[str, ir.Value]) -> str:

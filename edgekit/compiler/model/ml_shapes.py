@@ -162,9 +162,9 @@ def _svm_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | 
     probable = length(node, "prob_a")
     if probable:
         sizes |= {"prob_a": pairs, "prob_b": pairs}
-    for name, wanted in sizes.items():
-        if length(node, name) != wanted:
-            return f"{name} has {length(node, name)} entries; its other attributes require {wanted}"
+    for name, expected in sizes.items():
+        if length(node, name) != expected:
+            return f"{name} has {length(node, name)} entries; its other attributes require {expected}"
     return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels if probable or labels == 2 else pairs))]
 
 
@@ -172,9 +172,9 @@ def _svm_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | s
     attribute = node.attributes.get("n_supports")
     vectors = attribute.as_int() if attribute is not None else 0
     sizes = {"support_vectors": vectors * _columns(dims), "coefficients": vectors or _columns(dims), "rho": 1}
-    for name, wanted in sizes.items():
-        if length(node, name) != wanted:
-            return f"{name} has {length(node, name)} entries; its other attributes require {wanted}"
+    for name, expected in sizes.items():
+        if length(node, name) != expected:
+            return f"{name} has {length(node, name)} entries; its other attributes require {expected}"
     return [(FLOAT, (*_rows(dims), 1))]
 
 

@@ -53,18 +53,18 @@ def read_as_known(proto: onnx.ModelProto, version: int) -> str:
     Raises:
         ModelError: an op, an attribute or a number of inputs that the newest known opset does not have.
     """
-    known = newest_known()
+    newest = newest_known()
     for node in _nodes(proto):
-        problem = None if node.domain not in ("", "ai.onnx") else _unknown_form(node, known)
+        problem = None if node.domain not in ("", "ai.onnx") else _unknown_form(node, newest)
         if problem is not None:
             raise ModelError(
                 f"node {node.name or node.output[0]} ({node.op_type}, opset {version}): {problem}; export "
-                f"the model with opset {known} or older"
+                f"the model with opset {newest} or older"
             )
     for entry in [*proto.opset_import, *(e for f in proto.functions for e in f.opset_import)]:
-        if entry.domain in ("", "ai.onnx") and entry.version > known:
-            entry.version = known
-    return f"opset {version} is newer than EdgeKit knows; its operators are read as those of opset {known}"
+        if entry.domain in ("", "ai.onnx") and entry.version > newest:
+            entry.version = newest
+    return f"opset {version} is newer than EdgeKit knows; its operators are read as those of opset {newest}"
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

@@ -70,12 +70,12 @@ def complaint(node: ir.Node, schema: Any) -> str | None:
     for name, attribute in schema.attributes.items():
         if attribute.required and name not in node.attributes:
             return f"attribute {name} is missing"
-    for name, given in node.attributes.items():
+    for name, attr in node.attributes.items():
         if name not in schema.attributes:
             return f"has an attribute {name}, which the op does not have"
-        wanted = schema.attributes[name].type.name
-        if given.type.name != wanted:
-            return f"attribute {name} has type {given.type.name}; the op takes {wanted}"
+        expected_type = schema.attributes[name].type.name
+        if attr.type.name != expected_type:
+            return f"attribute {name} has type {attr.type.name}; the op takes {expected_type}"
     return _window_complaint(node) or _type_complaint(node, schema) or _size_complaint(node)
 
 
@@ -219,25 +219,25 @@ def _batch_norm(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 
 
 def _broadcast(node: ir.Node, shapes: list[Dims | None]) -> str | None:
-    known = [s for s in shapes if s is not None]
-    rank = max((len(s) for s in known), default=0)
+    ranked = [s for s in shapes if s is not None]
+    rank = max((len(s) for s in ranked), default=0)
     for axis in range(1, rank + 1):
-        sizes = {s[-axis] for s in known if len(s) >= axis} - {1}
+        sizes = {s[-axis] for s in ranked if len(s) >= axis} - {1}
         if len(sizes) > 1:
-            return f"inputs {' and '.join(times(s) for s in known)} do not broadcast"
+            return f"inputs {' and '.join(times(s) for s in ranked)} do not broadcast"
     return None
 
 
 def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
-    known = [s for s in shapes if s is not None]
-    if len({len(s) for s in known}) > 1:
-        return f"inputs {' and '.join(times(s) for s in known)} differ in their number of dimensions"
+    ranked = [s for s in shapes if s is not None]
+    if len({len(s) for s in ranked}) > 1:
+        return f"inputs {' and '.join(times(s) for s in ranked)} differ in their number of dimensions"
     axis = _int(node, "axis", 0)
-    if not known or not -len(known[0]) <= axis < len(known[0]):
-        return f"axis {axis} is outside {times(known[0])}" if known else None
-    axis %= len(known[0])
-    if len({s[:axis] + s[axis + 1 :] for s in known}) > 1:
-        return f"inputs {' and '.join(times(s) for s in known)} differ on an axis other than {axis}"
+    if not ranked or not -len(ranked[0]) <= axis < len(ranked[0]):
+        return f"axis {axis} is outside {times(ranked[0])}" if ranked else None
+    axis %= len(ranked[0])
+    if len({s[:axis] + s[axis + 1 :] for s in ranked}) > 1:
+        return f"inputs {' and '.join(times(s) for s in ranked)} differ on an axis other than {axis}"
     return None
 
 

@@ -19,8 +19,8 @@ NON_DETERMINISTIC = frozenset(
 def attribute_protos(node: ir.Node) -> list[onnx.AttributeProto]:
     """Return a node's attributes as protos. ``ir.to_proto`` tries every protocol: 30 times as long."""
     return [
-        ir.serde.serialize_reference_attribute(each) if each.is_ref() else ir.serde.serialize_attribute(each)
-        for each in node.attributes.values()
+        ir.serde.serialize_reference_attribute(attr) if attr.is_ref() else ir.serde.serialize_attribute(attr)
+        for attr in node.attributes.values()
     ]
 
 

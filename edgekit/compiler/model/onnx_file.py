@@ -328,17 +328,17 @@ def _check_outputs(model: ir.Model) -> None:
     for value in model.graph.outputs:
         _check_name("output", value)
         if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
-            wanted = output_advice(value) or f"supported types: {', '.join(_IO_TYPES).lower()}"
-            raise ModelError(f"output {value.name} is {_type_name(value)}; {wanted}")
+            advice = output_advice(value) or f"supported types: {', '.join(_IO_TYPES).lower()}"
+            raise ModelError(f"output {value.name} is {_type_name(value)}; {advice}")
         if _dims(value) is None:
             node = _first_open_node(value)
-            where = "unknown"
+            reason = "unknown"
             if node is not None and node.op_type in _AS_MANY_AS_FOUND:
-                where = f"node {node.name} ({node.op_type}) has a data-dependent number of outputs"
+                reason = f"node {node.name} ({node.op_type}) has a data-dependent number of outputs"
             elif node is not None:
-                where = f"the output shape of node {node.name} ({node.op_type}) cannot be inferred"
+                reason = f"the output shape of node {node.name} ({node.op_type}) cannot be inferred"
             raise ModelError(
-                f"output {value.name} has no fixed shape: {where}; cut the model before that node"
+                f"output {value.name} has no fixed shape: {reason}; cut the model before that node"
             )
 
 

@@ -44,19 +44,19 @@ def source_names(source: ir.Model, canonical: ir.Model) -> Json:
     for node in [*source.graph.all_nodes(), *source.graph]:  # of two with one name that of the main graph
         makers |= {str(value.name): node for value in node.outputs if value.name}
     named = {node_name(node): node for node in source.graph.all_nodes()}
-    found = _origins(canonical.graph, makers, named)
+    origins = _origins(canonical.graph, makers, named)
     order = {node: number for number, node in enumerate(source.graph.all_nodes())}
-    used = sorted({node for nodes in found.values() for node in nodes}, key=order.__getitem__)
+    used = sorted({node for nodes in origins.values() for node in nodes}, key=order.__getitem__)
     index = {node: number for number, node in enumerate(used)}
     place = {node: number for number, node in enumerate(canonical.graph)}
     nodes = []
     for node in canonical.graph:
-        own, called = node_name(node), found[node]
-        values = [str(value.name) for value in node.outputs if value.name and value.name != own]
-        same = bool(called) and node_name(called[0]) == own
+        name, called = node_name(node), origins[node]
+        values = [str(value.name) for value in node.outputs if value.name and value.name != name]
+        same = bool(called) and node_name(called[0]) == name
         makes = (value.producer() for value in node.inputs if value is not None)
         reads = list(dict.fromkeys(place[maker] for maker in makes if maker in place))
-        nodes.append(["" if same else own, values, [index[each] for each in called], reads])
+        nodes.append(["" if same else name, values, [index[source_node] for source_node in called], reads])
     scopes = source.meta.get(SCOPES, {})
     return {"source": [_row(node, scopes) for node in used], "nodes": nodes}
 
@@ -71,19 +71,19 @@ def _origins(
     graph: ir.Graph, makers: dict[str, ir.Node], named: dict[str, ir.Node]
 ) -> dict[ir.Node, list[ir.Node]]:
     """Return the source nodes of each canonical node, first the one that produces its value."""
-    here = {str(value.name) for node in graph for value in node.outputs}
-    here |= {str(value.name) for value in graph.inputs} | set(graph.initializers)
-    found: dict[ir.Node, list[ir.Node]] = {}
+    value_names = {str(value.name) for node in graph for value in node.outputs}
+    value_names |= {str(value.name) for value in graph.inputs} | set(graph.initializers)
+    origins: dict[ir.Node, list[ir.Node]] = {}
     for node in reversed(graph):
         roots = [makers[str(v.name)] for v in node.outputs if v.name in makers]
         if roots:
-            found[node] = _merged(roots, here)
+            origins[node] = _merged(roots, value_names)
         elif (part_of := _named_before(node_name(node), named)) is not None:
-            found[node] = [part_of]
+            origins[node] = [part_of]
         else:  # made for what comes after it
             readers = (use.node for value in node.outputs for use in value.uses())
-            found[node] = next((found[reader] for reader in readers if reader in found), [])
-    return found
+            origins[node] = next((origins[reader] for reader in readers if reader in origins), [])
+    return origins
 
 
 def _merged(roots: Iterable[ir.Node], values: set[str]) -> list[ir.Node]:
@@ -112,10 +112,10 @@ def _named_before(name: str, named: dict[str, ir.Node]) -> ir.Node | None:
 
 def recorded_scopes(proto: onnx.ModelProto) -> dict[str, str]:
     """Return the module that called each node, as recorded by PyTorch's exporter in its metadata."""
-    found = {}
+    scope_by_node = {}
     for node in proto.graph.node:
         recorded = next((entry.value for entry in node.metadata_props if entry.key == TORCH_SCOPES), "")
         scopes = re.findall(r"'([^']*)'", recorded) if isinstance(recorded, str) else []
         if len(scopes) > 1 and 0 < len(scopes[-2]) <= MAX_SCOPE_CHARS and scopes[-2].isprintable():
-            found[node.name] = scopes[-2]
-    return found
+            scope_by_node[node.name] = scopes[-2]
+    return scope_by_node

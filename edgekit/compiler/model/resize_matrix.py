@@ -71,24 +71,24 @@ class ResizeAxis:
         self.size, self.out, self.factor, self.transformation = size, out, factor, transformation
         i = np.arange(out, dtype=np.float64)
         if transformation == "half_pixel":
-            at = (i + 0.5) / factor - 0.5
+            positions = (i + 0.5) / factor - 0.5
         elif transformation == "half_pixel_symmetric":
             adjustment = out / (factor * size)
-            at = size / 2 * (1 - adjustment) + (i + 0.5) / factor - 0.5
+            positions = size / 2 * (1 - adjustment) + (i + 0.5) / factor - 0.5
         elif transformation == "pytorch_half_pixel":
-            at = (i + 0.5) / factor - 0.5 if out > 1 else np.zeros(out)
+            positions = (i + 0.5) / factor - 0.5 if out > 1 else np.zeros(out)
         elif transformation == "align_corners":
-            at = i * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
+            positions = i * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
         elif transformation == "asymmetric":
-            at = i / factor
+            positions = i / factor
         elif transformation == "tf_crop_and_resize":
             if out > 1:
-                at = start * (size - 1) + i * (end - start) * (size - 1) / (out - 1)
+                positions = start * (size - 1) + i * (end - start) * (size - 1) / (out - 1)
             else:
-                at = np.full(out, 0.5 * (start + end) * (size - 1))
+                positions = np.full(out, 0.5 * (start + end) * (size - 1))
         else:
             raise Inexpressible(f"coordinate_transformation_mode {transformation!r} is not supported")
-        self.coordinates = at
+        self.coordinates = positions
 
     @property
     def is_identity(self) -> bool:
@@ -115,13 +115,13 @@ class ResizeAxis:
         reach = (1.0 if mode == "linear" else 2.0) / stretch
         weights = np.zeros((self.out, self.size))
         crops = self.transformation == "tf_crop_and_resize"
-        for row, at in enumerate(self.coordinates):
-            if crops and not 0 <= at <= self.size - 1:
+        for row, position in enumerate(self.coordinates):
+            if crops and not 0 <= position <= self.size - 1:
                 if extrapolation:
                     raise Inexpressible("extrapolation_value must be 0 outside of the image")
                 continue
-            near = np.arange(floor(at - reach), ceil(at + reach) + 1)
-            distance = np.abs(near - at) * stretch
+            near = np.arange(floor(position - reach), ceil(position + reach) + 1)
+            distance = np.abs(near - position) * stretch
             share = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, cubic_coeff_a)
             in_bounds = (near >= 0) & (near < self.size)
             if exclude_outside:

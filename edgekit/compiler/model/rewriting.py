@@ -126,13 +126,13 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
 
 def equal_weight(model: ir.Model, array: Array) -> ir.Value | None:
     """Return the weight of the main graph that equals a large array bit for bit, if there is one."""
-    if array.size < SHARED_FROM_ELEMENTS or (wanted := fingerprint(array)) is None:
+    if array.size < SHARED_FROM_ELEMENTS or (digest := fingerprint(array)) is None:
         return None
     for value in model.graph.initializers.values():
         if value.shape is None or value.shape.dims != array.shape or value.is_graph_output():
             continue
-        held = array_of(value)
-        if held is array or (held is not None and fingerprint(held) == wanted and same_bits(held, array)):
+        other = array_of(value)
+        if other is array or (other is not None and fingerprint(other) == digest and same_bits(other, array)):
             return value
     return None
 
@@ -159,12 +159,12 @@ def same_bits(one: Array, other: Array) -> bool:
 
 def free_name(model: ir.Model, name: str) -> str:
     """Return ``name``, with a number appended if a value of the model has that name."""
-    free, number, seen = name, 2, model.meta.get(_NAMES)
+    free, number, counts = name, 2, model.meta.get(_NAMES)
     # Search the model only for names that were seen before.
-    while (seen is None or free in seen) and _is_taken(model, free):
+    while (counts is None or free in counts) and _is_taken(model, free):
         free, number = f"{name}_{number}", number + 1
-    if seen is not None:
-        seen[free] += 1
+    if counts is not None:
+        counts[free] += 1
     return free
 
 
@@ -181,14 +181,14 @@ def names_counted(model: ir.Model) -> Iterator[Counter[str]]:
     if _NAMES in model.meta:
         yield model.meta[_NAMES]
         return
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for graph in [model.graph, *model.graph.subgraphs()]:
-        seen.update(list(graph.initializers))
-        seen.update(value.name or "" for value in graph.inputs)
-        seen.update(value.name or "" for node in graph for value in node.outputs)
-    model.meta[_NAMES] = seen
+        counts.update(list(graph.initializers))
+        counts.update(value.name or "" for value in graph.inputs)
+        counts.update(value.name or "" for node in graph for value in node.outputs)
+    model.meta[_NAMES] = counts
     try:
-        yield seen
+        yield counts
     finally:
         del model.meta[_NAMES]
 

@@ -211,19 +211,19 @@ def _infer_scan(node: ir.Node, walk: _Walk) -> None:
     dims = [static_dims(value) for value in node.inputs]
     states = len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
     body = node.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
-    if not 0 <= states < len(dims) or None in dims or any(not each for each in dims[states:]):
+    if not 0 <= states < len(dims) or None in dims or any(not shape for shape in dims[states:]):
         return
     if len(body.inputs) != len(dims) or len(body.outputs) != len(node.outputs):
         return
-    for k, (value, given) in enumerate(zip(body.inputs, node.inputs, strict=True)):
-        value.type = given.type if given is not None else value.type
+    for k, (value, source) in enumerate(zip(body.inputs, node.inputs, strict=True)):
+        value.type = source.type if source is not None else value.type
         value.shape = ir.Shape((dims[k] or ())[0 if k < states else 1 :])
     _infer_graph(body, walk, strict=False)
-    for k, (output, found) in enumerate(zip(node.outputs, body.outputs, strict=True)):
-        own = static_dims(found)
-        if own is not None and static_dims(output) is None:
-            output.type = output.type or found.type
-            output.shape = ir.Shape(own if k < states else ((dims[-1] or ())[0], *own))
+    for k, (output, result) in enumerate(zip(node.outputs, body.outputs, strict=True)):
+        output_dims = static_dims(result)
+        if output_dims is not None and static_dims(output) is None:
+            output.type = output.type or result.type
+            output.shape = ir.Shape(output_dims if k < states else ((dims[-1] or ())[0], *output_dims))
 
 
 def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Walk) -> str | None:
@@ -326,8 +326,8 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
             walk.inferred.constants[output] = array
             output.shape = ir.Shape(array.shape)
         return
-    given = sum(array.nbytes for array in arrays if array is not None)
-    bound = max(walk.limit_bytes, int(given * walk.growth))
+    input_bytes = sum(array.nbytes for array in arrays if array is not None)
+    bound = max(walk.limit_bytes, int(input_bytes * walk.growth))
     total = 0
     for output in node.outputs:
         if not isinstance(output.type, ir.TensorType) or output.type.dtype == ir.DataType.STRING:
@@ -354,11 +354,11 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
 
 def _computation(node: ir.Node, opset: int, walk: _Walk) -> Hashable:
     """Return a key that is equal for nodes that compute the same from the same values."""
-    known = walk.inferred.constants
+    constants = walk.inferred.constants
     read = [_source(value, walk) for value in node.inputs]
-    held = tuple(0 if value is None else id(known.get(value, value)) for value in read)
-    given = tuple(proto.SerializeToString(deterministic=True) for proto in attribute_protos(node))
-    return node.op_type, opset, len(node.outputs), given, held
+    operands = tuple(0 if value is None else id(constants.get(value, value)) for value in read)
+    attributes = tuple(proto.SerializeToString(deterministic=True) for proto in attribute_protos(node))
+    return node.op_type, opset, len(node.outputs), attributes, operands
 
 
 def _source(value: ir.Value | None, walk: _Walk) -> ir.Value | None:

@@ -23,29 +23,29 @@ def further_shapes(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]
     Raises:
         UsageError: inputs have different numbers of shapes, or a shape is not of whole numbers.
     """
-    several = [name for name, given in shapes.items() if is_several(given)]
-    return [{name: each[name] for name in several} for each in _in_parallel(shapes)[:-1]]
+    several = [name for name, shape in shapes.items() if is_several(shape)]
+    return [{name: shape_set[name] for name in several} for shape_set in _in_parallel(shapes)[:-1]]
 
 
 def is_several(shape: Any) -> bool:
     """Return whether an input is given several shapes, and not one."""
-    return any(isinstance(each, list | tuple) for each in shape)
+    return any(isinstance(element, list | tuple) for element in shape)
 
 
 def _in_parallel(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
-    counts = {name: len(given) for name, given in shapes.items() if is_several(given)}
+    counts = {name: len(value) for name, value in shapes.items() if is_several(value)}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name or 'the image'} {count}" for name, count in counts.items())
+        counts_text = ", ".join(f"{name or 'the image'} {count}" for name, count in counts.items())
         raise UsageError(
-            f"--shape: inputs have different numbers of shapes ({told}); give each as many, or one"
+            f"--shape: inputs have different numbers of shapes ({counts_text}); give each as many, or one"
         )
-    found = []
+    shape_sets = []
     for k in range(next(iter(counts.values()), 1)):
-        at = {name: given[k] if name in counts else given for name, given in shapes.items()}
-        for name, shape in at.items():
+        shape_set = {name: value[k] if name in counts else value for name, value in shapes.items()}
+        for name, shape in shape_set.items():
             if not isinstance(shape, list | tuple) or not all(isinstance(d, int) for d in shape):
                 raise UsageError(
                     f"shape {k + 1} of {name or 'the image'} is {shape!r}; it must be whole numbers"
                 )
-        found.append({name: tuple(shape) for name, shape in at.items()})
-    return sorted(found, key=lambda at: sum(map(math.prod, at.values())))
+        shape_sets.append({name: tuple(shape) for name, shape in shape_set.items()})
+    return sorted(shape_sets, key=lambda shape_set: sum(map(math.prod, shape_set.values())))

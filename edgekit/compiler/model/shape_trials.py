@@ -98,9 +98,9 @@ def _broadcast_ratio(node: ir.Node, shapes: Sequence[Dims | None]) -> float:
     reads = [_reads_data(value) for value in node.inputs]
     constant = [dims for dims, data in zip(shapes, reads, strict=True) if dims and not data]
     data = [dims for dims, data in zip(shapes, reads, strict=True) if dims and data]
-    for wanted in constant:
-        for given in data:
-            for want, have in zip(reversed(wanted), reversed(given), strict=False):
+    for constant_dims in constant:
+        for data_dims in data:
+            for want, have in zip(reversed(constant_dims), reversed(data_dims), strict=False):
                 if want != have and min(want, have) > 1:
                     return want / have
     return 0.0
@@ -108,14 +108,14 @@ def _broadcast_ratio(node: ir.Node, shapes: Sequence[Dims | None]) -> float:
 
 def _reads_data(value: ir.Value | None) -> bool:
     """Return whether a value depends on the values of the model's inputs, not only on their sizes."""
-    waiting, seen = [value], set[ir.Value]()
+    waiting, visited = [value], set[ir.Value]()
     while waiting:
-        each = waiting.pop()
-        if each is None or each in seen:
+        current = waiting.pop()
+        if current is None or current in visited:
             continue
-        seen.add(each)
-        node = each.producer()
-        if each.is_graph_input() and not each.is_initializer():
+        visited.add(current)
+        node = current.producer()
+        if current.is_graph_input() and not current.is_initializer():
             return True
         if node is not None and node.op_type not in _OF_NONE:
             waiting += node.inputs[:1] if node.op_type in _OF_FIRST else node.inputs

@@ -43,11 +43,11 @@ def size_complaint(node: ir.Node) -> str | None:
         dims = output.shape.dims
         if len(dims) > MAX_RANK:
             return f"its output would have {len(dims)} dimensions; at most {MAX_RANK} are supported"
-        known = [d for d in dims if isinstance(d, int)]
-        if any(d < 0 for d in known):
+        sizes = [d for d in dims if isinstance(d, int)]
+        if any(d < 0 for d in sizes):
             return f"its output would have the shape {times(dims)}"
         # numpy rejects a large shape even if one dimension is 0.
-        size = math.prod(d or 1 for d in known) * _bits(output) // 8
+        size = math.prod(d or 1 for d in sizes) * _bits(output) // 8
         if size > VALUE_BYTES:
             return f"its output would be {shortened(times(dims))}, {_size(size)}; the limit is 2 GiB"
     return None
@@ -171,14 +171,14 @@ def _pad(node: ir.Node, arrays: Arrays) -> str | None:
     if pads is None and "pads" in node.attributes:
         pads = [int(p) for p in node.attributes["pads"].as_ints()]
     axes = list(range(len(source))) if source is not None else []
-    given = integers(array_at(arrays, 3))
-    if source is None or pads is None or (given is None and len(node.inputs) > 3 and node.inputs[3]):
+    raw_axes = integers(array_at(arrays, 3))
+    if source is None or pads is None or (raw_axes is None and len(node.inputs) > 3 and node.inputs[3]):
         return None
-    if given is not None:
-        if not all(-len(source) <= a < len(source) for a in given):
-            axes_text = f"axes {input_name(node, 3)} are {shortened(str(given))}"
+    if raw_axes is not None:
+        if not all(-len(source) <= a < len(source) for a in raw_axes):
+            axes_text = f"axes {input_name(node, 3)} are {shortened(str(raw_axes))}"
             return f"{axes_text}, but its input has {len(source)} dimensions"
-        axes = [a % len(source) for a in given]
+        axes = [a % len(source) for a in raw_axes]
     if len(pads) != 2 * len(axes):
         return f"has {len(pads)} pads for {len(axes)} axes; each axis needs two"
     dims = list(source)

@@ -92,9 +92,9 @@ class DynamicShapesError(ModelError):
     """
 
     def __init__(self, suggested: SuggestedShapes, name: str = "") -> None:
-        where = f"{name}: " if name else ""
+        prefix = f"{name}: " if name else ""
         super().__init__(
-            f"{where}has dimensions that are not fixed; add a shape, with your numbers:\n{suggested}"
+            f"{prefix}has dimensions that are not fixed; add a shape, with your numbers:\n{suggested}"
         )
         self.suggested = suggested
 
@@ -110,18 +110,18 @@ def suggest_shapes(
         nodes: The model's nodes.
         trial: Infers the shapes.
     """
-    known = [value for value in inputs if value.shape is not None]
-    groups = _groups(known, outputs, nodes)
+    ranked = [value for value in inputs if value.shape is not None]
+    groups = _groups(ranked, outputs, nodes)
     search = _Search(inputs, outputs, groups, trial)
-    if len(known) == len(inputs):
+    if len(ranked) == len(inputs):
         search.run()
     lines, by_input = [], dict[str, list[str]]()
     for group in groups:
-        numbers = times([search.chosen[group][at] for at in sorted(set(group.positions))])
-        where, why = ", ".join(_places(group.dimensions)), search.reasons[group]
-        lines.append(f"{group.title} ({where}): {numbers}" + (why and f", {why}"))
+        numbers = times([search.chosen[group][index] for index in sorted(set(group.positions))])
+        places, reason = ", ".join(_places(group.dimensions)), search.reasons[group]
+        lines.append(f"{group.title} ({places}): {numbers}" + (reason and f", {reason}"))
         for name in dict.fromkeys(dimension.input for dimension in group.dimensions):
-            by_input.setdefault(name, []).append(f"{group.title} {numbers}" + (why and f" ({why})"))
+            by_input.setdefault(name, []).append(f"{group.title} {numbers}" + (reason and f" ({reason})"))
     for name in (value.name or "" for value in inputs if value.shape is None):
         lines.append(f"input {name} has no shape; this is an example")
         by_input[name] = ["an example, since it has no shape"]
@@ -178,7 +178,7 @@ class _Search:
             tried.add(size)
             attempt = self._attempt({**self.chosen, group: size})
             if attempt.outputs is None and attempt.ratio:
-                more = [each for each in _needed(size, attempt.ratio) if each not in tried]
+                more = [option for option in _needed(size, attempt.ratio) if option not in tried]
                 needed |= dict.fromkeys(more)
                 waiting = [*more, *waiting]
             if self._score(attempt) > self._score(best):
@@ -207,41 +207,41 @@ class _Search:
         """Return whether an attempt fits, and gives all sizes that the file declares for its outputs."""
         if attempt.outputs is None:
             return False
-        found, wanted = self._matches(attempt)
-        return found == wanted
+        matched, total = self._matches(attempt)
+        return matched == total
 
     def _matches(self, attempt: Attempt) -> tuple[int, int]:
         """Return how many of the outputs' properties an attempt has, and how many there are: a known shape,
         and the sizes that the file declares."""
-        found = wanted = 0
+        matched = total = 0
         for dims, value in zip(attempt.outputs or (), self.outputs, strict=True):
             sizes = [d if isinstance(d, int) and d > 0 else -1 for d in value.shape or ()]
-            wanted += 1 + sum(size > 0 for size in sizes)
+            total += 1 + sum(size > 0 for size in sizes)
             if dims is not None and (value.shape is None or len(dims) == len(sizes)):
-                found += -1 not in dims
-                found += sum(size == dim for size, dim in zip(sizes, dims, strict=False) if size > 0)
-        return found, wanted
+                matched += -1 not in dims
+                matched += sum(size == dim for size, dim in zip(sizes, dims, strict=False) if size > 0)
+        return matched, total
 
     def shapes_of(self, chosen: Mapping[DimensionGroup, Sizes]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of all dynamic inputs by name; sizes that others determine are computed."""
         sizes = {
-            (d.input, d.axis): size[at]
+            (d.input, d.axis): size[position]
             for group, size in chosen.items()
-            for d, at in zip(group.dimensions, group.positions, strict=True)
+            for d, position in zip(group.dimensions, group.positions, strict=True)
         }
         symbols = {d.symbol: sizes[d[:2]] for g in chosen for d in g.dimensions if d.symbol}
-        found = {}
+        shapes = {}
         for value in self.inputs:
             name, dims = value.name or "", list(value.shape or (1, 3, *PICTURE_SIZES[0]))
             symbol = {d.axis: d.symbol for d in open_dimensions([value])}
             if value.shape is None or symbol:
-                found[name] = tuple(
+                shapes[name] = tuple(
                     dim
                     if isinstance(dim, int) and dim > 0
                     else sizes.get((name, axis)) or evaluated(symbol[axis], symbols) or 1
                     for axis, dim in enumerate(dims)
                 )
-        return found
+        return shapes
 
     def alternatives(self) -> Iterator[dict[str, tuple[int, ...]]]:
         free = [g for g in self.groups if self.reasons[g] == EXAMPLE and len(g.usual_sizes.sizes) > 1]
@@ -275,8 +275,8 @@ def _groups(
     batch = {d for d in batch_dimensions(inputs) if d.axis or d.input not in states}
     groups = []
     if batch:
-        found = tuple(d for d in dimensions if d in batch)
-        groups.append(DimensionGroup("batch", found, (0,) * len(found), UsualSizes("batch", ((1,),), "")))
+        batched = tuple(d for d in dimensions if d in batch)
+        groups.append(DimensionGroup("batch", batched, (0,) * len(batched), UsualSizes("batch", ((1,),), "")))
     names = {d.symbol: 2 for d in dimensions if d.symbol.isidentifier()}
     rest: dict[tuple[str, ...], list[Dimension]] = {}
     for d in (d for d in dimensions if d not in batch):
@@ -286,15 +286,15 @@ def _groups(
         rest.setdefault(("picture", d.input) if is_picture_side(by_name[d.input], d) else key, []).append(d)
     for (kind, *_), of_group in rest.items():
         first = next((d for d in of_group if d.input in states), of_group[0])
-        value, at = by_name[first.input], (0,) * len(of_group)
+        value, positions = by_name[first.input], (0,) * len(of_group)
         if kind == "picture":
-            at = tuple(picture_axes(value).index(d.axis) - 1 for d in of_group)
-            usual = picture_sizes(value, outputs, nodes)
-            title = " and ".join(("height", "width")[side] for side in at)
+            positions = tuple(picture_axes(value).index(d.axis) - 1 for d in of_group)
+            sizes = picture_sizes(value, outputs, nodes)
+            title = " and ".join(("height", "width")[side] for side in positions)
         else:
-            usual = dimension_sizes(value, first, inputs)
-            title = first.symbol or usual.noun
-        groups.append(DimensionGroup(title, tuple(of_group), at, usual))
+            sizes = dimension_sizes(value, first, inputs)
+            title = first.symbol or sizes.noun
+        groups.append(DimensionGroup(title, tuple(of_group), positions, sizes))
     return groups
 
 
@@ -304,9 +304,9 @@ def _places(dimensions: Sequence[Dimension]) -> list[str]:
     for dimension in dimensions:
         axes.setdefault(dimension.input, []).append(dimension.axis)
     inputs: dict[tuple[int, ...], list[str]] = {}
-    for name, found in axes.items():
-        inputs.setdefault(tuple(found), []).append(name)
+    for name, indices in axes.items():
+        inputs.setdefault(tuple(indices), []).append(name)
     return [
-        f"dimension{'s' if len(found) > 1 else ''} {' and '.join(map(str, found))} of {', '.join(names)}"
-        for found, names in inputs.items()
+        f"dimension{'s' if len(indices) > 1 else ''} {' and '.join(map(str, indices))} of {', '.join(names)}"
+        for indices, names in inputs.items()
     ]

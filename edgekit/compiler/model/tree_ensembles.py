@@ -85,10 +85,10 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     nexts = {name: _ints(node, f"nodes_{name}nodeids") for name in ("true", "false")}
     lists: dict[str, Sized] = {"nodes_treeids": tree_ids, "nodes_modes": modes, "nodes_values": values}
     missing = _missing(node, count)
-    lists |= {"nodes_featureids": columns, **{f"nodes_{name}nodeids": each for name, each in nexts.items()}}
-    for name, given in lists.items():
-        if len(given) != count:
-            raise MalformedTrees(f"{name} has {len(given)} entries but nodes_nodeids has {count}")
+    lists |= {"nodes_featureids": columns, **{f"nodes_{name}nodeids": ids for name, ids in nexts.items()}}
+    for name, entries in lists.items():
+        if len(entries) != count:
+            raise MalformedTrees(f"{name} has {len(entries)} entries but nodes_nodeids has {count}")
     if not count:
         raise MalformedTrees("has no nodes")
     unknown = sorted(set(modes) - _MODES)
@@ -104,11 +104,11 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     order = np.concatenate([np.flatnonzero(leaf), np.flatnonzero(~leaf)])
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
-    own = np.arange(count)
-    steps = {name: np.where(leaf, own, rows.find(tree_ids, each)) for name, each in nexts.items()}
-    for each in steps.values():
-        if np.any(each < 0):
-            raise MalformedTrees(f"tree {tree_ids[each < 0][0]} leads to a node that it does not have")
+    positions = np.arange(count)
+    steps = {name: np.where(leaf, positions, rows.find(tree_ids, ids)) for name, ids in nexts.items()}
+    for ids in steps.values():
+        if np.any(ids < 0):
+            raise MalformedTrees(f"tree {tree_ids[ids < 0][0]} leads to a node that it does not have")
     starts = rows.find(rows.trees, np.zeros_like(rows.trees))
     if np.any(starts < 0):
         raise MalformedTrees("a tree has no node 0 (its root)")
@@ -172,17 +172,17 @@ def read_tree_ensemble(node: ir.Node, outputs: int, features: int) -> TreeEnsemb
     lengths = np.ones(leaves + count, np.int64)
     lengths[leaves:][is_member] = [len(members) for members in sets]
     branches = np.split(np.where(is_leaf, np.cumsum(is_leaf) - 1, following + leaves), 2)
-    own = np.arange(leaves)
-    when_true, when_false = (np.concatenate([own, branch]) for branch in branches)
+    indices = np.arange(leaves)
+    when_true, when_false = (np.concatenate([indices, branch]) for branch in branches)
     depth = _depth(roots + leaves, when_true, when_false, np.arange(leaves + count) < leaves, lengths)
     weights, covered = np.zeros((leaves, outputs), np.float32), np.zeros((leaves, outputs), bool)
-    at = following[is_leaf]
-    weights[own, targets[at]], covered[own, targets[at]] = values[at], True
+    leaf_ids = following[is_leaf]
+    weights[indices, targets[leaf_ids]], covered[indices, targets[leaf_ids]] = values[leaf_ids], True
     thresholds = np.concatenate([np.zeros(leaves), splits]).astype(np.float32)
     chained = _Chains(leaves + count, when_false)
-    for which, members in zip(np.flatnonzero(is_member) + leaves, sets, strict=True):
-        thresholds[which] = members[0]
-        chained.add(int(which), members[1:])
+    for index, members in zip(np.flatnonzero(is_member) + leaves, sets, strict=True):
+        thresholds[index] = members[0]
+        chained.add(int(index), members[1:])
     copies = chained.copies
     return TreeEnsemble(
         roots=roots + leaves,
@@ -221,9 +221,9 @@ def _sets(node: ir.Node, count: int) -> list[Array]:
     values = _tensor(node, "membership_values") if "membership_values" in node.attributes else np.zeros(0)
     ends = np.flatnonzero(np.isnan(values))
     sets = np.split(values, ends + 1)[:-1]
-    if len(sets) != count or any(len(each) < 2 for each in sets):
+    if len(sets) != count or any(len(members) < 2 for members in sets):
         raise MalformedTrees(f"membership_values has {len(sets)} sets for {count} nodes, or an empty set")
-    return [each[:-1] for each in sets]
+    return [members[:-1] for members in sets]
 
 
 class _Rows:
@@ -242,29 +242,29 @@ class _Rows:
 
     def find(self, tree_ids: Array, node_ids: Array) -> Array:
         """Return the row of each pair, or -1 if there is none."""
-        known = np.isin(tree_ids, self.trees) & (node_ids >= 0) & (node_ids < MAX_NODES)
+        is_valid = np.isin(tree_ids, self.trees) & (node_ids >= 0) & (node_ids < MAX_NODES)
         keys = self._keys(tree_ids, node_ids)
-        at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        return np.where(known & (self._sorted[at] == keys), self._order[at], -1)
+        positions = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        return np.where(is_valid & (self._sorted[positions] == keys), self._order[positions], -1)
 
 
 def _depth(roots: Array, when_true: Array, when_false: Array, leaf: Array, lengths: Array) -> int:
     """Return the distance to the farthest leaf; a node counts by its length. Check that every node is reached
     exactly once."""
-    seen = np.zeros(len(leaf), bool)
+    reached = np.zeros(len(leaf), bool)
     distances = np.zeros(len(leaf), np.int64)
     front, levels = roots, 0
     while True:
-        if np.any(seen[front]) or len(np.unique(front)) != len(front) or levels > MAX_DEPTH:
+        if np.any(reached[front]) or len(np.unique(front)) != len(front) or levels > MAX_DEPTH:
             raise MalformedTrees("a node has two parents")
-        seen[front] = True
+        reached[front] = True
         inner = front[~leaf[front]]
         if not len(inner):
             break
         for following in (when_true, when_false):
             distances[following[inner]] = distances[inner] + lengths[inner]
         front, levels = np.concatenate([when_true[inner], when_false[inner]]), levels + 1
-    if not seen.all():
+    if not reached.all():
         raise MalformedTrees("a node cannot be reached from a root")
     return int(distances.max())
 
@@ -280,15 +280,15 @@ def _leaf_weights(
         )
     if np.any((ids < 0) | (ids >= outputs)):
         raise MalformedTrees(f"{kind}_ids names an output that does not exist; there are {outputs}")
-    found = rows.find(trees, nodes)
-    if np.any(found < 0) or not leaf[found].all():
+    leaf_rows = rows.find(trees, nodes)
+    if np.any(leaf_rows < 0) or not leaf[leaf_rows].all():
         raise MalformedTrees(f"{kind}_nodeids names a node that is not a leaf")
     leaves = int(leaf.sum())
     _check_weights(leaves, outputs)
     weights, covered = np.zeros((leaves, outputs), np.float32), np.zeros((leaves, outputs), bool)
-    at = (place[found], ids)
-    np.add.at(weights, at, values)
-    covered[at] = True
+    cells = (place[leaf_rows], ids)
+    np.add.at(weights, cells, values)
+    covered[cells] = True
     return weights, covered
 
 
@@ -309,12 +309,12 @@ def _check_columns(columns: Array, features: int) -> None:
 
 def _missing(node: ir.Node, count: int) -> Array:
     """Return whether each node sends a NaN to its true branch, bool[nodes]; the list may be absent."""
-    found = _ints(node, "nodes_missing_value_tracks_true")
-    if len(found) not in (0, count):
+    flags = _ints(node, "nodes_missing_value_tracks_true")
+    if len(flags) not in (0, count):
         raise MalformedTrees(
-            f"nodes_missing_value_tracks_true has {len(found)} entries but there are {count} nodes"
+            f"nodes_missing_value_tracks_true has {len(flags)} entries but there are {count} nodes"
         )
-    return found.astype(bool) if len(found) else np.zeros(count, bool)
+    return flags.astype(bool) if len(flags) else np.zeros(count, bool)
 
 
 def _tensor(node: ir.Node, name: str) -> Array:

@@ -177,23 +177,23 @@ def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -
         if name != want and len(getattr(tensor, name)):
             raise ModelError(f"{label}: is {dtype.name.lower()}, which cannot be stored in {name}")
     per_value = {"COMPLEX64": 2, "COMPLEX128": 2}.get(dtype.name, 1)
-    there = len(getattr(tensor, want))
+    value_count = len(getattr(tensor, want))
     needed = size if dtype.bitwidth < 8 else elements * per_value
-    if there != needed:
-        raise ModelError(f"{label}: {dims} {dtype.name.lower()} needs {needed} values but has {there}")
+    if value_count != needed:
+        raise ModelError(f"{label}: {dims} {dtype.name.lower()} needs {needed} values but has {value_count}")
     return read
 
 
 def external_files(proto: onnx.ModelProto) -> list[str]:
     """Return the names of the model's external data files, sorted."""
-    found: set[str] = set()
+    names: set[str] = set()
     owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
     while owners:
         owner = owners.pop()
         owners += [graph for node in owner.node for graph in _subgraphs(node)]
         for tensor in _tensors(owner):
-            found |= {entry.value for entry in tensor.external_data if entry.key == "location"}
-    return sorted(found, key=str)
+            names |= {entry.value for entry in tensor.external_data if entry.key == "location"}
+    return sorted(names, key=str)
 
 
 def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int) -> bytes:
@@ -236,12 +236,12 @@ def read_external_file(folder: Path, name: object, offset: int, size: int | None
     try:
         handle = os.open(path, flags)
     except (OSError, ValueError) as problem:
-        why = (
+        reason = (
             "it is a symbolic link"
             if path.is_symlink()
             else getattr(problem, "strerror", None) or str(problem)
         )
-        raise ModelError(f"its data is in {name}, which cannot be read beside the model: {why}") from None
+        raise ModelError(f"its data is in {name}, which cannot be read beside the model: {reason}") from None
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or path.is_symlink():
         os.close(handle)
@@ -280,9 +280,9 @@ def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
                 called.add(key)
                 owners.append(functions[key])
     if len(called) < len(functions):
-        kept = [function for key, function in functions.items() if key in called]
+        reachable = [function for key, function in functions.items() if key in called]
         del proto.functions[:]
-        proto.functions.extend(kept)
+        proto.functions.extend(reachable)
     return {(f.domain, f.name, f.overload): f for f in proto.functions}
 
 
@@ -328,9 +328,9 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function:
             raise ModelError(f"{value.name} has {rank} dimensions; at most {MAX_RANK} are supported")
     weights = [tensor.name for tensor in graph.initializer]
     inputs = [value.name for value in graph.input]
-    for what, names in (("weights", weights), ("inputs", inputs)):
+    for kind, names in (("weights", weights), ("inputs", inputs)):
         if len(set(names)) != len(names) or "" in names:
-            raise ModelError(f"two of its {what} have the same name, or one has no name")
+            raise ModelError(f"two of its {kind} have the same name, or one has no name")
     visible = _check_nodes(graph.node, {*weights, *inputs}, outer, inside_function)
     outputs = [value.name for value in graph.output]
     if not outputs and not outer:

@@ -108,21 +108,21 @@ def picture_sizes(value: ir.Value, outputs: Sequence[ir.Value], nodes: Sequence[
         outputs: Outputs of the model. One of two dimensions shows a classifier.
         nodes: Nodes of the model.
     """
-    classifies = any(each.shape is not None and len(each.shape) == 2 for each in outputs)
+    classifies = any(output.shape is not None and len(output.shape) == 2 for output in outputs)
     sizes = (CLASSIFIER_SIZE, *PICTURE_SIZES) if classifies else PICTURE_SIZES
     height_stride, width_stride = layer_strides(nodes)
     if height_stride > width_stride:
         sizes = (*((TEXT_LINE_CLASSIFIER,) if classifies else ()), *TEXT_LINES, *sizes)
     dims = [(value.shape or ())[axis] for axis in picture_axes(value)[1:]]
     height, width = (dim if isinstance(dim, int) and dim > 0 else None for dim in dims)
-    fixed, at = height or width, 0 if height else 1
+    fixed, fixed_axis = height or width, 0 if height else 1
     if fixed is not None:
-        sides = [size[1 - at] for size in sizes if size[at] == fixed]
+        sides = [size[1 - fixed_axis] for size in sizes if size[fixed_axis] == fixed]
         sides += [fixed, *WINDOWS, *(size[0] for size in sizes)]
         sizes = tuple((height or side, width or side) for side in sides)
     side = 0 if fixed else patch_table_side(value, nodes)
-    why = "from the table of its patches' positions" if side else EXAMPLE
-    return UsualSizes("", tuple(dict.fromkeys(((side, side), *sizes) if side else sizes)), why)
+    reason = "from the table of its patches' positions" if side else EXAMPLE
+    return UsualSizes("", tuple(dict.fromkeys(((side, side), *sizes) if side else sizes)), reason)
 
 
 def dimension_sizes(value: ir.Value, dimension: Dimension, inputs: Sequence[ir.Value]) -> UsualSizes:
@@ -145,7 +145,7 @@ def dimension_sizes(value: ir.Value, dimension: Dimension, inputs: Sequence[ir.V
     if _PAST.search(name):
         return UsualSizes("length", CACHED if len(dims) == 4 else EARLIER)
     if value.dtype is not None and value.dtype.is_integer():
-        cached = any(_PAST.search(each.name or "") for each in inputs)
+        cached = any(_PAST.search(input_value.name or "") for input_value in inputs)
         return UsualSizes("length", ONE_TOKEN + TOKENS if cached else TOKENS)
     if axis == 0 and len(dims) > 1:
         return UsualSizes("length", COUNTS)
@@ -156,7 +156,7 @@ def _float_sizes(
     name: str, symbol: str, dims: Sequence[int | ir.SymbolicDim], axis: int
 ) -> tuple[Sizes, ...]:
     """Return the lengths to try of an input of floats."""
-    others = [dim for at, dim in enumerate(dims) if at and at != axis]
+    others = [dim for index, dim in enumerate(dims) if index and index != axis]
     if _POINTS.search(f"{name} {symbol}"):
         return POINTS
     if _FRAMES.search(name) or len(dims) == 4:
@@ -171,7 +171,7 @@ def _float_sizes(
 
 def initial_state(value: ir.Value) -> Recurrent | None:
     """Return the sizes of the recurrent state that an input is, by the layers that begin with it; or None."""
-    waiting, seen = [value], {value}
+    waiting, visited = [value], {value}
     layers, width = 0, 0
     while waiting:
         for node, index in waiting.pop().uses():
@@ -181,8 +181,8 @@ def initial_state(value: ir.Value) -> Recurrent | None:
                     return None
                 layers, width = layers + weights[0], weights[2]
             elif node.op_type in _MOVES and index == 0:
-                waiting += [output for output in node.outputs if output not in seen]
-                seen.update(node.outputs)
+                waiting += [output for output in node.outputs if output not in visited]
+                visited.update(node.outputs)
     return Recurrent(layers, width) if layers else None
 
 
@@ -209,8 +209,8 @@ def patch_table_side(value: ir.Value, nodes: Sequence[ir.Node]) -> int:
     side, strides = weights[2], _ints(first, "strides")
     if side < LEAST_PATCH or weights[3] != side or list(strides) != [side, side]:
         return 0
-    tables = {each for node in nodes for each in node.inputs if each is not None and each.is_initializer()}
-    rows = [dims[1] for each in tables if (dims := static_dims(each)) and dims[::2] == (1, weights[0])]
+    tables = {item for node in nodes for item in node.inputs if item is not None and item.is_initializer()}
+    rows = [dims[1] for item in tables if (dims := static_dims(item)) and dims[::2] == (1, weights[0])]
     count = max(rows, default=0)
     return next((math.isqrt(count - extra) * side for extra in range(3) if _is_square(count - extra)), 0)
 

@@ -92,12 +92,12 @@ def _division(node: ir.Node, arrays: Arrays) -> str | None:
         return f"divides integers by 0 {input_name(node, 1)}"
     if divisor.dtype.kind == "u" or not (divisor == -1).any():
         return None
-    least = np.iinfo(divisor.dtype).min
+    minimum = np.iinfo(divisor.dtype).min
     if dividend is None:
-        by = f"by -1 {input_name(node, 1)}"
-        return f"divides integers {by}, which crashes the process if one is {least}; use Neg"
-    if bool(((dividend == least) & (divisor == -1)).any()):
-        return f"divides {least} by -1, and {-least} is not a valid {divisor.dtype}"
+        divisor_text = f"by -1 {input_name(node, 1)}"
+        return f"divides integers {divisor_text}, which crashes the process if one is {minimum}; use Neg"
+    if bool(((dividend == minimum) & (divisor == -1)).any()):
+        return f"divides {minimum} by -1, and {-minimum} is not a valid {divisor.dtype}"
     return None
 
 

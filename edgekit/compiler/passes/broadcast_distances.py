@@ -86,8 +86,8 @@ def _is_distance(node: ir.Node) -> bool:
     less = producer_of(_behind_identities(total.inputs[0]), "Sub")
     if axes is None or axes.tolist() not in ([1], [-1]) or less is None:
         return False
-    given = [_behind_identities(value) for value in less.inputs]
-    return given in ([state, row], [row, state])
+    operands = [_behind_identities(value) for value in less.inputs]
+    return operands in ([state, row], [row, state])
 
 
 def _behind_identities(value: ir.Value | None) -> ir.Value | None:

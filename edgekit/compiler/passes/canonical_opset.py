@@ -88,9 +88,9 @@ def _check_attributes(node: ir.Node, version: int) -> None:
         return  # an op that came later: no target has it, and each says so
     newer = [name for name in node.attributes if name not in schema.attributes]
     if newer or len(node.inputs) > schema.max_input:
-        what = f"attribute {newer[0]}" if newer else f"input {schema.max_input}"
+        argument = f"attribute {newer[0]}" if newer else f"input {schema.max_input}"
         raise ModelError(
-            f"{node_label(node, version)}: {what} is newer than opset {CANONICAL_OPSET}, which EdgeKit "
+            f"{node_label(node, version)}: {argument} is newer than opset {CANONICAL_OPSET}, which EdgeKit "
             f"uses; export the model with opset {CANONICAL_OPSET}"
         )
 
@@ -178,8 +178,8 @@ def _upsample(model: ir.Model, node: ir.Node) -> str | None:
 
 
 def _resize_10(model: ir.Model, node: ir.Node) -> str | None:
-    """Opset 10 specifies only "nearest" and "linear". Its only implementation, ONNX Runtime, maps output x to
-    x / scale, and rounds down, or up if the axis becomes smaller."""
+    """Convert a Resize of opset 10, which specifies only "nearest" and "linear". Its only implementation,
+    ONNX Runtime, maps output x to x / scale, and rounds down, or up if the axis becomes smaller."""
     nearest = "floor"
     scales = constant_of(node.inputs[1])
     if text_of(node, "mode", "nearest") == "nearest":

@@ -85,10 +85,10 @@ def with_expansions(
 
 def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
     """Replace the finding that an op is unsupported with the reason for this node, if there is one."""
-    why = reasons.get(finding.node)
-    if why is None or finding.code != "EK1001":
+    reason = reasons.get(finding.node)
+    if reason is None or finding.code != "EK1001":
         return finding
-    return replace(finding, code=why.code, message=why.reason, fix=why.fix)
+    return replace(finding, code=reason.code, message=reason.reason, fix=reason.fix)
 
 
 def expand_functions(
@@ -122,9 +122,9 @@ def expand_functions(
 
 
 def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
-    given = [value for value in node.inputs if value is not None]
+    inputs = [value for value in node.inputs if value is not None]
     used = [value for value in node.outputs if value.uses() or value.is_graph_output()]
-    if any(value.dtype is None or static_dims(value) is None for value in [*given, *used]):
+    if any(value.dtype is None or static_dims(value) is None for value in [*inputs, *used]):
         return False
     try:
         version = max(opset, KEPT.get(node.op_type, 0))
@@ -133,13 +133,13 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
     except onnx.defs.SchemaError:
         return False
     write = BODIES.get((node.domain, node.op_type))
-    own = write(node) if write is not None else None
-    if own is None and not node.domain:
-        own = fewer_axes(node)
-    function = _function(node, schema) if own is None else None
+    body = write(node) if write is not None else None
+    if body is None and not node.domain:
+        body = fewer_axes(node)
+    function = _function(node, schema) if body is None else None
     try:
-        if own is not None:
-            small = _model_of_own(own, schema, node)
+        if body is not None:
+            small = _model_of_own(body, schema, node)
             fold_constants(small)
         elif function is not None:
             small = _model_of(function, schema, node)
@@ -186,9 +186,9 @@ def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodePr
     while proto.output and not proto.output[-1]:
         proto.output.pop()
     proto.attribute.extend(attribute_protos(node))
-    for name, known in schema.attributes.items():
-        if name not in node.attributes and known.default_value.name:
-            proto.attribute.append(known.default_value)
+    for name, attribute in schema.attributes.items():
+        if name not in node.attributes and attribute.default_value.name:
+            proto.attribute.append(attribute.default_value)
     return proto
 
 
@@ -248,11 +248,11 @@ def _with_constants(small: ir.Model, node: ir.Node) -> ir.Model:
     """Replace inputs of ``small`` by the weights that the node reads, and return ``small``."""
     graph = small.graph
     for value in list(graph.inputs):
-        given = node.inputs[int(str(value.name)[1:])]
-        assert given is not None
-        if given.const_value is not None and given.is_initializer() and not given.is_graph_input():
+        source = node.inputs[int(str(value.name)[1:])]
+        assert source is not None
+        if source.const_value is not None and source.is_initializer() and not source.is_graph_input():
             graph.inputs.remove(value)
-            value.const_value = given.const_value
+            value.const_value = source.const_value
             graph.initializers.add(value)
     return small
 
@@ -264,20 +264,20 @@ def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
     produced = {value for child in inner for value in child.outputs}
     results = {str(value.name): value for value in inner.outputs}
     inner.outputs.clear()
-    taken = {value.name for each in model.graph.all_nodes() for value in each.outputs}
-    taken |= {*graph.initializers, *(value.name for value in graph.inputs)}
+    used_names = {value.name for graph_node in model.graph.all_nodes() for value in graph_node.outputs}
+    used_names |= {*graph.initializers, *(value.name for value in graph.inputs)}
 
     def renamed(value: ir.Value) -> None:
         free = base = f"{node.outputs[0].name}/{value.name}"
         number = 2
-        while free in taken:
+        while free in used_names:
             free, number = f"{base}_{number}", number + 1
-        taken.add(free)
+        used_names.add(free)
         value.name = free
 
-    given = {f"i{k}": value for k, value in enumerate(node.inputs) if value is not None}
+    inputs = {f"i{k}": value for k, value in enumerate(node.inputs) if value is not None}
     for value in [*inner.inputs, *inner.initializers.values()]:
-        outer = given.get(str(value.name))
+        outer = inputs.get(str(value.name))
         if outer is not None:
             value.replace_all_uses_with(outer)
             results = {name: outer if result is value else result for name, result in results.items()}

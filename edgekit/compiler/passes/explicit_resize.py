@@ -68,10 +68,10 @@ def _symmetric(node: ir.Node, source: tuple[int, ...], resized: tuple[int, ...])
         return False  # its scales are another thing than size / length
     scales: Array = np.array(resized, np.float32) / np.array(source, np.float32)
     if input_of(node, 2) is not None:
-        given = array_of(node.inputs[2])
-        if given is None:
+        factors = array_of(node.inputs[2])
+        if factors is None:
             return False
-        scales[ints_of(node, "axes", range(len(source)))] = given
+        scales[ints_of(node, "axes", range(len(source)))] = factors
     if not np.array_equal(scales * np.array(source, np.float32), np.array(resized, np.float32)):
         return False
     node.attributes["coordinate_transformation_mode"] = ir.AttrString(

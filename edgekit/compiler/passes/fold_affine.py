@@ -92,8 +92,8 @@ def _fold_after(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _weighted(node: ir.Node, index: int) -> ir.Node | None:
-    found = inner(node.inputs[index], node, *_WEIGHTED)
-    return found if found is not None and dims_of(found.outputs[0]) == dims_of(node.outputs[0]) else None
+    layer = inner(node.inputs[index], node, *_WEIGHTED)
+    return layer if layer is not None and dims_of(layer.outputs[0]) == dims_of(node.outputs[0]) else None
 
 
 def _channels(weighted: ir.Node, weight: Array) -> int | None:
@@ -157,8 +157,8 @@ def _per_channel(value: ir.Value | None, weighted: ir.Node, channels: int) -> Ar
     rank = len(dims_of(weighted.outputs[0]) or ())
     axis = rank - 1 if weighted.op_type == "Gemm" else 1
     shape = (1,) * (rank - array.ndim) + array.shape
-    wanted = tuple(channels if k == axis else 1 for k in range(rank))
-    return array.astype(np.float64).reshape(-1) if shape == wanted else None
+    expected = tuple(channels if k == axis else 1 for k in range(rank))
+    return array.astype(np.float64).reshape(-1) if shape == expected else None
 
 
 def _fold_before(model: ir.Model, conv: ir.Node) -> bool:

@@ -30,7 +30,7 @@ GROWTH = 2.0
 
 def fold_constants(model: ir.Model) -> bool:
     """Infer all shapes, then replace every node with constant results by weights."""
-    known = infer_shapes(model, LIMIT_BYTES, GROWTH).constants
+    constants = infer_shapes(model, LIMIT_BYTES, GROWTH).constants
     changed = False
     weights: dict[int, ir.Value] = {}
     with names_counted(model):
@@ -38,8 +38,8 @@ def fold_constants(model: ir.Model) -> bool:
             for node in list(graph):
                 if node.op_type == "Constant" and not node.domain:
                     changed |= _lift(model, graph, node, constant_tensor(node))
-                elif node.outputs and all(output in known for output in node.outputs):
-                    changed |= _fold(model, graph, node, known, weights)
+                elif node.outputs and all(output in constants for output in node.outputs):
+                    changed |= _fold(model, graph, node, constants, weights)
     return remove_dead_code(model) or changed
 
 

@@ -50,19 +50,19 @@ def _fold(model: ir.Model, conv: ir.Node) -> bool:
     if int_of(conv, "group", 1) != 1 or any(d != 1 for d in ints_of(conv, "dilations")):
         return False
     parts = [_offsets(value) for value in concat.inputs]
-    found = [part for part in parts if part is not None]
-    if len(found) != 4 or len({id(source) for source, _ in found}) != 1:
+    slices = [part for part in parts if part is not None]
+    if len(slices) != 4 or len({id(source) for source, _ in slices}) != 1:
         return False
-    if {offsets for _, offsets in found} != {(0, 0), (0, 1), (1, 0), (1, 1)}:
+    if {offsets for _, offsets in slices} != {(0, 0), (0, 1), (1, 0), (1, 1)}:
         return False
-    source = found[0][0]
+    source = slices[0][0]
     dims = dims_of(source)
     if dims is None or len(dims) != 4 or dims[2] % 2 or dims[3] % 2:
         return False
     out, _, height, width = weight.shape
     channels = dims[1]
     large = np.zeros((out, channels, 2 * height, 2 * width), weight.dtype)
-    for index, (_, (row, column)) in enumerate(found):
+    for index, (_, (row, column)) in enumerate(slices):
         large[:, :, row::2, column::2] = weight[:, index * channels : (index + 1) * channels]
     conv.replace_input_with(0, source)
     remove_unread(concat)

@@ -51,15 +51,15 @@ def _fold(node: ir.Node) -> bool:
     spatial = amounts[2:ndim] + amounts[ndim + 2 :]
     if min(amounts) < 0 or any(amounts[:2]) or any(amounts[ndim : ndim + 2]):
         return False
-    own = ints_of(node, "pads", [0] * len(spatial))
+    pads = ints_of(node, "pads", [0] * len(spatial))
     value = 0.0 if input_of(pad, 2) is None else scalar_of(pad.inputs[2])
     if node.op_type == "Conv":
         fits = value == 0.0
     else:
-        fits = _fits_pool(node, pad, spatial, own, value)
+        fits = _fits_pool(node, pad, spatial, pads, value)
     if not fits:
         return False
-    node.attributes["pads"] = ir.AttrInt64s("pads", [a + b for a, b in zip(spatial, own, strict=True)])
+    node.attributes["pads"] = ir.AttrInt64s("pads", [a + b for a, b in zip(spatial, pads, strict=True)])
     if node.op_type == "AveragePool":
         node.attributes["count_include_pad"] = ir.AttrInt64("count_include_pad", 1)
     node.replace_input_with(0, pad.inputs[0])

@@ -43,12 +43,12 @@ def inline_body(
         graph.initializers.add(weight)
     children = list(body)
     inner_values = [value for child in _with_nested(children) for value in child.outputs]
-    with names_counted(model) as seen:
-        own = Counter(value.name or "" for child in _with_nested([node]) for value in child.outputs)
+    with names_counted(model) as counts:
+        local = Counter(value.name or "" for child in _with_nested([node]) for value in child.outputs)
         if not ending:
-            seen.update(value.name or "" for value in inner_values)
-            own = Counter(value.name or "" for value in inner_values)
-        suspect = any(seen[name] > own[name] for value in inner_values if (name := value.name or ""))
+            counts.update(value.name or "" for value in inner_values)
+            local = Counter(value.name or "" for value in inner_values)
+        suspect = any(counts[name] > local[name] for value in inner_values if (name := value.name or ""))
     # Branches and Ifs may use the same name for different values; in one graph names must be unique.
     outside = _names_outside(model, node, ending) if suspect else {value.name for value in node.outputs}
     for child in children:
@@ -84,10 +84,10 @@ def _names_outside(model: ir.Model, node: ir.Node, ending: bool) -> set[str | No
 
 
 def _with_nested(nodes: list[ir.Node]) -> list[ir.Node]:
-    found = []
+    nested = []
     for node in nodes:
-        found.append(node)
+        nested.append(node)
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                found += list(attribute.as_graph().all_nodes())
-    return found
+                nested += list(attribute.as_graph().all_nodes())
+    return nested

@@ -33,8 +33,8 @@ def _merge_large_weights(graph: ir.Graph) -> bool:
         if (key := fingerprint(array)) is None:
             continue
         for first in alike.setdefault(key, []):
-            held = array_of(first)
-            if held is not None and same_bits(held, array):
+            stored = array_of(first)
+            if stored is not None and same_bits(stored, array):
                 value.replace_all_uses_with(first)
                 del graph.initializers[name]
                 changed = True

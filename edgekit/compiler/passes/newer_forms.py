@@ -78,37 +78,37 @@ def float_mod(model: ir.Model, node: ir.Node) -> str | None:
     below = put("Less", b, zero, kind=BOOL, like=b)
     apart = put("Xor", put("Less", rest, zero, kind=BOOL), below, kind=BOOL)
     apart = put("And", apart, put("Not", put("Equal", rest, zero, kind=BOOL), kind=BOOL), kind=BOOL)
-    moved = put("Add", rest, b, kind=kind)
-    replace_node(node, new_node(node, "Where", [apart, moved, rest]))
+    adjusted = put("Add", rest, b, kind=kind)
+    replace_node(node, new_node(node, "Where", [apart, adjusted, rest]))
     return None
 
 
 def bit_shift(model: ir.Model, node: ir.Node) -> str | None:
     """Shift as unsigned numbers of 32 or 64 bits, and select in signed ones, which engines have kernels for
     (ONNX BitShift-28). Casts between integers keep the lower bits."""
-    x, by, dims = node.inputs[0], node.inputs[1], dims_of(node.outputs[0])
-    if x is None or by is None or x.dtype is None or dims is None:
+    x, shift, dims = node.inputs[0], node.inputs[1], dims_of(node.outputs[0])
+    if x is None or shift is None or x.dtype is None or dims is None:
         return "its output has no static shape"
     kind, put = x.dtype, _NodeInserter(model, node, dims)
     bits, direction = kind.numpy().itemsize * 8, text_of(node, "direction", "LEFT")
     wide, unsigned = (INT64, UINT64) if bits == 64 else (INT32, UINT32)
     zero = put.number(0, wide)
-    steps = put("Cast", by, kind=wide, like=by, to=int(wide))
-    least = put("GreaterOrEqual", steps, zero, kind=BOOL, like=by)
+    steps = put("Cast", shift, kind=wide, like=shift, to=int(wide))
+    valid = put("GreaterOrEqual", steps, zero, kind=BOOL, like=shift)
     fits = put(
-        "And", least, put("Less", steps, put.number(bits, wide), kind=BOOL, like=by), kind=BOOL, like=by
+        "And", valid, put("Less", steps, put.number(bits, wide), kind=BOOL, like=shift), kind=BOOL, like=shift
     )
-    steps = put("Where", fits, steps, zero, kind=wide, like=by)
+    steps = put("Where", fits, steps, zero, kind=wide, like=shift)
     source = put("Cast", x, kind=wide, like=x, to=int(wide))
     negative = None
     if kind.is_signed() and direction == "RIGHT":
         negative = put("Less", source, zero, kind=BOOL, like=x)
-        turned = put("BitwiseNot", source, kind=wide, like=x)
-        source = put("Where", negative, turned, source, kind=wide, like=x)
-    given = put("Cast", source, kind=unsigned, like=x, to=int(unsigned))
-    counts = put("Cast", steps, kind=unsigned, like=by, to=int(unsigned))
-    moved = put("BitShift", given, counts, kind=unsigned, direction=direction)
-    result = put("Where", fits, put("Cast", moved, kind=wide, to=int(wide)), zero, kind=wide)
+        inverted = put("BitwiseNot", source, kind=wide, like=x)
+        source = put("Where", negative, inverted, source, kind=wide, like=x)
+    operand = put("Cast", source, kind=unsigned, like=x, to=int(unsigned))
+    counts = put("Cast", steps, kind=unsigned, like=shift, to=int(unsigned))
+    shifted = put("BitShift", operand, counts, kind=unsigned, direction=direction)
+    result = put("Where", fits, put("Cast", shifted, kind=wide, to=int(wide)), zero, kind=wide)
     if negative is not None:
         result = put("Where", negative, put("BitwiseNot", result, kind=wide), result, kind=wide)
     replace_node(node, new_node(node, "Cast", [result], {"to": int(kind)}))

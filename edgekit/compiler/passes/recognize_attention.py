@@ -42,18 +42,18 @@ def _recognize(model: ir.Model, node: ir.Node) -> bool:
     scale = 1.0
     scaled = inner(scores, user, "Mul", "Div")
     if scaled is not None:
-        found = _scaled(scaled)
-        if found is None:
+        match = _scaled(scaled)
+        if match is None:
             return False
-        user, scores, scale = scaled, found[0], found[1]
+        user, scores, scale = scaled, match[0], match[1]
     first = inner(scores, user, "MatMul")
     if first is None:
         return False
     q, k_transposed = first.inputs
     assert q is not None
     before = inner(q, first, "Mul", "Div")
-    if before is not None and (found := _scaled(before)) is not None:
-        q, scale = found[0], scale * found[1]
+    if before is not None and (match := _scaled(before)) is not None:
+        q, scale = match[0], scale * match[1]
     turn = inner(k_transposed, first, "Transpose")
     if turn is None or turn.inputs[0] is None or scale <= 0:
         return False
@@ -68,8 +68,8 @@ def _recognize(model: ir.Model, node: ir.Node) -> bool:
         return False
     straight = [perm[0], perm[1], perm[3], perm[2]]
     if straight != [0, 1, 2, 3]:
-        moved = ir.node("Transpose", [key], {"perm": straight}, name=turn.name)
-        key = insert_before(model, first, moved, f"{turn.outputs[0].name}/key")
+        transposed = ir.node("Transpose", [key], {"perm": straight}, name=turn.name)
+        key = insert_before(model, first, transposed, f"{turn.outputs[0].name}/key")
         key.type, key.shape = turn.outputs[0].type, ir.Shape([*kt_dims[:2], kt_dims[3], kt_dims[2]])
     inputs = [q, key, value] if mask is None else [q, key, value, mask]
     replace_node(node, ir.node("Attention", inputs, {"scale": float(scale)}, name=node.name))
@@ -104,4 +104,4 @@ def _mask_fits(mask: ir.Value, dims: tuple[int, ...]) -> bool:
     shape = dims_of(mask)
     if shape is None or len(shape) not in (2, 4) or shape[-2:] != dims[-2:]:
         return False
-    return all(own in (1, full) for own, full in zip(shape, dims[-len(shape) :], strict=True))
+    return all(size in (1, full) for size, full in zip(shape, dims[-len(shape) :], strict=True))

@@ -36,10 +36,10 @@ def recognize_normalization(model: ir.Model) -> bool:
     """Rewrite both. No value of the chain may have other consumers, so that nothing is computed twice."""
     changed = False
     for _, node in nodes_of(model, "Div", "Mul"):
-        found = _normalized(node)
-        if found is None:
+        match = _normalized(node)
+        if match is None:
             continue
-        value, axis, epsilon = found
+        value, axis, epsilon = match
         dims = dims_of(value)
         if dims is None or dims != dims_of(node.outputs[0]) or value.dtype is None:
             continue
@@ -109,8 +109,8 @@ def _trailing_axis(mean: ir.Node) -> int | None:
     dims, axes = dims_of(mean.inputs[0]), array_of(input_of(mean, 1))
     if dims is None or axes is None or not axes.size or int_of(mean, "keepdims", 1) != 1:
         return None
-    wanted = sorted(int(a) % len(dims) for a in axes)
-    return wanted[0] if wanted == list(range(wanted[0], len(dims))) else None
+    sorted_axes = sorted(int(a) % len(dims) for a in axes)
+    return sorted_axes[0] if sorted_axes == list(range(sorted_axes[0], len(dims))) else None
 
 
 def _centred(value: ir.Value, axis: int) -> ir.Value | None:

@@ -56,11 +56,11 @@ def _give_mask(
 ) -> None:
     """Replace ``mask`` by a weight; a graph output by an Identity of it."""
     assert node.graph is not None
-    kept = add_constant(model, np.ones(dims, dtype.numpy()), f"{mask.name}/kept")
+    ones = add_constant(model, np.ones(dims, dtype.numpy()), f"{mask.name}/kept")
     if not mask.is_graph_output():
-        mask.replace_all_uses_with(kept)
+        mask.replace_all_uses_with(ones)
         return
-    named = new_node(node, "Identity", [kept], name=f"{node.name}/mask")
+    named = new_node(node, "Identity", [ones], name=f"{node.name}/mask")
     result = named.outputs[0]
     result.type, result.shape = mask.type, mask.shape
     node.graph.insert_before(node, named)

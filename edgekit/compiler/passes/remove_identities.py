@@ -90,12 +90,12 @@ def _neutral(number: float, either_side: bool) -> Callable[[ir.Node], ir.Value |
     """Return a function that gives x for ``x op number`` equal to x (or ``number op x``), else None."""
 
     def source(node: ir.Node) -> ir.Value | None:
-        for kept, other in ((0, 1), (1, 0)) if either_side else ((0, 1),):
+        for index, other in ((0, 1), (1, 0)) if either_side else ((0, 1),):
             array = array_of(node.inputs[other])
             if array is not None and array.size and bool((array == number).all()):
-                dims = dims_of(node.inputs[kept])
+                dims = dims_of(node.inputs[index])
                 if dims is not None and dims == dims_of(node.outputs[0]):
-                    return node.inputs[kept]
+                    return node.inputs[index]
         return None
 
     return source

@@ -54,12 +54,12 @@ def unroll_loops(model: ir.Model) -> bool:
 
 
 def _unroll_outermost(model: ir.Model) -> bool:
-    known, unrolled = infer_shapes(model).constants, False
+    constants, unrolled = infer_shapes(model).constants, False
     with names_counted(model):
         for graph, node in nodes_of(model, "Loop", "Scan"):
             check_time("unrolling its loops")
             if graph is model.graph:
-                unrolled |= _loop(model, node, known) if node.op_type == "Loop" else _scan(model, node)
+                unrolled |= _loop(model, node, constants) if node.op_type == "Loop" else _scan(model, node)
     return unrolled
 
 
@@ -104,11 +104,11 @@ def _goes_on(body: ir.Graph) -> bool:
 
 def _scan(model: ir.Model, node: ir.Node) -> bool:
     batched = model.graph.opset_imports.get("", 9) < 9
-    given = list(node.inputs)[1:] if batched else list(node.inputs)
+    inputs = list(node.inputs)[1:] if batched else list(node.inputs)
     many = int_of(node, "num_scan_inputs", 1)
-    states, series = given[: len(given) - many], given[len(given) - many :]
+    states, series = inputs[: len(inputs) - many], inputs[len(inputs) - many :]
     shapes = [dims_of(value) for value in series]
-    if any(not _is_tensor(value) for value in [*given, *node.outputs]) or None in shapes:
+    if any(not _is_tensor(value) for value in [*inputs, *node.outputs]) or None in shapes:
         return False
     if batched and node.inputs[0] is not None:
         return False  # sequence_lens: samples of different lengths
@@ -129,7 +129,7 @@ def _scan(model: ir.Model, node: ir.Node) -> bool:
         return False  # counted from the end of a shape that only the body knows
     built: list[list[ir.Value]] = [[] for _ in node.outputs]
     for sample in range(samples):
-        pick = [_pick(model, node, value, sample, 0) if batched else value for value in given]
+        pick = [_pick(model, node, value, sample, 0) if batched else value for value in inputs]
         carried: list[ir.Value] = [value for value in pick[: len(states)] if value is not None]
         rows: list[list[ir.Value]] = [[] for _ in range(collected)]
         for step in range(count):
@@ -145,7 +145,7 @@ def _scan(model: ir.Model, node: ir.Node) -> bool:
         stacked = [_stack(model, node, values, axis) for values, axis in zip(rows, out_axes, strict=True)]
         for outputs, value in zip(built, [*carried, *stacked], strict=True):
             outputs.append(value)
-    hand_over(model.graph, node, [_stack(model, node, each, 0) if batched else each[0] for each in built])
+    hand_over(model.graph, node, [_stack(model, node, parts, 0) if batched else parts[0] for parts in built])
     return True
 
 
@@ -186,8 +186,8 @@ def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, index: int, ax
     """Return the element at an index along an axis, without the axis."""
     assert value is not None
     name = f"{node.name}/{value.name}/{index}"
-    at = add_constant(model, np.array(index, np.int64), f"{name}/at")
-    new = _put(model, node, ir.node("Gather", [value, at], {"axis": axis}), name)
+    index_value = add_constant(model, np.array(index, np.int64), f"{name}/at")
+    new = _put(model, node, ir.node("Gather", [value, index_value], {"axis": axis}), name)
     new.type = value.type
     return new
 
@@ -196,11 +196,11 @@ def _stack(model: ir.Model, node: ir.Node, values: Sequence[ir.Value], axis: int
     """Stack the values along a new axis."""
     apart = []
     by_attribute = model.graph.opset_imports.get("", 13) < 13
-    at = None if by_attribute else add_constant(model, np.array([axis], np.int64), f"{node.name}/axis")
+    axes = None if by_attribute else add_constant(model, np.array([axis], np.int64), f"{node.name}/axis")
     for value in values:
-        if at is None:
+        if axes is None:
             wide = ir.node("Unsqueeze", [value], {"axes": [axis]})
         else:
-            wide = ir.node("Unsqueeze", [value, at])
+            wide = ir.node("Unsqueeze", [value, axes])
         apart.append(_put(model, node, wide, f"{value.name}/row"))
     return _put(model, node, ir.node("Concat", apart, {"axis": axis}), f"{apart[0].name}s")

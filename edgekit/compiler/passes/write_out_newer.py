@@ -109,19 +109,19 @@ def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
     name = node.outputs[0].name
     steps: np.ndarray[tuple[int, ...], np.dtype[np.int64]] = np.arange(sizes[axis], dtype=np.int64)
     steps = steps.reshape(-1, *(1,) * (len(dims) - axis - 1))
-    at = add_constant(model, steps, f"{name}/steps")
+    positions = add_constant(model, steps, f"{name}/steps")
     kind = ir.DataType.INT64
     if start is not None:
         column = (sizes[0], *(1,) * (len(dims) - 1))
         shape = add_constant(model, np.array(column, np.int64), f"{name}/column")
         apart = put_before(model, node, "Reshape", [start, shape], column, "Reshape", kind)
         lined = (sizes[0], *(1,) * (axis - 1), *steps.shape)
-        at = put_before(model, node, "Add", [apart, at], lined, "Add", kind)
+        positions = put_before(model, node, "Add", [apart, positions], lined, "Add", kind)
         if text_of(node, "mode", "linear") == "circular":
             length = add_constant(model, np.array(dims[axis], np.int64), f"{name}/length")
-            at = put_before(model, node, "Mod", [at, length], lined, "Mod", kind)
+            positions = put_before(model, node, "Mod", [positions, length], lined, "Mod", kind)
     full = add_constant(model, np.array(sizes, np.int64), f"{name}/full")
-    indices = put_before(model, node, "Expand", [at, full], sizes, "Expand", kind)
+    indices = put_before(model, node, "Expand", [positions, full], sizes, "Expand", kind)
     replace_node(node, new_node(node, "ScatterElements", [cache, indices, update], {"axis": axis}))
     return None
 

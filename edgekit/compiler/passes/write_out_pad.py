@@ -34,8 +34,8 @@ def write_out_pad(model: ir.Model, predicate: Callable[[ir.Node], bool]) -> bool
         pads, dims = array_of(node.inputs[1]), dims_of(node.inputs[0])
         if pads is None or dims is None or not predicate(node):
             continue
-        given = array_of(input_of(node, 3))
-        axes = [int(axis) % len(dims) for axis in (range(len(dims)) if given is None else given)]
+        raw_axes = array_of(input_of(node, 3))
+        axes = [int(axis) % len(dims) for axis in (range(len(dims)) if raw_axes is None else raw_axes)]
         ends = {axis: (int(pads[k]), int(pads[k + len(axes)])) for k, axis in enumerate(axes)}
         value = input_of(node, 2)
         mode = text_of(node, "mode", "constant")
@@ -69,8 +69,8 @@ def _fill(
 ) -> bool:
     in_range: Array = np.ones((), bool)
     for axis, size in enumerate(dims):
-        at = _positions(size, *ends.get(axis, (0, 0)))
-        in_range = in_range[..., None] & ((at >= 0) & (at < size))
+        positions = _positions(size, *ends.get(axis, (0, 0)))
+        in_range = in_range[..., None] & ((positions >= 0) & (positions < size))
     name = node.outputs[0].name
     mask = add_constant(model, in_range, f"{name}/inside")
     zeros = new_node(

@@ -44,10 +44,10 @@ def write_out_resize(model: ir.Model, predicate: Callable[[ir.Node], bool]) -> b
 
 def _write_out(model: ir.Model, node: ir.Node) -> bool:
     x, before, after = node.inputs[0], dims_of(node.inputs[0]), dims_of(node.outputs[0])
-    given = [input_of(node, index) for index in (1, 2, 3)]
-    roi, scales, sizes = (array_of(value) for value in given)
-    known = all(value is None or array_of(value) is not None for value in given)
-    if x is None or x.dtype is None or before is None or after is None or not known:
+    values = [input_of(node, index) for index in (1, 2, 3)]
+    roi, scales, sizes = (array_of(value) for value in values)
+    is_constant = all(value is None or array_of(value) is not None for value in values)
+    if x is None or x.dtype is None or before is None or after is None or not is_constant:
         return False
     transformation = text_of(node, "coordinate_transformation_mode", "half_pixel")
     policy = text_of(node, "keep_aspect_ratio_policy", "stretch")
@@ -96,8 +96,8 @@ def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Arra
     order = [*(a for a in range(rank) if a != axis), axis]
     back = [order.index(a) for a in range(rank)]
     last, out_last = (tuple(sizes[a] for a in order) for sizes in (dims, out_dims))
-    turned = put_before(model, node, "Transpose", [x], last, f"{axis}/last", perm=order)
-    product = put_before(model, node, "MatMul", [turned, matrix], out_last, f"{axis}/MatMul")
+    transposed = put_before(model, node, "Transpose", [x], last, f"{axis}/last", perm=order)
+    product = put_before(model, node, "MatMul", [transposed, matrix], out_last, f"{axis}/MatMul")
     return put_before(model, node, "Transpose", [product], out_dims, f"{axis}/back", perm=back)
 
 

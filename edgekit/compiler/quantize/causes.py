@@ -82,24 +82,24 @@ def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules:
         for value in kernel.inputs:
             if str(value.name) in observations and array_of(value) is None:
                 readers.setdefault(str(value.name), []).append(kernel)
-    found = [
+    causes = [
         cause
         for name, reading in readers.items()
         if (cause := _of_value(name, observations[name], reading, rules)) is not None
     ]
     for kernel in kernels:
-        found += [*_of_weight(kernel), *_of_concat(kernel, observations, rules)]
-    return sorted(found, key=lambda cause: (-cause.noise, cause.value))
+        causes += [*_of_weight(kernel), *_of_concat(kernel, observations, rules)]
+    return sorted(causes, key=lambda cause: (-cause.noise, cause.value))
 
 
 def float16_causes(observations: Mapping[str, Observation]) -> list[LossCause]:
     """Return the values that overflow in float16, or may on other inputs; the largest first."""
-    found = []
-    for name, seen in observations.items():
-        largest = float(_largest(seen).max())
+    causes = []
+    for name, observation in observations.items():
+        largest = float(_largest(observation).max())
         if largest * MARGIN > HALF_MAX:
-            found.append(LossCause(HEADROOM, name, (name,), largest, HALF_MAX, largest / HALF_MAX))
-    return sorted(found, key=lambda cause: (-cause.noise, cause.value))
+            causes.append(LossCause(HEADROOM, name, (name,), largest, HALF_MAX, largest / HALF_MAX))
+    return sorted(causes, key=lambda cause: (-cause.noise, cause.value))
 
 
 def snr_db(noise: float) -> float | None:
@@ -130,28 +130,28 @@ def remedy(
         prepared: Observations of the graph that the plan applies to, after its rewrites.
         plan: A plan with weights.
     """
-    inside = [name for name in cause.nodes if name in plan.nodes]
-    if not inside:
+    quantized = [name for name in cause.nodes if name in plan.nodes]
+    if not quantized:
         return "kept in float", None
     if cause.kind == PER_TENSOR:
-        (weights,) = (plan.weights[name] for name in inside)
+        (weights,) = (plan.weights[name] for name in quantized)
         if weights.affine.axis is None:
             return "not repaired: this target supports one scale per weight only", cause.noise
         return "a scale for each output channel", None
-    by = plan.activations.get(cause.value)
-    if by is None:
+    quantization = plan.activations.get(cause.value)
+    if quantization is None:
         return "kept in float", None
-    here = prepared.get(cause.value, observations[cause.value])
-    left = channel_noise(here, by)
-    if here is not observations[cause.value]:
+    observed = prepared.get(cause.value, observations[cause.value])
+    left = channel_noise(observed, quantization)
+    if observed is not observations[cause.value]:
         return "computed twice, with a scale for each channel in the weights", left
-    if by.axis is not None:
+    if quantization.axis is not None:
         return "a scale for each channel", left
     if cause.kind == MIXED:
         return "not repaired: its inputs share one scale", left
-    steps = {"int8": 255, "uint8": 255}.get(by.dtype, 65535)
-    width = float(by.scale.reshape(())) * steps
-    whole = float(here.high.max() - here.low.min())
+    steps = {"int8": 255, "uint8": 255}.get(quantization.dtype, 65535)
+    width = float(quantization.scale.reshape(())) * steps
+    whole = float(observed.high.max() - observed.low.min())
     if width < 0.9 * whole:
         return f"the range is cut to {width:.4g}", left
     return "not repaired", left
@@ -159,8 +159,8 @@ def remedy(
 
 def without_repairs(rules: Rules) -> Rules:
     """Return the rules of a target for plain int8: all channels share a scale, whatever the noise."""
-    kept = tuple(name for name in rules.rewrites if name != "split SiLU")
-    return replace(rules, channel_noise=None, rewrites=kept)
+    rewrites = tuple(name for name in rules.rewrites if name != "split SiLU")
+    return replace(rules, channel_noise=None, rewrites=rewrites)
 
 
 def _of_value(
@@ -170,12 +170,12 @@ def _of_value(
     if noise <= NOISY:
         return None
     nodes = tuple(kernel.name for kernel in reading)
-    most = _largest(observation)
-    if (usual := _usual_magnitude(observation)) is not None:
-        return LossCause(OUTLIERS, name, nodes, usual, float(most.max()), noise)
+    largest = _largest(observation)
+    if (typical := _usual_magnitude(observation)) is not None:
+        return LossCause(OUTLIERS, name, nodes, typical, float(largest.max()), noise)
     kind = DEPTHWISE if all(is_depthwise(kernel.nodes[0]) for kernel in reading) else NARROW
-    most = most[_vary(observation)]
-    return LossCause(kind, name, nodes, float(most.min()), float(most.max()), noise)
+    largest = largest[_vary(observation)]
+    return LossCause(kind, name, nodes, float(largest.min()), float(largest.max()), noise)
 
 
 def _largest(observation: Observation) -> Array:
@@ -195,10 +195,10 @@ def _vary(observation: Observation) -> Array:
 def _usual_magnitude(observation: Observation) -> float | None:
     """Return the magnitude that OFTEN of all values keep within, if only outliers make the range wide; None
     if a channel is that wide by its ordinary values."""
-    most = _largest(observation)
+    largest = _largest(observation)
     often = np.quantile(np.abs(observation.sample), OFTEN, axis=0)
-    wide = most > most.max() / 2
-    if not bool((most[wide] > FAR * often[wide]).all()):
+    wide = largest > largest.max() / 2
+    if not bool((largest[wide] > FAR * often[wide]).all()):
         return None
     return float(np.quantile(np.abs(observation.sample), OFTEN))
 
@@ -225,11 +225,11 @@ def _of_concat(kernel: Kernel, observations: Mapping[str, Observation], rules: R
     names = [str(v.name) for v in kernel.inputs if str(v.name) in observations]
     if kernel.rule.output != "inputs" or len(names) < 2:
         return
-    seen = [observations[name] for name in names]
-    shared = plain_affine(pool(seen), rules)
-    noises = [channel_noise(each, shared) for each in seen]
-    own = [channel_noise(each, plain_affine(each, rules)) for each in seen]
-    worst = int(np.argmax(np.subtract(noises, own)))
-    if noises[worst] > NOISY and own[worst] < noises[worst] / 4:
-        most = [float(_largest(each).max()) for each in seen]
-        yield LossCause(MIXED, names[worst], (kernel.name,), most[worst], max(most), noises[worst])
+    observed = [observations[name] for name in names]
+    shared = plain_affine(pool(observed), rules)
+    noises = [channel_noise(observation, shared) for observation in observed]
+    separate = [channel_noise(observation, plain_affine(observation, rules)) for observation in observed]
+    worst = int(np.argmax(np.subtract(noises, separate)))
+    if noises[worst] > NOISY and separate[worst] < noises[worst] / 4:
+        largest = [float(_largest(observation).max()) for observation in observed]
+        yield LossCause(MIXED, names[worst], (kernel.name,), largest[worst], max(largest), noises[worst])

@@ -31,7 +31,7 @@ ROUNDS = 6
 
 
 def stored_range(dtype: Dtype, narrow: bool = False) -> tuple[int, int]:
-    """The least and the greatest stored integer; ``narrow`` excludes the least, as TFLite requires of
+    """Return the least and the greatest stored integer. ``narrow`` excludes the least, as TFLite requires of
     weights.
 
     >>> stored_range("int8"), stored_range("int8", narrow=True), stored_range("uint8")
@@ -49,7 +49,7 @@ def affine(
     axis: int | None = None,
     narrow: bool = False,
 ) -> Affine:
-    """The scale and zero point that cover [low, high] and zero. Zero is always represented exactly.
+    """Compute the scale and zero point that cover [low, high] and zero. Zero is always represented exactly.
 
     Within the range the error of a value is at most half a scale.
 
@@ -65,24 +65,24 @@ def affine(
     integers of its bias would overflow.
     """
     bottom, top = stored_range(dtype, narrow)
-    least = np.minimum(np.asarray(low, np.float64), 0.0)
-    most = np.maximum(np.asarray(high, np.float64), 0.0)
-    assert np.isfinite(least).all()
-    assert np.isfinite(most).all()
+    lower = np.minimum(np.asarray(low, np.float64), 0.0)
+    upper = np.maximum(np.asarray(high, np.float64), 0.0)
+    assert np.isfinite(lower).all()
+    assert np.isfinite(upper).all()
     middle = (bottom + top + 1) // 2
-    spread = np.maximum(-least, most) / (top - middle) if symmetric else (most - least) / (top - bottom)
+    spread = np.maximum(-lower, upper) / (top - middle) if symmetric else (upper - lower) / (top - bottom)
     widest = float(spread.max(initial=0.0))
     scale = np.where(spread > 0, spread, widest if widest > 0 else 1.0)
     scale = np.asarray(np.maximum(scale, SMALLEST_SCALE), np.float32)
     if symmetric:
         return Affine(scale, np.full(scale.shape, middle, dtype), dtype, axis)
-    zero = np.clip(np.rint(bottom - least / scale), bottom, top)
+    zero = np.clip(np.rint(bottom - lower / scale), bottom, top)
     return Affine(scale, np.asarray(zero, dtype), dtype, axis)
 
 
 def quantize(x: Array, affine: Affine) -> Array:
-    """Integers of ``by.dtype``, bit for bit identical to ONNX's QuantizeLinear: saturate(round(x / scale) +
-    zero point) in float32, halves to even. x: float32, finite.
+    """Return integers of ``affine.dtype``, bit for bit identical to ONNX's QuantizeLinear: saturate(round(x /
+    scale) + zero point) in float32, halves to even. x is float32 and finite.
 
     int32 (biases) is rounded in float64, and has no QuantizeLinear.
     """
@@ -124,7 +124,7 @@ def choose_range(
     symmetric: bool,
     after: Callable[[Array], Array] | None = None,
 ) -> Affine:
-    """One scale for a whole tensor.
+    """Choose one scale for a whole tensor.
 
     ``minmax`` covers all observed values. ``l2`` (MSE) and ``l4`` take the range with the least mean
     |error|^2 or |error|^4 on the observation's sample, searched over the two ends alternately; ``l4`` falls
@@ -157,12 +157,12 @@ def choose_range(
     if rule == "l2":
         return affine(*narrow, dtype, symmetric)
     wide = _best_range(fourth_powers, low, high, symmetric)
-    least, spent = squares(*np.array([narrow, wide]).T)
-    return affine(*(narrow if spent > MAX_L2_COST * least else wide), dtype, symmetric)
+    narrow_error, spent = squares(*np.array([narrow, wide]).T)
+    return affine(*(narrow if spent > MAX_L2_COST * narrow_error else wide), dtype, symmetric)
 
 
 def _best_range(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
-    """The range within [low, high] with the least error."""
+    """Return the range within [low, high] with the least error."""
     for _ in range(ROUNDS):
         before = low, high
         if symmetric:
@@ -193,21 +193,21 @@ def channel_affine(observation: Observation, dtype: Dtype) -> Affine:
         dtype: Data type of the stored integers.
     """
     assert observation.axis is not None
-    each = affine(observation.low, observation.high, dtype, axis=observation.axis)
+    per_channel = affine(observation.low, observation.high, dtype, axis=observation.axis)
     bottom, top = stored_range(dtype)
-    least = np.minimum(observation.low.astype(np.float64), 0.0)
-    most = np.maximum(observation.high.astype(np.float64), 0.0)
+    lower = np.minimum(observation.low.astype(np.float64), 0.0)
+    upper = np.maximum(observation.high.astype(np.float64), 0.0)
     candidates = []
-    for zero in np.unique(np.quantile(each.zero_point, np.linspace(0, 1, 9)).astype(np.int64)):
+    for zero in np.unique(np.quantile(per_channel.zero_point, np.linspace(0, 1, 9)).astype(np.int64)):
         # If the zero point is at the end of the range, values beyond it are clipped.
-        scale = np.maximum(most / max(top - zero, 1), -least / max(zero - bottom, 1))
+        scale = np.maximum(upper / max(top - zero, 1), -lower / max(zero - bottom, 1))
         covering = affine(scale * (bottom - zero), scale * (top - zero), dtype, axis=observation.axis)
         candidates.append(Affine(covering.scale, np.full(scale.shape, zero, dtype), dtype, observation.axis))
     return min(candidates, key=lambda candidate: channel_noise(observation, candidate))
 
 
 def channel_noise(observation: Observation, affine: Affine) -> float:
-    """Mean over the channels of noise / signal: mean squared error of the sample / its variance.
+    """Compute the mean over the channels of noise / signal: mean squared error of the sample / its variance.
 
     A channel counts at most 1. A constant channel counts 0: its error is a constant that the next layer's
     bias absorbs.
@@ -228,8 +228,8 @@ def _errors_of_ranges(
     symmetric: bool,
     after: Callable[[Array], Array] | None,
 ) -> Errors:
-    """A function of the ends of n ranges, [n] each, that returns the sum of |error|^power of each, up to a
-    constant factor."""
+    """Return a function of the ends of n ranges, [n] each, that returns the sum of |error|^power of each, up
+    to a constant factor."""
     sample = thinned(observation.sample, RANGE_VALUES).ravel()
     ends = np.concatenate([observation.low, observation.high])
     count = observation.count or len(observation.sample)
@@ -241,20 +241,20 @@ def _errors_of_ranges(
     unit = np.float32(1.0 / max(float(np.abs(exact).max()), SMALLEST_SCALE))
 
     def error(affine: Affine) -> float:
-        found = fake_quantize(x, affine)
+        values = fake_quantize(x, affine)
         if after is not None:
-            found = after(found)
-        found -= exact
-        found *= unit
-        np.square(found, out=found)
+            values = after(values)
+        values -= exact
+        values *= unit
+        np.square(values, out=values)
         if power == 4:
-            np.square(found, out=found)
-        inner, outer = found[: sample.size], found[sample.size :]
+            np.square(values, out=values)
+        inner, outer = values[: sample.size], values[sample.size :]
         return float(inner.sum(dtype=np.float64)) + weight * float(outer.sum(dtype=np.float64))
 
     def errors(lows: Array, highs: Array) -> Array:
-        each = affine(lows, highs, dtype, symmetric)
-        pairs = zip(each.scale, each.zero_point, strict=True)
+        candidates = affine(lows, highs, dtype, symmetric)
+        pairs = zip(candidates.scale, candidates.zero_point, strict=True)
         return np.array([error(Affine(np.asarray(s), np.asarray(z), dtype)) for s, z in pairs])
 
     return errors

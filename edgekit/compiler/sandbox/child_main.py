@@ -127,7 +127,7 @@ def is_starved(problem: BaseException | None) -> bool:
     while problem is not None:
         refused = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
         text = "" if isinstance(problem, EdgeKitError) else str(problem)  # ours may quote names of the model
-        if refused or any(each in text for each in STARVED_TEXTS):
+        if refused or any(pattern in text for pattern in STARVED_TEXTS):
             return True
         problem = problem.__cause__ or problem.__context__
     return False
@@ -165,10 +165,10 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
         from edgekit.compiler.build.shrink_request import ShrinkRequest
         from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
 
-        found = shrink_model(ShrinkRequest(**request.options, progress=progress), claim)
+        shrunk = shrink_model(ShrinkRequest(**request.options, progress=progress), claim)
         with open(Path(request.private_folder, SMALLER), "xb") as file:
-            file.write(found.onnx)
-        figures = messages.as_line({"figures": shrunk_figures(found)})
+            file.write(shrunk.onnx)
+        figures = messages.as_line({"figures": shrunk_figures(shrunk)})
         return [figures, messages.as_line({"done": "shrink"})]
     from edgekit.compiler.build.build_bundle import build_bundle
     from edgekit.compiler.build.build_request import BuildRequest
@@ -191,10 +191,10 @@ def _read(request: ChildRequest) -> list[bytes]:
     else:
         from edgekit.compiler.build.import_onnx import import_model
 
-        found = import_model(**request.options)
+        imported_model = import_model(**request.options)
         with open(Path(request.private_folder, IMPORTED), "xb") as file:
-            file.write(found.imported.onnx)
-        figures = imported_figures(found)
+            file.write(imported_model.imported.onnx)
+        figures = imported_figures(imported_model)
     return [messages.as_line({"figures": figures}), messages.as_line({"done": request.verb})]
 
 

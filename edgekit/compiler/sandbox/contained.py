@@ -80,9 +80,9 @@ def build_contained(request: BuildRequest) -> Bundle:
         from edgekit.bundle.bundle import Bundle  # while the child starts
 
         child.findings(request.progress)
-        with Bundle.open(child.folder / BUNDLE) as made:  # its file goes with the folder
-            _, manifest = itertools.islice(made.pieces(), 2)
-            parts = {entry["name"]: made.read(entry["name"]) for entry in made.manifest["entries"]}
+        with Bundle.open(child.folder / BUNDLE) as bundle:  # its file goes with the folder
+            _, manifest = itertools.islice(bundle.pieces(), 2)
+            parts = {entry["name"]: bundle.read(entry["name"]) for entry in bundle.manifest["entries"]}
             return Bundle("new bundle", bytes(manifest), parts)
 
 
@@ -172,13 +172,13 @@ class _Child:
             EdgeKitError: the child's; CrashError: it ended without an answer.
             OSError: the child's.
         """
-        while (found := self._answer(progress)) is None:
+        while (result := self._answer(progress)) is None:
             self._start_again(progress)
-        return found
+        return result
 
     def _answer(self, progress: Progress) -> list[Finding] | None:
         """Return the findings; None if the child ended without a result."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         try:
             for message in self._messages():
                 if "stage" in message:
@@ -186,17 +186,17 @@ class _Child:
                 elif "step" in message:
                     report(messages.parse_stage(message["step"]))
                 elif "findings" in message:
-                    found += messages.parse_findings(message["findings"])
-                    if len(found) > messages.FINDINGS_LIMIT:
+                    findings += messages.parse_findings(message["findings"])
+                    if len(findings) > messages.FINDINGS_LIMIT:
                         raise Broken("too many findings")
                 elif "figures" in message:
                     self.figures = message["figures"]
                 elif "error" in message:
-                    raise messages.parse_error(message["error"], found)
+                    raise messages.parse_error(message["error"], findings)
                 elif "system" in message:
                     raise messages.parse_system_error(message["system"])
                 elif message.get("done") == self._request[0]:
-                    return found
+                    return findings
                 else:
                     raise Broken("a message of an unknown kind")
         except KeyboardInterrupt:
@@ -231,7 +231,7 @@ class _Child:
                 reason = starved(limit, self._watch.peak_bytes)
                 advice = memory_advice(limit, self._watch.need().memory_bytes)
         step = self._last_crumb()[2]
-        if sum(each.startswith(_around(step) + WITHIN) for each in self._deaths) >= INNER_DEATHS_LIMIT:
+        if sum(death.startswith(_around(step) + WITHIN) for death in self._deaths) >= INNER_DEATHS_LIMIT:
             step = _around(step)
         ended_by_user = self._process.returncode in STOPPED
         is_over = self._watch.spent_s >= self._watch.limit_s or len(self._deaths) >= DEATHS_LIMIT
@@ -252,8 +252,8 @@ class _Child:
         except OSError:
             folder = None
         assert self._process.stdin is not None
-        bounds = bounds_of(self._limits, options, self.folder, kept := model_folder(model_files(options)))
-        records = str(kept) if kept else None
+        bounds = bounds_of(self._limits, options, self.folder, source := model_folder(model_files(options)))
+        records = str(source) if source else None
         memory_bytes, seconds = self._limits.memory_bytes, self._limits.seconds
         private = str(self.folder)
         request = ChildRequest(verb, options, folder, private, records, memory_bytes, seconds, self._deaths)
@@ -322,8 +322,8 @@ class _Child:
 
     def _story(self, reason: str, advice: str = CRASHED) -> str:
         _, stage, place = self._last_crumb()
-        at = _one_line(", ".join(filter(None, (stage, place))) or "its start")
-        return f"{self.name}: {reason}\n  at {at}\n  {advice}; this process is unharmed"
+        location = _one_line(", ".join(filter(None, (stage, place))) or "its start")
+        return f"{self.name}: {reason}\n  at {location}\n  {advice}; this process is unharmed"
 
     def _last_crumb(self) -> tuple[int, str, str]:
         with open(self.folder / CRUMBS, "rb") as file:

@@ -60,7 +60,7 @@ def imported_figures(imported_model: ImportedModel) -> dict[str, Json]:
     """Describe an imported model. Floats are texts: JSON has no infinity."""
     imported, compared = imported_model.imported, imported_model.compared
     errors = {
-        name: [None if (value := getattr(error, each)) is None else repr(float(value)) for each in _FIGURES]
+        name: [None if (value := getattr(error, key)) is None else repr(float(value)) for key in _FIGURES]
         for name, error in compared.outputs.items()
     }
     return {
@@ -112,7 +112,7 @@ def parse_imported(message: Json, source: Path, onnx: bytes) -> ImportedModel:
 def _compared(message: Json) -> ImportCheck:
     errors = {}
     for name, row in message["outputs"].items():
-        max_abs, relative_norm, snr_db, cosine, limit_db = (each and float(each) for each in row)
+        max_abs, relative_norm, snr_db, cosine, limit_db = (figure and float(figure) for figure in row)
         if None in (max_abs, relative_norm, cosine, limit_db):
             raise ValueError("a number is missing")
         errors[printable(name)] = OutputError(max_abs, relative_norm, snr_db, cosine, limit_db)
@@ -128,7 +128,7 @@ def _spec(message: Json) -> TensorSpec:
 def drafted_figures(draft: Draft) -> dict[str, Json]:
     """Describe a drafted card by its text."""
     specs = {"inputs": draft.inputs, "outputs": draft.outputs}
-    written = {key: [spec._asdict() for spec in of] for key, of in specs.items()}
+    written = {key: [spec._asdict() for spec in group] for key, group in specs.items()}
     return {"lines": draft.text.split("\n"), "guessed": list(draft.guessed), **written}
 
 

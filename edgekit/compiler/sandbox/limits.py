@@ -101,7 +101,7 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
         memory += TIMES_SHAPE * size * further
         seconds = BUILD_SECONDS * max(len(options["targets"]), 1) * (1 + further)
         seconds += TIMES_BUDGET * _budget_seconds(options)
-    memory += sum(each.toolchain.memory_mb * 1_000_000 for each in _environments(options))
+    memory += sum(environment.toolchain.memory_mb * 1_000_000 for environment in _environments(options))
     if verb == "shrink" or options.get("shrink"):
         memory += MOMENTS_BYTES
         seconds += SHRINK_SECONDS
@@ -112,12 +112,12 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
     if model.suffix.lower() not in _OWN_FORMATS:
         memory += FRAMEWORK_BYTES
         seconds += FRAMEWORK_SECONDS
-    most = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
-    given = int(_from_environment(MEMORY_MB, 0.0) * 1e6)
+    max_bytes = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
+    configured = int(_from_environment(MEMORY_MB, 0.0) * 1e6)
     given_seconds, seconds = _from_environment(SECONDS, 0.0), float(math.ceil(seconds))
     return ChildLimits(
-        given or min(memory, most),
-        given or most,
+        configured or min(memory, max_bytes),
+        configured or max_bytes,
         given_seconds or seconds,
         given_seconds or max(seconds, MOST_SECONDS),
     )
@@ -159,9 +159,9 @@ def _from_environment(variable: str, default: float) -> float:
 
 
 def _budget_seconds(options: Mapping[str, Any]) -> float:
-    given = options.get("time_budget")
-    if isinstance(given, int | float) and given > 0:  # a wrong one is refused by the child
-        return float(given)
+    budget = options.get("time_budget")
+    if isinstance(budget, int | float) and budget > 0:  # a wrong one is refused by the child
+        return float(budget)
     return 0.0 if precision_of(str(options.get("precision"))).is_float else SEARCH_SECONDS
 
 
@@ -178,7 +178,7 @@ def _size_bytes(model: Path) -> int:
     try:
         if model.is_dir():
             return sum(
-                each.stat().st_size for each in islice(model.rglob("*"), LINKS_LIMIT) if each.is_file()
+                path.stat().st_size for path in islice(model.rglob("*"), LINKS_LIMIT) if path.is_file()
             )
         return _file_bytes(model) + sum(_file_bytes(model.parent / name) for name in external_names(model))
     except (OSError, ValueError):
@@ -187,14 +187,14 @@ def _size_bytes(model: Path) -> int:
 
 def model_files(options: Mapping[str, Any]) -> list[Path]:
     """Return files and folders of the model and its draft, with external data."""
-    found = []
+    files = []
     for key in ("model", "draft"):
         if options.get(key):
             model = Path(options[key])
-            found.append(model)
+            files.append(model)
             with contextlib.suppress(OSError, ValueError):
-                found += [model.parent / name for name in sorted(external_names(model))]
-    return found
+                files += [model.parent / name for name in sorted(external_names(model))]
+    return files
 
 
 def _file_bytes(path: Path) -> int:
@@ -209,11 +209,11 @@ def external_names(model: Path) -> set[str]:
     if model.suffix.lower() != ".onnx" or not 0 < _file_bytes(model) < _SCANNED_BYTES:
         return set()
     with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = set()
+        names = set()
         for match in islice(_EXTERNAL.finditer(content), LINKS_LIMIT):
             name = content[match.end() : match.end() + match[1][0]]
-            found.add(name.decode("utf-8", "replace"))
-    return {name for name in found if not set(name) & set("/\\\0")}
+            names.add(name.decode("utf-8", "replace"))
+    return {name for name in names if not set(name) & set("/\\\0")}
 
 
 def _shapes_bytes(shapes: object) -> int:
@@ -259,12 +259,12 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
 
 def _linked(folder: str) -> set[str]:
     """Return folders that links below a folder lead into: data sets are often stored so."""
-    found: set[str] = set()
+    folders: set[str] = set()
     entries: Iterable[Path] = islice(Path(folder).rglob("*"), LINKS_LIMIT)
     with contextlib.suppress(OSError):
-        found = {os.path.dirname(os.path.realpath(each)) for each in entries if each.is_symlink()}
-        found |= {os.path.realpath(each) for each in Path(folder).iterdir() if each.is_symlink()}
-    return found
+        folders = {os.path.dirname(os.path.realpath(entry)) for entry in entries if entry.is_symlink()}
+        folders |= {os.path.realpath(entry) for entry in Path(folder).iterdir() if entry.is_symlink()}
+    return folders
 
 
 def _of_emulator() -> list[str]:
@@ -280,12 +280,12 @@ def _environments(options: Mapping[str, Any]) -> list[Environment]:
 
 def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
     """Return environments in which the targets' compilers run, in children of the child."""
-    return [path for each in _environments(options) for path in each.reads()]
+    return [path for environment in _environments(options) for path in environment.reads()]
 
 
 def _graphics() -> list[str]:
     with contextlib.suppress(OSError):
-        known = {os.path.basename(path) for path in DEVICES}
+        device_names = {os.path.basename(path) for path in DEVICES}
         names = [name for name in os.listdir("/dev") if name.startswith("nvidia")]
-        return [f"/dev/{name}" for name in names if name not in known]
+        return [f"/dev/{name}" for name in names if name not in device_names]
     return []

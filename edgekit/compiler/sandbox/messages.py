@@ -66,15 +66,15 @@ def parse_findings(rows: Json) -> list[Finding]:
     """Parse the findings of a line. Raises Broken."""
     if not isinstance(rows, list):
         raise Broken("findings must be a list")
-    found = []
+    findings = []
     for row in rows:
         if not isinstance(row, list) or len(row) != len(_FIELDS) or not _all_texts(row):
             raise Broken("a finding must be a list of strings")
-        given = {name: printable(str(text)) for name, text in zip(_FIELDS, row, strict=True)}
-        if given["severity"] not in _SEVERITIES:
+        values = {name: printable(str(text)) for name, text in zip(_FIELDS, row, strict=True)}
+        if values["severity"] not in _SEVERITIES:
             raise Broken("a finding's severity is unknown")
-        found.append(Finding(**given))  # type: ignore[arg-type]
-    return found
+        findings.append(Finding(**values))  # type: ignore[arg-type]
+    return findings
 
 
 def stage_line(kind: str, stage: Stage) -> bytes:
@@ -103,13 +103,13 @@ def error_lines(problem: EdgeKitError | OSError) -> list[bytes]:
         name = problem.filename if isinstance(problem.filename, str) else ""
         text = str(problem.strerror or problem)
         return [as_line({"system": [number, _bounded(text), _bounded(name)]})]
-    kind = next(each.__name__ for each in type(problem).__mro__ if _CLASSES.get(each.__name__) is each)
+    kind = next(base.__name__ for base in type(problem).__mro__ if _CLASSES.get(base.__name__) is base)
     if kind == "EngineNotReady":  # its build is of the process that it was raised in
         kind = "EngineError"
     about: dict[str, Json] = {"kind": kind, "text": _bounded(str(problem)), "blame": problem.blame}
     if isinstance(problem, MissingDependency):
-        given = (problem.name, problem.needed_for, problem.install, problem.for_bundles)
-        about["missing"] = [_bounded(text) for text in given]
+        parts = (problem.name, problem.needed_for, problem.install, problem.for_bundles)
+        about["missing"] = [_bounded(text) for text in parts]
     first = findings_lines(problem.findings) if isinstance(problem, UnsupportedError) else []
     return [*first, as_line({"error": about})]
 
@@ -128,10 +128,10 @@ def parse_error(about: Json, findings: list[Finding]) -> EdgeKitError:
     if isinstance(problem, UnsupportedError):
         problem.findings = list[Any](findings)
     if isinstance(problem, MissingDependency):
-        given = about.get("missing")
-        if not isinstance(given, list) or len(given) != 4 or not _all_texts(given):
+        missing = about.get("missing")
+        if not isinstance(missing, list) or len(missing) != 4 or not _all_texts(missing):
             raise Broken("a missing package must be four strings")
-        texts = [printable(str(text)) for text in given]
+        texts = [printable(str(text)) for text in missing]
         problem.name, problem.needed_for, problem.install, problem.for_bundles = texts
     return problem
 

@@ -46,7 +46,7 @@ def shrunk_figures(shrunk: ShrunkModel) -> dict[str, Json]:
         "score": _score(fidelity.score),
         "snr_db": repr(float(fidelity.snr_db)),
         "task": fidelity.task and _score(fidelity.task),
-        "kept": fidelity.kept and [repr(each) for each in fidelity.kept],
+        "kept": fidelity.kept and [repr(value) for value in fidelity.kept],
         "before": shrunk.task and _score(shrunk.task),
         "test_samples": shrunk.test_samples,
         "latency": {name: repr(float(ratio)) for name, ratio in shrunk.latency.items()},
@@ -69,7 +69,7 @@ def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shr
     """
     try:
         _CHECK(message, "shrunk")
-        kept = message["kept"] and _parse_kept(message["kept"])
+        preserved = message["kept"] and _parse_kept(message["kept"])
         task, before = (message[key] and _parsed(message[key]) for key in ("task", "before"))
         return ShrunkModel(
             name=name,
@@ -77,11 +77,11 @@ def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shr
             goal=goal,
             multiplications=_pair(message["multiplications"]),
             weight_bytes=_pair(message["weight_bytes"]),
-            fidelity=Fidelity(_parsed(message["score"]), float(message["snr_db"]), task, kept),
+            fidelity=Fidelity(_parsed(message["score"]), float(message["snr_db"]), task, preserved),
             task=before,
             test_samples=message["test_samples"],
             latency={printable(target): float(ratio) for target, ratio in message["latency"].items()},
-            not_timed={printable(target): printable(why) for target, why in message["not_timed"].items()},
+            not_timed={printable(target): printable(cause) for target, cause in message["not_timed"].items()},
             groups=tuple(
                 GroupChange(printable(group), int(old), int(new), float(error))
                 for group, old, new, error in message["groups"]
@@ -100,8 +100,8 @@ def _parsed(message: Mapping[str, str]) -> Score:
 
 
 def _parse_kept(message: Sequence[str]) -> Kept:
-    found, total, share, of = message
-    return Kept(int(found), int(total), float(share), int(of))
+    count, total, share, base_count = message
+    return Kept(int(count), int(total), float(share), int(base_count))
 
 
 def _pair(message: Sequence[int]) -> tuple[int, int]:

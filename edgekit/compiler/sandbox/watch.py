@@ -107,8 +107,8 @@ class ChildWatch:
             self.spent_s, last = self.spent_s + min(now - last, STOPPED_S), now
             if now - searched > SEARCH_S:
                 family, searched = [self._pid, *_session(self._pid)], now
-                if (found := self._last_crumb()) != crumb:
-                    crumb, crumb_at_s = found, self.spent_s
+                if (latest := self._last_crumb()) != crumb:
+                    crumb, crumb_at_s = latest, self.spent_s
             self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, family)))
             if self.peak_bytes > self.limit_bytes or self.spent_s > STEP_SHARE * self.limit_s:
                 self.raise_limits()
@@ -166,13 +166,13 @@ def _resident_bytes(pid: int) -> int:
 
 def _session(leader: int) -> list[int]:
     """Return the processes of the leader's session, without the leader; none where there is no /proc."""
-    found: list[int] = []
+    processes: list[int] = []
     if sys.platform != "linux":
-        return found
+        return processes
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != leader:
                 with contextlib.suppress(OSError):
                     if os.getsid(int(name)) == leader:
-                        found.append(int(name))
-    return found
+                        processes.append(int(name))
+    return processes

@@ -23,14 +23,14 @@ def main(script: str, folder: str) -> None:
         try:
             if answer is None:
                 answer = runpy.run_path(script)["answer"]
-            found = answer(json.loads(line), folder)
+            response = answer(json.loads(line), folder)
         except Exception as problem:  # a compiler may raise anything
             traceback.print_exc()
-            found = {"error": f"{type(problem).__name__}: {problem}"}
+            response = {"error": f"{type(problem).__name__}: {problem}"}
         sys.stdout.flush()
         sys.stderr.flush()
         with open(os.path.join(folder, "answer.json"), "w", encoding="utf-8") as file:
-            json.dump(found, file)
+            json.dump(response, file)
         channel.write("done\n")
         channel.flush()
 

@@ -86,8 +86,8 @@ class ToolchainChild:
         pipe, answers = self._process.stdin, self._process.stdout
         assert pipe is not None
         assert answers is not None
-        late = threading.Timer(seconds, self._process.kill)
-        late.start()
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.start()
         try:
             pipe.write(self._first + json.dumps(request).encode() + b"\n")
             pipe.flush()
@@ -96,20 +96,20 @@ class ToolchainChild:
         except BrokenPipeError:
             answered = False
         finally:
-            in_time = late.is_alive()
-            late.cancel()
+            in_time = timer.is_alive()
+            timer.cancel()
         if not answered:
             raise self._death(f"took more than {seconds:g} s" if not in_time else "")
         try:
             content = read_plain(self.folder / ANSWER, ANSWER_LIMIT_BYTES)
-            found = strict_json.decode(content, ANSWER, ANSWER_LIMIT_BYTES)
+            response = strict_json.decode(content, ANSWER, ANSWER_LIMIT_BYTES)
         except (OSError, ValueError) as problem:
             raise EngineError(f"the toolchain {self._name} sent an invalid response: {problem}") from None
-        if not isinstance(found, dict):
-            raise EngineError(f"the toolchain {self._name} sent an invalid response: {type(found)}")
-        if "error" in found:
-            raise EngineError(f"the toolchain {self._name} failed: {found['error']}")
-        return found
+        if not isinstance(response, dict):
+            raise EngineError(f"the toolchain {self._name} sent an invalid response: {type(response)}")
+        if "error" in response:
+            raise EngineError(f"the toolchain {self._name} failed: {response['error']}")
+        return response
 
     def output_end(self) -> str:
         """Return the end of the process's output, also after it has died."""
@@ -141,11 +141,11 @@ def _start(environment: Environment, script: Path, folder: Path) -> dict[str, Js
     """Return the first line for the process: its rights, command and environment variables."""
     memory = environment.toolchain.memory_mb * 1_000_000
     reads = [*environment.reads(), str(script.parent), str(ANSWERING.parent)]
-    own = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
     return {
         "bounds": [memory, memory, reads, [str(folder)]],
         "command": [str(environment.python), "-I", str(ANSWERING), str(script), str(folder)],
-        "environment": {**{name: os.environ[name] for name in KEPT if name in os.environ}, **own},
+        "environment": {**{name: os.environ[name] for name in KEPT if name in os.environ}, **variables},
     }
 
 

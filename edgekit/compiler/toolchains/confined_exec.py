@@ -23,9 +23,9 @@ def main() -> None:
         if not byte:
             return
         line += byte
-    found = json.loads(line)
-    confine(Bounds(*found["bounds"]))
-    os.execve(found["command"][0], found["command"], found["environment"])
+    request = json.loads(line)
+    confine(Bounds(*request["bounds"]))
+    os.execve(request["command"][0], request["command"], request["environment"])
 
 
 if __name__ == "__main__":

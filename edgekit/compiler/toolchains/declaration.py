@@ -72,8 +72,8 @@ def find_toolchain(name: str) -> Toolchain:
     """
     module = _modules().get(name)
     if module is None:
-        known = ", ".join(sorted(_modules())) or "none"
-        raise UsageError(f"no target has a toolchain {name!r}; available: {known}")
+        available = ", ".join(sorted(_modules())) or "none"
+        raise UsageError(f"no target has a toolchain {name!r}; available: {available}")
     return _load(module)
 
 
@@ -83,8 +83,8 @@ def toolchain_of(target: str) -> Toolchain | None:
         package = registry.target_package(target)
     except ProfileError:
         return None
-    own = (module for module in _modules().values() if module.partition(".")[0] == package)
-    return next((_load(module) for module in own), None)
+    modules = (module for module in _modules().values() if module.partition(".")[0] == package)
+    return next((_load(module) for module in modules), None)
 
 
 @cache

@@ -43,9 +43,9 @@ class Environment(NamedTuple):
 
     def reads(self) -> list[str]:
         """Return the folders that its Python reads: its own, and that of its base Python."""
-        found = [str(self.folder)]
+        folders = [str(self.folder)]
         binary = os.path.realpath(self.python)
-        return [*found, os.path.dirname(os.path.dirname(binary))]
+        return [*folders, os.path.dirname(os.path.dirname(binary))]
 
 
 def root() -> Path:
@@ -84,15 +84,15 @@ def require(toolchain: Toolchain, needed_for: str) -> Environment:
     Raises:
         MissingDependency: it is not installed; the text has the command that does it.
     """
-    found = installed(toolchain)
-    if found is None:
+    environment = installed(toolchain)
+    if environment is None:
         raise MissingDependency(f"the toolchain {toolchain.name}", needed_for, f"run {toolchain.install}")
-    return found
+    return environment
 
 
 def environments_of(names: Iterable[str]) -> list[Environment]:
     """Return the installed environments of the targets or device profiles of these names, each once."""
-    found: dict[str, Environment] = {}
+    by_folder: dict[str, Environment] = {}
     for name in names:
         try:
             toolchain = toolchain_of(find_profile(name).target)
@@ -100,8 +100,8 @@ def environments_of(names: Iterable[str]) -> list[Environment]:
             continue
         environment = None if toolchain is None else installed(toolchain)
         if environment is not None:
-            found[str(environment.folder)] = environment
-    return list(found.values())
+            by_folder[str(environment.folder)] = environment
+    return list(by_folder.values())
 
 
 def all_folders(name: str) -> list[Path]:
@@ -109,9 +109,9 @@ def all_folders(name: str) -> list[Path]:
     if not root().is_dir():
         return []
     return sorted(
-        each
-        for each in root().iterdir()
-        if each.name.rpartition("-")[0] == name and len(each.name.rpartition("-")[2]) == DIGITS
+        folder
+        for folder in root().iterdir()
+        if folder.name.rpartition("-")[0] == name and len(folder.name.rpartition("-")[2]) == DIGITS
     )
 
 
@@ -119,7 +119,7 @@ def _record(folder: Path) -> dict[str, Json] | None:
     try:
         ownership.refuse_foreign(folder)
         content = ownership.read_own(folder / RECORD, RECORD_LIMIT_BYTES)
-        found = strict_json.decode(content, RECORD, RECORD_LIMIT_BYTES)
+        record = strict_json.decode(content, RECORD, RECORD_LIMIT_BYTES)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None

@@ -57,14 +57,14 @@ def install(toolchain: Toolchain) -> Environment:
         )
     private_folder(root())
     with _changing(toolchain):
-        found = installed(toolchain)
-        if found is not None:
-            return found
+        environment = installed(toolchain)
+        if environment is not None:
+            return environment
         _remove(toolchain)
         folder = folder_of(toolchain)
         try:
-            with step("installing") as say:
-                _make(toolchain, folder, say)
+            with step("installing") as notify:
+                _make(toolchain, folder, notify)
         except BaseException:
             _remove(toolchain)
             raise
@@ -101,12 +101,12 @@ def _make(toolchain: Toolchain, folder: Path, notify: Notify) -> None:
     notify(f"python {toolchain.python}")
     python = _python(toolchain)
     _step(toolchain, [python, "-I", "-m", "venv", str(folder)], unheard)
-    own = str(python_in(folder))
-    pip = [own, "-I", "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    binary = str(python_in(folder))
+    pip = [binary, "-I", "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
     quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
     _step(toolchain, [*pip, *quiet, "-r", str(toolchain.lock)], notify)
     notify("importing it")
-    _step(toolchain, [own, "-I", "-c", f"import {', '.join(toolchain.imports)}"], unheard)
+    _step(toolchain, [binary, "-I", "-c", f"import {', '.join(toolchain.imports)}"], unheard)
     record = {
         "name": toolchain.name,
         "lock": lock_digest(toolchain),
@@ -118,13 +118,13 @@ def _make(toolchain: Toolchain, folder: Path, notify: Notify) -> None:
 
 def _python(toolchain: Toolchain) -> str:
     """Return a Python of its version that can make environments."""
-    own = ".".join(map(str, sys.version_info[:2])) == toolchain.python
+    is_same_version = ".".join(map(str, sys.version_info[:2])) == toolchain.python
     named = shutil.which(f"python{toolchain.python}")
-    for candidate in filter(None, (sys.executable if own else None, named)):
-        asked = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    for candidate in filter(None, (sys.executable if is_same_version else None, named)):
+        script = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             ended = subprocess.run(
-                [candidate, "-I", "-c", asked], capture_output=True, text=True, timeout=60, check=True
+                [candidate, "-I", "-c", script], capture_output=True, text=True, timeout=60, check=True
             )
             if ended.stdout.strip() == toolchain.python:
                 return candidate
@@ -142,8 +142,8 @@ def _step(toolchain: Toolchain, command: Sequence[str], notify: Notify) -> None:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env=environment, text=True, errors="replace",
     )  # fmt: skip
-    late = threading.Timer(STEP_SECONDS, process.kill)
-    late.start()
+    timer = threading.Timer(STEP_SECONDS, process.kill)
+    timer.start()
     try:
         assert process.stdout is not None
         with process.stdout:
@@ -153,7 +153,7 @@ def _step(toolchain: Toolchain, command: Sequence[str], notify: Notify) -> None:
                     notify(text)
         code = process.wait()
     finally:
-        late.cancel()
+        timer.cancel()
         process.kill()
         process.wait()
     if code:
@@ -162,10 +162,10 @@ def _step(toolchain: Toolchain, command: Sequence[str], notify: Notify) -> None:
 
 def _install_error(toolchain: Toolchain, code: int, tail: Sequence[str]) -> str:
     wrong = [line for line in tail if line.startswith(("ERROR", "Error")) or "Error:" in line]
-    said = "\n  ".join((wrong or list(tail) or ["it printed no message"])[-4:])
+    message = "\n  ".join((wrong or list(tail) or ["it printed no message"])[-4:])
     hint = f"\n  {toolchain.hint}" if toolchain.hint else ""
     return (
         f"the toolchain {toolchain.name} could not be installed (code {code})\n"
-        f"  {said}{hint}\n"
+        f"  {message}{hint}\n"
         "  nothing was left behind; read pip's output above, and run the same command again"
     )

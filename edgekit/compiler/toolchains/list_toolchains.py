@@ -17,7 +17,7 @@ ASK = "Do you accept these terms?"
 def toolchain_rows() -> list[dict[str, Any]]:
     """Return every toolchain: ``{name, status, purpose, folder, size_mb, install}``. ``install`` is None if
     the toolchain is installed."""
-    return [_row(each) for each in toolchains().values()]
+    return [_row(toolchain) for toolchain in toolchains().values()]
 
 
 def toolchain_words(row: Mapping[str, Any]) -> str:
@@ -72,12 +72,12 @@ def remove_toolchain(name: str) -> dict[str, Any]:
 
 
 def _row(toolchain: Toolchain) -> dict[str, Any]:
-    found = installed(toolchain)
+    environment = installed(toolchain)
     return {
         "name": toolchain.name,
-        "status": "ok" if found is not None else "missing",
+        "status": "ok" if environment is not None else "missing",
         "purpose": toolchain.purpose,
-        "folder": None if found is None else str(found.folder),
+        "folder": None if environment is None else str(environment.folder),
         "size_mb": toolchain.size_mb,
-        "install": None if found is not None else toolchain.install,
+        "install": None if environment is not None else toolchain.install,
     }

@@ -27,7 +27,7 @@ class Runs(NamedTuple):
 
 
 def connected_components(mask: Array) -> Runs:
-    """The components of set pixels that touch by a side or a corner (8-connectivity).
+    """Find the components of set pixels that touch by a side or a corner (8-connectivity).
 
     Args:
         mask: bool [height, width].
@@ -55,7 +55,8 @@ def connected_components(mask: Array) -> Runs:
 
 
 def _roots(count: int, a: Array, b: Array) -> Array:
-    """The least member of each member's set, where a[i] and b[i] are in one: int64 [count].
+    """Compute the smallest member of each member's set, where a[i] and b[i] are in the same set: int64
+    [count].
 
     Each round hooks a set's root under the least root that touches it, and shortens every path to one step.
     """

@@ -12,7 +12,7 @@ from edgekit.tensor_spec import Array
 
 
 def hulls(x: Array, y: Array, group: Array, count: int) -> Array:
-    """The convex hull of each group of points.
+    """Compute the convex hull of each group of points.
 
     Args:
         x, y: int64 or float64 [n].
@@ -33,15 +33,15 @@ def hulls(x: Array, y: Array, group: Array, count: int) -> Array:
     chain = np.concatenate([group[starts] + shift for _, shift, _ in sides])
     while True:
         # A point at or right of the line between its neighbours is within the hull: it goes.
-        before, here, after = slice(None, -2), slice(1, -1), slice(2, None)
-        inner = (chain[before] == chain[here]) & (chain[after] == chain[here])
-        rise, fall = chain_y[after] - chain_y[before], chain_y[here] - chain_y[before]
-        within = (chain_x[here] - chain_x[before]) * rise >= (chain_x[after] - chain_x[before]) * fall
-        kept = np.ones(len(chain), np.bool_)
-        kept[1:-1] = ~(inner & within)
-        if kept.all():
+        before, middle, after = slice(None, -2), slice(1, -1), slice(2, None)
+        inner = (chain[before] == chain[middle]) & (chain[after] == chain[middle])
+        rise, fall = chain_y[after] - chain_y[before], chain_y[middle] - chain_y[before]
+        within = (chain_x[middle] - chain_x[before]) * rise >= (chain_x[after] - chain_x[before]) * fall
+        on_hull = np.ones(len(chain), np.bool_)
+        on_hull[1:-1] = ~(inner & within)
+        if on_hull.all():
             break
-        chain_x, chain_y, chain = chain_x[kept], chain_y[kept], chain[kept]
+        chain_x, chain_y, chain = chain_x[on_hull], chain_y[on_hull], chain[on_hull]
     # Down the left side, up the right one: the order of the vertices around the hull.
     left = chain < count
     rank = np.where(left, chain_y, -chain_y)
@@ -58,7 +58,7 @@ def hulls(x: Array, y: Array, group: Array, count: int) -> Array:
 
 
 def smallest_rectangles(hull: Array) -> tuple[Array, Array]:
-    """The rectangle of least area around each hull.
+    """Compute the rectangle with the smallest area around each hull.
 
     Args:
         hull: float64 [n, m, 2], as ``hulls`` gives them.
@@ -70,34 +70,34 @@ def smallest_rectangles(hull: Array) -> tuple[Array, Array]:
     edges = np.roll(hull, -1, axis=1) - hull
     length = np.hypot(edges[..., 0], edges[..., 1])
     along = edges / np.where(length > 0, length, 1)[..., None]
-    across = np.stack([-along[..., 1], along[..., 0]], axis=-1)
+    normal = np.stack([-along[..., 1], along[..., 0]], axis=-1)
     spans = []
-    for axis in (along, across):
-        at = axis @ hull.transpose(0, 2, 1)  # [n, edges, points]
-        spans.append((at.min(axis=2), at.max(axis=2)))
+    for axis in (along, normal):
+        projection = axis @ hull.transpose(0, 2, 1)  # [n, edges, points]
+        spans.append((projection.min(axis=2), projection.max(axis=2)))
     (low, high), (near, far) = spans
     area = np.where(length > 0, (high - low) * (far - near), np.inf)
-    each, best = np.arange(len(hull)), area.argmin(axis=1)
-    u, v = along[each, best], across[each, best]
-    low, high, near, far = (end[each, best][:, None] for end in (low, high, near, far))
+    index, best = np.arange(len(hull)), area.argmin(axis=1)
+    u, v = along[index, best], normal[index, best]
+    low, high, near, far = (end[index, best][:, None] for end in (low, high, near, far))
     sides = (low, near), (high, near), (high, far), (low, far)
     corners = np.stack([a * u + b * v for a, b in sides], axis=1)
     return in_order(corners), np.minimum(high - low, far - near)[:, 0]
 
 
 def in_order(corners: Array) -> Array:
-    """Corners [n, 4, 2] as top left, top right, bottom right, bottom left: of the two leftmost the upper
-    one is first, of the two rightmost the upper one second (PaddleOCR's ``get_mini_boxes``)."""
-    each = np.arange(len(corners))[:, None]
-    sorted_by_x = corners[each, np.argsort(corners[..., 0], axis=1, kind="stable")]
+    """Order corners [n, 4, 2] as top left, top right, bottom right, bottom left. The upper of the two
+    leftmost is first, the upper of the two rightmost second (PaddleOCR's ``get_mini_boxes``)."""
+    index = np.arange(len(corners))[:, None]
+    sorted_by_x = corners[index, np.argsort(corners[..., 0], axis=1, kind="stable")]
     left, right = sorted_by_x[:, :2], sorted_by_x[:, 2:]
-    left = left[each, np.argsort(left[..., 1], axis=1, kind="stable")]
-    right = right[each, np.argsort(right[..., 1], axis=1, kind="stable")]
+    left = left[index, np.argsort(left[..., 1], axis=1, kind="stable")]
+    right = right[index, np.argsort(right[..., 1], axis=1, kind="stable")]
     return np.stack([left[:, 0], right[:, 0], right[:, 1], left[:, 1]], axis=1)
 
 
 def enlarge(corners: Array, distance: Array) -> Array:
-    """Each rectangle grown by a distance, with round corners, in whole pixels.
+    """Grow each rectangle by a distance, with round corners, in whole pixels.
 
     The points of Clipper's offset with round joins and an arc tolerance of 0.25 (Angus Johnson, Clipper
     6.4, ``ClipperOffset``), which works in whole numbers: so corners are cut to them first, and points
@@ -132,6 +132,6 @@ def enlarge(corners: Array, distance: Array) -> Array:
 
 
 def whole_pixels(points: Array) -> Array:
-    """Points cut to whole pixels towards 0; 12 minus the noise of a float is 12."""
+    """Truncate points to whole pixels towards 0. A value that is 12 except for rounding noise becomes 12."""
     whole: Array = np.trunc(np.round(points, 3))
     return whole

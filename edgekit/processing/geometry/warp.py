@@ -23,7 +23,7 @@ TALL = 1.5
 
 
 def crop_text(frame: Array, corners: Array) -> Array:
-    """A line of text, upright, as PaddleOCR's ``get_rotate_crop_image`` cuts it.
+    """Crop a line of text, upright, like PaddleOCR's ``get_rotate_crop_image``.
 
     Args:
         frame: uint8 [height, width, 3].
@@ -47,7 +47,7 @@ def crop_corners(
     *,
     interpolation: Interpolation = "cubic",
 ) -> Array:
-    """The quadrilateral of a frame as an upright rectangle. Beyond the frame its edge goes on.
+    """Crop a quadrilateral of a frame as an upright rectangle. Pixels beyond the frame repeat its edge.
 
     Args:
         frame: uint8 [rows, columns, channels].
@@ -81,8 +81,8 @@ def crop_corners(
 
 
 def perspective(source: Array, target: Array) -> Array:
-    """The matrix [3, 3] that takes four points to four others, as ``cv2.getPerspectiveTransform``: with
-    [u, v, w] = M [x, y, 1] it is x' = u / w, y' = v / w.
+    """Compute the matrix [3, 3] that maps four points to four others, like ``cv2.getPerspectiveTransform``.
+    With [u, v, w] = M [x, y, 1] it is x' = u / w, y' = v / w.
 
     Raises:
         UsageError: three of the points are on a line.
@@ -118,18 +118,18 @@ class _Source(NamedTuple):
 
 
 def _source(frame: Array, ends: Array, taps: int) -> _Source:
-    """The part between the outermost positions [2, n]: x and y."""
+    """Return the part of a frame between the outermost positions [2, n], x and y."""
     margin = taps // 2
     ranges, margins, low, high = [], [], [], []
-    for at, size in zip(ends, (frame.shape[1], frame.shape[0]), strict=True):
-        least = min(max(float(at.min()), -margin), size - 1 + margin)
-        most = min(max(float(at.max()), -margin), size - 1 + margin)
-        first, last = math.floor(least) - margin, math.floor(most) + margin + 1
+    for positions, size in zip(ends, (frame.shape[1], frame.shape[0]), strict=True):
+        lowest = min(max(float(positions.min()), -margin), size - 1 + margin)
+        highest = min(max(float(positions.max()), -margin), size - 1 + margin)
+        first, last = math.floor(lowest) - margin, math.floor(highest) + margin + 1
         start, stop = min(max(first, 0), size - 1), max(min(last, size), 1)
         ranges.append(slice(start, stop))
         margins.append((max(start - first, 0), max(last - stop, 0)))
-        low.append(least)
-        high.append(most)
+        low.append(lowest)
+        high.append(highest)
     part = frame[ranges[1], ranges[0]]
     if any(map(any, margins)):
         part = np.pad(part, (margins[1], margins[0], (0, 0)), mode="edge")
@@ -139,23 +139,24 @@ def _source(frame: Array, ends: Array, taps: int) -> _Source:
 
 
 def _sampled(source: _Source, x: Array, y: Array) -> Array:
-    """Pixels uint8 [n, channels] of a frame at positions float64 [n]; 0, 0 is the centre of its first."""
+    """Sample pixels uint8 [n, channels] of a frame at positions float64 [n]. Position 0, 0 is the centre of
+    the first pixel."""
     x, y = np.clip(x, source.low[0], source.high[0]), np.clip(y, source.low[1], source.high[1])
     left, above = np.floor(x), np.floor(y)
-    across, down = _weights(x - left, source.taps), _weights(y - above, source.taps)
+    x_weights, y_weights = _weights(x - left, source.taps), _weights(y - above, source.taps)
     before = source.taps // 2 - 1
-    at = (above.astype(np.intp) - (before + source.top)) * source.columns
-    at += left.astype(np.intp) - (before + source.left)
+    offsets = (above.astype(np.intp) - (before + source.top)) * source.columns
+    offsets += left.astype(np.intp) - (before + source.left)
     total, line, pixels = np.zeros((3, len(source.planes), len(x)), np.float32)
     for row in range(source.taps):
         for tap in range(source.taps):
-            taken = at + (row * source.columns + tap)
+            indices = offsets + (row * source.columns + tap)
             for plane, target in zip(source.planes, pixels if tap else line, strict=True):
-                np.take(plane, taken, out=target, mode="clip")
-                target *= across[tap]
+                np.take(plane, indices, out=target, mode="clip")
+                target *= x_weights[tap]
             if tap:
                 line += pixels
-        line *= down[row]
+        line *= y_weights[row]
         total += line
     return np.clip(np.rint(total), 0, 255).T.astype(np.uint8)
 

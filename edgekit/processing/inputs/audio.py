@@ -86,7 +86,7 @@ class AudioInput:
 
 
 def read_audio(name: str, table: dict[str, Json], location: str) -> AudioInput:
-    """The input of a card's table.
+    """Read the audio input of a card's table.
 
     Raises:
         CardError: it is malformed.
@@ -94,21 +94,21 @@ def read_audio(name: str, table: dict[str, Json], location: str) -> AudioInput:
     only(table, ("kind", *(f.name for f in fields(AudioInput) if f.name != "name")), location)
     shape = whole_numbers(table, "shape", location, minimum=1)
     rate = _count(table, "rate", location, 1, RATE_LIMIT_HZ)
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         key: choice(table, key, CHOICES[key], location) for key in CHOICES if key in table
     }
     for key in ("full_scale", "mean", "std"):
         if key in table:
-            found[key] = get(table, key, float, location)
+            settings[key] = get(table, key, float, location)
     for key in ("full_scale", "std"):
-        if found.get(key, 1.0) <= 0:
-            raise CardError(f"{location}.{key} is {found[key]:g}; it must be above 0")
+        if settings.get(key, 1.0) <= 0:
+            raise CardError(f"{location}.{key} is {settings[key]:g}; it must be above 0")
     if "features" in table:
-        found["features"] = read_features(table["features"], rate, f"{location}.features")
+        settings["features"] = read_features(table["features"], rate, f"{location}.features")
     elif "layout" in table:
         raise CardError(f"{location}.layout needs features; samples have no frames")
-    features: Features | None = found.get("features")
-    whole = math.prod(shape) if features is None else _samples(shape, features, found.get("layout", "TF"))
+    features: Features | None = settings.get("features")
+    whole = math.prod(shape) if features is None else _samples(shape, features, settings.get("layout", "TF"))
     window = _count(table, "window", location, 1, WINDOW_LIMIT) if "window" in table else whole
     context = _count(table, "context", location, 0, WINDOW_LIMIT) if "context" in table else 0
     if window > WINDOW_LIMIT or context >= window:
@@ -123,9 +123,9 @@ def read_audio(name: str, table: dict[str, Json], location: str) -> AudioInput:
         raise CardError(
             f"{location}.hop is {hop}; with a context it must be window - context, {window - context}"
         )
-    if context and found.get("normalize", "none") != "none":
+    if context and settings.get("normalize", "none") != "none":
         raise CardError(f"{location}.normalize cannot be combined with a context")
-    entry = AudioInput(name, shape, rate, window, hop, context, **found)
+    entry = AudioInput(name, shape, rate, window, hop, context, **settings)
     _check_shape(entry, location)
     return entry
 
@@ -138,7 +138,7 @@ def frames_and_features(entry: AudioInput) -> tuple[int, int]:
 
 
 def _samples(shape: tuple[int, ...], features: Features, layout: str) -> int:
-    """Samples that give exactly the frames of the input."""
+    """Compute the number of samples that produces exactly the frames of the input."""
     frames = max(1, math.prod(shape) // features.count)
     if features.center != "none":
         return max(1, (frames - 1) * features.hop)
@@ -152,17 +152,17 @@ def _check_shape(entry: AudioInput, location: str) -> None:
             raise CardError(f"{location}.shape is {shape}, but a window has {entry.window} samples")
         return
     frames, count = features.frames(entry.window), features.count
-    wanted = [(frames, count)]
+    expected = [(frames, count)]
     if features.center != "none" and frames > 1:  # the last frame, whose middle is the window's end
-        wanted.append((frames - 1, count))
+        expected.append((frames - 1, count))
     if entry.layout == "FT":
-        wanted = [(second, first) for first, second in wanted]
+        expected = [(second, first) for first, second in expected]
     has = [size for size in shape if size != 1]
-    if not any(has == [size for size in pair if size != 1] for pair in wanted):
+    if not any(has == [size for size in pair if size != 1] for pair in expected):
         first, second = ("frames", "features") if entry.layout == "TF" else ("features", "frames")
         raise CardError(
-            f"{location}.shape is {shape}; a window of {entry.window} samples gives {wanted[0][0]} {first} "
-            f"of {wanted[0][1]} {second} (layout {entry.layout})"
+            f"{location}.shape is {shape}; a window of {entry.window} samples gives {expected[0][0]} {first} "
+            f"of {expected[0][1]} {second} (layout {entry.layout})"
         )
 
 

@@ -103,17 +103,17 @@ class Features:
         return self.frame if self.align == "left" else self.n_fft
 
     def frames(self, samples: int) -> int:
-        """Frames that this many samples give."""
+        """Return the number of frames of this many samples."""
         padded = samples + (2 * (self.n_fft // 2) if self.center != "none" else 0)
         return 0 if padded < self.cut else 1 + (padded - self.cut) // self.hop
 
     def as_json(self) -> dict[str, Json]:
-        kept = [f.name for f in fields(self) if self.kind in ONLY_WITH.get(f.name, (self.kind,))]
-        return {key: getattr(self, key) for key in kept}
+        names = [f.name for f in fields(self) if self.kind in ONLY_WITH.get(f.name, (self.kind,))]
+        return {key: getattr(self, key) for key in names}
 
 
 def read_features(table: Json, rate: int, location: str) -> Features:
-    """The features of a card's table.
+    """Read the features of a card's table.
 
     Args:
         table: The card's ``features``.
@@ -126,25 +126,25 @@ def read_features(table: Json, rate: int, location: str) -> Features:
     if not isinstance(table, dict):
         raise CardError(f"{location} must be a table, not {kind_of(table)}")
     only(table, tuple(f.name for f in fields(Features)), location)
-    found: dict[str, Any] = {"kind": choice(table, "kind", CHOICES["kind"], location)}
+    settings: dict[str, Any] = {"kind": choice(table, "kind", CHOICES["kind"], location)}
     for key, kinds in ONLY_WITH.items():
-        if key in table and found["kind"] not in kinds:
+        if key in table and settings["kind"] not in kinds:
             raise CardError(f"{location}.{key} needs kind = {' or '.join(map(repr, kinds))}")
-    needed = {"frame", "hop", *(("mels",) if found["kind"] != "spectrogram" else ())}
-    needed |= {"coefficients"} if found["kind"] == "mfcc" else set()
+    needed = {"frame", "hop", *(("mels",) if settings["kind"] != "spectrogram" else ())}
+    needed |= {"coefficients"} if settings["kind"] == "mfcc" else set()
     for field in fields(Features)[1:]:
         key = field.name
         if key not in table and key not in needed:
             continue
         if key in CHOICES:
-            found[key] = choice(table, key, CHOICES[key], location)
+            settings[key] = choice(table, key, CHOICES[key], location)
         elif key in LIMITS:
-            found[key] = _count(table, key, location)
+            settings[key] = _count(table, key, location)
         else:
-            found[key] = get(table, key, bool if key == "remove_dc" else float, location)
-    found.setdefault("n_fft", 1 << (found["frame"] - 1).bit_length())
-    _check(found, rate, location)
-    return Features(**found)
+            settings[key] = get(table, key, bool if key == "remove_dc" else float, location)
+    settings.setdefault("n_fft", 1 << (settings["frame"] - 1).bit_length())
+    _check(settings, rate, location)
+    return Features(**settings)
 
 
 def _check(features: Mapping[str, Any], rate: int, location: str) -> None:
@@ -183,7 +183,7 @@ def _check(features: Mapping[str, Any], rate: int, location: str) -> None:
 
 def _count(table: Mapping[str, Json], key: str, location: str) -> int:
     value: int = get(table, key, int, location)
-    least, most = LIMITS[key]
-    if not least <= value <= most:
-        raise CardError(f"{location}.{key} is {value}; it must be from {least} to {most}")
+    minimum, maximum = LIMITS[key]
+    if not minimum <= value <= maximum:
+        raise CardError(f"{location}.{key} is {value}; it must be from {minimum} to {maximum}")
     return value

@@ -117,47 +117,47 @@ class ImageInput:
 
 
 def read_image(name: str, table: dict[str, Json], location: str) -> ImageInput:
-    """The input of a card's table.
+    """Read the image input of a card's table.
 
     Raises:
         CardError: it is malformed.
     """
     only(table, ("kind", *(f.name for f in fields(ImageInput) if f.name != "name")), location)
-    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
+    settings: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
     for key, allowed in CHOICES.items():
         if key in table or key in REQUIRED:
-            found[key] = choice(table, key, allowed, location)
+            settings[key] = choice(table, key, allowed, location)
     for key, kind in (("pad", int), ("crop", float), ("antialias", bool)):
         if key in table:
-            found[key] = get(table, key, kind, location)
+            settings[key] = get(table, key, kind, location)
     for key, modes in ONLY_WITH.items():
-        if key in table and found["resize"] not in modes:
-            wanted = " or ".join(map(repr, modes))
-            raise CardError(f"{location}.{key} needs resize = {wanted}, but resize is {found['resize']!r}")
-    if not 0 <= found.get("pad", 0) <= 255:
-        raise CardError(f"{location}.pad is {found['pad']}; it must be from 0 to 255")
-    if not 0 < found.get("crop", 1.0) <= 1:
-        raise CardError(f"{location}.crop is {found['crop']:g}; it must be above 0 and at most 1")
-    shape, colour, layout = list(found["shape"]), found["colour"], found["layout"]
+        if key in table and settings["resize"] not in modes:
+            needed = " or ".join(map(repr, modes))
+            raise CardError(f"{location}.{key} needs resize = {needed}, but resize is {settings['resize']!r}")
+    if not 0 <= settings.get("pad", 0) <= 255:
+        raise CardError(f"{location}.pad is {settings['pad']}; it must be from 0 to 255")
+    if not 0 < settings.get("crop", 1.0) <= 1:
+        raise CardError(f"{location}.crop is {settings['crop']:g}; it must be above 0 and at most 1")
+    shape, colour, layout = list(settings["shape"]), settings["colour"], settings["layout"]
     if len(shape) != 4 or shape[0] != 1:
         raise CardError(f"{location}.shape is {shape}; it must have 4 dimensions, the first being 1")
-    channels, at = 1 if colour == "GREY" else 3, layout.index("C")
-    if shape[at] != channels:
-        raise CardError(f"{location}.shape is {shape}; {colour} in {layout} has {channels} at dimension {at}")
+    channels, ax = 1 if colour == "GREY" else 3, layout.index("C")
+    if shape[ax] != channels:
+        raise CardError(f"{location}.shape is {shape}; {colour} in {layout} has {channels} at dimension {ax}")
     for key, default in (("mean", 0.0), ("std", 1.0)):
-        found[key] = numbers(table, key, location) if key in table else (default,) * channels
-        if len(found[key]) != channels:
+        settings[key] = numbers(table, key, location) if key in table else (default,) * channels
+        if len(settings[key]) != channels:
             raise CardError(
-                f"{location}.{key} has {len(found[key])} numbers, but {colour} has {channels} channels"
+                f"{location}.{key} has {len(settings[key])} numbers, but {colour} has {channels} channels"
             )
-    _refuse_unit_scale(table, found["mean"], found["std"], location)
-    if min(found["std"]) <= 0:
+    _refuse_unit_scale(table, settings["mean"], settings["std"], location)
+    if min(settings["std"]) <= 0:
         raise CardError(
-            f"{location}.std is {list(found['std'])}; pixels are divided by it: it must be above 0"
+            f"{location}.std is {list(settings['std'])}; pixels are divided by it: it must be above 0"
         )
-    if (255 + max(map(abs, found["mean"]))) / min(found["std"]) > float(np.finfo(np.float32).max):
+    if (255 + max(map(abs, settings["mean"]))) / min(settings["std"]) > float(np.finfo(np.float32).max):
         raise CardError(f"{location}: (pixel - mean) / std is beyond float32; correct mean or std")
-    return ImageInput(name, **found)
+    return ImageInput(name, **settings)
 
 
 def _refuse_unit_scale(
@@ -182,8 +182,8 @@ def _refuse_unit_scale(
         if inverse
         else "is in units of 0 to 1, but pixels are 0 to 255"
     )
-    given = "std" if "std" in table else "mean"
-    raise CardError(f"{location}.{given} {meant}: write {' and '.join(lines)}")
+    field = "std" if "std" in table else "mean"
+    raise CardError(f"{location}.{field} {meant}: write {' and '.join(lines)}")
 
 
 INVERSE_BELOW = 0.05

@@ -39,7 +39,7 @@ class TensorInput:
     dtype: str = "float32"
 
     def constant(self) -> Array:
-        """The constant as an array of the input's shape."""
+        """Return the constant as an array of the input's shape."""
         values = np.asarray(self.value).astype(self.dtype)
         if len(values) == 1:
             return np.full(self.shape, values[0])  # keeps a scalar's rank, which ascontiguousarray does not
@@ -55,7 +55,7 @@ class TensorInput:
 
 
 def read_tensor(name: str, table: dict[str, Json], location: str) -> TensorInput:
-    """The input of a card's table.
+    """Read the tensor input of a card's table.
 
     Raises:
         CardError: it is malformed.
@@ -75,14 +75,14 @@ def read_tensor(name: str, table: dict[str, Json], location: str) -> TensorInput
     if limits is not None:
         raise CardError(f"{location} has both value and range; a constant has no range")
     dtype = choice(table, "dtype", DTYPES, location)
-    given = table["value"]
-    value = numbers({"value": given if isinstance(given, list) else [given]}, "value", location)
+    raw_value = table["value"]
+    value = numbers({"value": raw_value if isinstance(raw_value, list) else [raw_value]}, "value", location)
     if len(value) != 1 and (len(value) > VALUE_LIMIT or len(value) != math.prod(shape)):
         raise CardError(
             f"{location}.value has {len(value)} numbers; it must be one, or one for each element of "
             f"{list(shape)}, at most {VALUE_LIMIT}"
         )
-    kept = np.asarray(value).astype(dtype)
-    if not np.array_equal(kept.astype(np.float64), np.asarray(value)) and np.dtype(dtype).kind != "f":
+    converted = np.asarray(value).astype(dtype)
+    if not np.array_equal(converted.astype(np.float64), np.asarray(value)) and np.dtype(dtype).kind != "f":
         raise CardError(f"{location}.value is {list(value)}; it is outside of {dtype}")
     return TensorInput(name, shape, None, value, dtype)

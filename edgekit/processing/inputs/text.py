@@ -65,21 +65,21 @@ class TextInput:
 
 
 def read_text(name: str, table: dict[str, Json], location: str) -> TextInput:
-    """The input of a card's table.
+    """Read the text input of a card's table.
 
     Raises:
         CardError: it is malformed.
     """
     only(table, ("kind", *(f.name for f in fields(TextInput) if f.name != "name")), location)
-    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
+    settings: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
     for key, allowed in CHOICES.items():
         if key in table or key == "part":
-            found[key] = choice(table, key, allowed, location)
+            settings[key] = choice(table, key, allowed, location)
     for key in WITH_IDS:
-        if key in table and found["part"] != "ids":
+        if key in table and settings["part"] != "ids":
             raise CardError(f"{location}.{key} is allowed for part = 'ids' only")
-    if found["part"] == "ids":
-        found["tokenizer"] = file = get(table, "tokenizer", str, location)
+    if settings["part"] == "ids":
+        settings["tokenizer"] = file = get(table, "tokenizer", str, location)
         if not _IN_NAMES.issuperset(file) or not file.endswith(".json") or file.startswith("."):
             raise CardError(
                 f"{location}.tokenizer is {file!r}; it must be a .json file in the card's folder, named with "
@@ -87,17 +87,17 @@ def read_text(name: str, table: dict[str, Json], location: str) -> TextInput:
             )
     for key, kind in (("pad_id", int), ("special_tokens", bool), ("pair", bool)):
         if key in table:
-            found[key] = get(table, key, kind, location)
-    if found.get("pad_id", 0) < PAD_FROM_TOKENIZER:
+            settings[key] = get(table, key, kind, location)
+    if settings.get("pad_id", 0) < PAD_FROM_TOKENIZER:
         raise CardError(
-            f"{location}.pad_id is {found['pad_id']}; it must be from 0, or -1 for the tokenizer's own"
+            f"{location}.pad_id is {settings['pad_id']}; it must be from 0, or -1 for the tokenizer's own"
         )
-    shape = list(found["shape"])
+    shape = list(settings["shape"])
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != 1) or shape[-1] > TOKENS_LIMIT:
         raise CardError(
             f"{location}.shape is {shape}; it must be [1, tokens] or [tokens], at most {TOKENS_LIMIT}"
         )
-    return TextInput(name, **found)
+    return TextInput(name, **settings)
 
 
 def check_parts(entries: Mapping[str, TextInput], location: str) -> None:
@@ -114,5 +114,5 @@ def check_parts(entries: Mapping[str, TextInput], location: str) -> None:
         )
     lengths = {name: entry.tokens for name, entry in entries.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise CardError(f"{location}: the parts of a text have different lengths: {told}")
+        lengths_text = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise CardError(f"{location}: the parts of a text have different lengths: {lengths_text}")

@@ -33,15 +33,15 @@ class Cascaded:
             return str(self.found)
         lines = []
         for line, details in zip(str(self.found).splitlines(), self.details, strict=True):
-            said = [f"{name}: {_short(prediction)}" for name, prediction in details.items()]
-            lines.append("  ".join([line, *said]))
+            parts = [f"{name}: {_short(prediction)}" for name, prediction in details.items()]
+            lines.append("  ".join([line, *parts]))
         return "\n".join(lines)
 
     def as_json(self) -> list[dict[str, Json]]:
         """Return the first stage's rows, each with ``details``: stage -> its prediction."""
         return [
-            {**thing, "details": {name: each.as_json() for name, each in details.items()}}
-            for thing, details in zip(self.found.as_json(), self.details, strict=True)
+            {**row, "details": {name: prediction.as_json() for name, prediction in details.items()}}
+            for row, details in zip(self.found.as_json(), self.details, strict=True)
         ]
 
 

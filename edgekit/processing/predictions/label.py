@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def label_of(labels: Sequence[str], index: int) -> str:
-    """The label of a class, or its number where there is no label for it.
+    """Return the label of a class, or its index if it has no label.
 
     >>> label_of(["cat", "dog"], 1), label_of([], 7)
     ('dog', '7')
@@ -21,9 +21,9 @@ def listed(rows: Iterable[tuple[str, float, str]]) -> str:
     cat    0.500  at 1,2
     horse  0.250  at 3,4
     """
-    found = list(rows)
-    width = max((len(label) for label, _, _ in found), default=0)
-    lines = (f"{label:{width}}  {score:.3f}  {description}" for label, score, description in found)
+    entries = list(rows)
+    width = max((len(label) for label, _, _ in entries), default=0)
+    lines = (f"{label:{width}}  {score:.3f}  {description}" for label, score, description in entries)
     return "\n".join(lines) or "nothing found"
 
 

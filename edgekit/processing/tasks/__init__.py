@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def find_task(kind: str) -> TaskSpec:
-    """The task of this kind.
+    """Return the task of this kind.
 
     Raises:
         KeyError: none is installed.
@@ -36,27 +36,27 @@ def has_task(kind: object) -> bool:
 
 
 def all_tasks() -> list[TaskSpec]:
-    """Every installed task, sorted by kind."""
+    """Return every installed task, sorted by kind."""
     return [find_task(kind) for kind in task_kinds()]
 
 
 def task_kinds() -> tuple[str, ...]:
-    """Names of the installed tasks, sorted."""
+    """Return the names of the installed tasks, sorted."""
     from pkgutil import iter_modules  # here: a device that reads a card looks for one name
 
-    own = {module.name.replace("_", "-") for module in iter_modules(__path__) if module.ispkg}
-    return tuple(sorted({*own, *_entry_points()}))
+    packages = {module.name.replace("_", "-") for module in iter_modules(__path__) if module.ispkg}
+    return tuple(sorted({*packages, *_entry_points()}))
 
 
 def find_decoder(kind: str, decode: str) -> Decoder:
-    """The decoder of a task.
+    """Return a decoder of a task.
 
     Raises:
         KeyError: there is none of this name.
     """
     task = find_task(kind)
-    found: Decoder = task.load(task.decoders[decode]).DECODERS[decode]
-    return found
+    decoder: Decoder = task.load(task.decoders[decode]).DECODERS[decode]
+    return decoder
 
 
 def has_decoder(kind: str, decode: str) -> bool:
@@ -66,18 +66,18 @@ def has_decoder(kind: str, decode: str) -> bool:
 
 @cache
 def _task(kind: str) -> TaskSpec | None:
-    """The task of this kind: that of a folder here, else that of an entry point."""
+    """Return the task of this kind: from a folder of this package, else from an entry point."""
     folder = kind.replace("-", "_")
     if not folder.isidentifier():  # a card from elsewhere may contain any text
         return None
     try:
-        own: TaskSpec | None = getattr(import_module(f"{__name__}.{folder}"), "TASK", None)
+        spec: TaskSpec | None = getattr(import_module(f"{__name__}.{folder}"), "TASK", None)
     except ModuleNotFoundError as problem:
         if problem.name != f"{__name__}.{folder}":
             raise
-        own = None
-    if own is not None and own.kind == kind:
-        return own
+        spec = None
+    if spec is not None and spec.kind == kind:
+        return spec
     if kind not in _entry_points():
         return None
     task = _entry_points()[kind].load()

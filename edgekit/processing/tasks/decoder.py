@@ -69,8 +69,8 @@ def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:
     values = outputs[role]
     last = values.shape[-1] if values.ndim else 0
     if not last or (columns and last != columns):
-        wanted = str(columns) if columns else "columns"
-        raise EngineError(f"{role} is {list(values.shape)}; it must be [1, n, {wanted}]")
+        expected = str(columns) if columns else "columns"
+        raise EngineError(f"{role} is {list(values.shape)}; it must be [1, n, {expected}]")
     return values.reshape(-1, last)
 
 

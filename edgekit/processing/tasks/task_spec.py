@@ -36,5 +36,5 @@ class TaskSpec(NamedTuple):
     mirrored: bool = True
 
     def load(self, module: str) -> Any:
-        """A module of the task's package."""
+        """Import a module of the task's package."""
         return import_module(f"{self.package}.{module}")

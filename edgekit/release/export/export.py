@@ -57,10 +57,10 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
         contents[folder / f"{title}{README}"] = readme.encode("utf-8")
     # A package is a folder: what is in another one of that name would become a part of it.
     tops = dict.fromkeys(folder / path.relative_to(folder).parts[0] for path in contents)
-    there = [str(path) for path in tops if path.exists()]
-    if there:
-        raise UsageError(f"{', '.join(there)} already exists; choose another folder. Nothing was written")
-    made = not folder.exists()
+    existing = [str(path) for path in tops if path.exists()]
+    if existing:
+        raise UsageError(f"{', '.join(existing)} already exists; choose another folder. Nothing was written")
+    is_new = not folder.exists()
     written: list[Path] = []
     try:
         for path, content in contents.items():
@@ -70,7 +70,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     except OSError as problem:
         for path in written:
             path.unlink()
-        if made:
+        if is_new:
             shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(
             f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
@@ -122,8 +122,8 @@ def _extra_files(variant: Variant, files: Mapping[str, bytes], title: str) -> di
         return {}
     if not module:
         return {}
-    made = import_module(module).export_files(files, variant.options, variant.evidence, title)
-    return dict(made)
+    exported = import_module(module).export_files(files, variant.options, variant.evidence, title)
+    return dict(exported)
 
 
 def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict[str, bytes]:

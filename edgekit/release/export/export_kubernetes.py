@@ -60,11 +60,11 @@ def manifests(bundle: Bundle, url: str, image: str) -> str:
         _inference_service(bundle, name, url, image, target),
         _knative(bundle, name, url, image, target),
     ]
-    return "\n".join([*lines, *(f"---\n{json.dumps(each, indent=2)}" for each in documents)]) + "\n"
+    return "\n".join([*lines, *(f"---\n{json.dumps(document, indent=2)}" for document in documents)]) + "\n"
 
 
 def service_name(bundle: Bundle) -> str:
-    """A name of RFC 1123 from that of the model."""
+    """Return a name of RFC 1123 for the model's name."""
     stem = bundle.manifest["source"]["file"].replace("\\", "/").rpartition("/")[2].partition(".")[0]
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:NAME_LIMIT_CHARS].strip("-") or "model"
 
@@ -75,8 +75,8 @@ def requests_at_once(bundle: Bundle) -> int:
     times = [
         (variant.evidence.get("timing") or {}).get("p50_ms") for variant in bundle.variants if variant.usable
     ]
-    known = [p50_ms for p50_ms in times if p50_ms]
-    return max(1, min(MOST_AT_ONCE, int(DEADLINE_MS / 2 / min(known)))) if known else 1
+    measured = [p50_ms for p50_ms in times if p50_ms]
+    return max(1, min(MOST_AT_ONCE, int(DEADLINE_MS / 2 / min(measured)))) if measured else 1
 
 
 def _inference_service(bundle: Bundle, name: str, url: str, image: str, target: int) -> dict[str, Json]:

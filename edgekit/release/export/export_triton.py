@@ -65,10 +65,10 @@ def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> li
         BundleError: an entry is damaged.
     """
     models = triton_models(bundle, names)
-    there = [str(folder / model.name) for model in models if (folder / model.name).exists()]
-    if there:
-        raise UsageError(f"{', '.join(there)} already exists; choose another folder. Nothing was written")
-    made: list[Path] = []
+    existing = [str(folder / model.name) for model in models if (folder / model.name).exists()]
+    if existing:
+        raise UsageError(f"{', '.join(existing)} already exists; choose another folder. Nothing was written")
+    created: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder) as draft:
@@ -79,9 +79,9 @@ def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> li
                     path.write_bytes(content)
             for model in models:
                 Path(draft, model.name).rename(folder / model.name)
-                made.append(folder / model.name)
+                created.append(folder / model.name)
     except OSError as problem:
-        for path in made:
+        for path in created:
             shutil.rmtree(path, ignore_errors=True)
         raise UsageError(
             f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
@@ -90,7 +90,7 @@ def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> li
 
 
 def triton_models(bundle: Bundle, names: Sequence[str] = ()) -> list[TritonModel]:
-    """The models of a repository. Raises: as :func:`export_triton`."""
+    """Return the models of a repository. Raises the same errors as :func:`export_triton`."""
     variants = {variant.name: variant for variant in bundle.variants if variant.usable}
     for name in names:
         if name not in variants:
@@ -98,12 +98,12 @@ def triton_models(bundle: Bundle, names: Sequence[str] = ()) -> list[TritonModel
         if _form(variants[name]) is None:
             raise UsageError(f"Triton has no backend for {name}, which is for {variants[name].target}")
     chosen = [variants[name] for name in names] or list(variants.values())
-    found = {variant.name: form for variant in chosen if (form := _form(variant)) is not None}
-    if not found:
+    form_by_name = {variant.name: form for variant in chosen if (form := _form(variant)) is not None}
+    if not form_by_name:
         targets = ", ".join(sorted({variant.target for variant in variants.values()})) or "nothing"
         raise UsageError(f"Triton has no backend for the targets of {bundle.name}: {targets}")
-    models = [_model(bundle, variants[name], form) for name, form in found.items()]
-    return [*models, *_ensemble(bundle, variants[next(iter(found))])]  # the first is the best
+    models = [_model(bundle, variants[name], form) for name, form in form_by_name.items()]
+    return [*models, *_ensemble(bundle, variants[next(iter(form_by_name))])]  # the first is the best
 
 
 def _form(variant: Variant) -> TritonForm | None:
@@ -153,13 +153,13 @@ def _model(bundle: Bundle, variant: Variant, form: TritonForm) -> TritonModel:
 
 
 def _row(array: Any, batch: int) -> bytes:
-    """The first row of a batch, which Triton repeats; all of it where there is none."""
+    """Return the first row of a batch, which Triton repeats, or the whole array if there is no batch."""
     content: bytes = (array[:1] if batch else array).tobytes()
     return content
 
 
 def _batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """The size of the batch that all tensors have in front; 0 for none, or for one."""
+    """Return the batch size that is the first dimension of all tensors, or 0 if they have none or it is 1."""
     sizes = {spec.shape[0] if spec.shape else 1 for spec in (*inputs, *outputs)}
     size = sizes.pop()
     return size if not sizes and size > 1 else 0
@@ -176,8 +176,8 @@ def _batch_reason(batch: int, pads: bool) -> str:
 
 
 def _batching(batch: int, p50_ms: float | None) -> str:
-    """Requests wait for a batch at most half of the measured time of its run: a request that comes alone is
-    answered after one and a half runs."""
+    """Return the configuration of dynamic batching. A request waits at most half of a measured run for a
+    batch, so a single request takes at most one and a half runs."""
     delay_us = math.ceil(1000 * p50_ms / 2) if p50_ms else 0
     return (
         f"dynamic_batching {{ preferred_batch_size: [ {batch} ] max_queue_delay_microseconds: {delay_us} }}"
@@ -199,7 +199,8 @@ def _parameter(key: str, value: str) -> str:
 
 
 def _warm_up(inputs: Sequence[TensorSpec], batch: int) -> str:
-    """The golden vector's input, so that the first request meets a warm engine."""
+    """Return the configuration of a warm-up with the golden vector's input, so that the first request finds a
+    warm engine."""
     rows = []
     for number, spec in enumerate(inputs):
         dims = ", ".join(map(str, spec.shape[1:] if batch else spec.shape)) or "1"
@@ -211,8 +212,8 @@ def _warm_up(inputs: Sequence[TensorSpec], batch: int) -> str:
 
 
 def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
-    """Preparation, the model and decoding as one model; none where the card has no single image and task, or
-    the model takes a batch."""
+    """Return preparation, model and decoding as one model. The list is empty if the card has no single image
+    and task, or the model has a batch size above 1."""
     from edgekit.errors import CardError
     from edgekit.processing.card import parse_card
 
@@ -225,7 +226,7 @@ def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
         return []
     if card.task is None or image.name not in {spec.name for spec in bundle.inputs}:
         return []
-    prepare, decode, whole = (_title(bundle, what) for what in ("prepare", "decode", "ensemble"))
+    prepare, decode, whole = (_title(bundle, part) for part in ("prepare", "decode", "ensemble"))
     picture, size = TensorSpec("IMAGE", "uint8", (-1, -1, 3)), TensorSpec("SIZE", "int32", (2,))
     answer = 'output [{ name: "PREDICTION" data_type: TYPE_STRING dims: [ 1 ] }]'
     content = json.dumps(bundle.card).encode()
@@ -245,10 +246,10 @@ def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
             _tensor("input", picture), answer,
             f"ensemble_scheduling {{ step [ {', '.join(steps)} ] }}"]  # fmt: skip
     script = Path(__file__).with_name("triton_steps.py").read_bytes()
-    beside = {f"{VERSION}/model.py": script, f"{VERSION}/card.json": content}
+    shared_files = {f"{VERSION}/model.py": script, f"{VERSION}/card.json": content}
     return [
-        TritonModel(prepare, {CONFIG: _config(first), **beside}),
-        TritonModel(decode, {CONFIG: _config(last), **beside}),
+        TritonModel(prepare, {CONFIG: _config(first), **shared_files}),
+        TritonModel(decode, {CONFIG: _config(last), **shared_files}),
         TritonModel(whole, {CONFIG: _config(both), f"{VERSION}/.keep": b""}),
     ]
 
@@ -265,7 +266,7 @@ def _config(lines: Sequence[str]) -> bytes:
 
 
 def _text(value: str) -> str:
-    """A text of protobuf's text format.
+    """Quote a text for protobuf's text format.
 
     >>> print(_text('a "b"'))
     "a \\"b\\""

@@ -66,24 +66,24 @@ def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri:
         UsageError: a name or reference has characters that a platform rejects.
         BundleError: the bundle's version is not valid.
     """
-    own = name or re.sub(
+    service = name or re.sub(
         r"[^a-z0-9-]+", "-", Path(str(bundle.manifest["source"]["file"])).stem.lower()
     ).strip("-")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", own):
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", service):
         raise UsageError(
-            f"{own!r} can't be a service's name: give --model, up to 63 small letters, digits and -"
+            f"{service!r} can't be a service's name: give --model, up to 63 small letters, digits and -"
         )
     if re.search(r"[\s'\"%$\\]", path.name):
         raise UsageError(f"{path.name!r} cannot be used in the command line of a service: rename the file")
     version = model_version(bundle) or 1
-    image = image or f"{own}:{version}"
+    image = image or f"{service}:{version}"
     if not IMAGE.fullmatch(image):
-        raise UsageError(f"{image!r} is not a container image reference, e.g. registry.example/{own}:3")
+        raise UsageError(f"{image!r} is not a container image reference, e.g. registry.example/{service}:3")
     if not re.fullmatch(r"(s3|https)://[^\s'\"]+", uri or "s3://x"):
         raise UsageError(f"{uri!r} is not the URL of a bundle: use s3://BUCKET/KEY or https://...")
     engines = sorted({v.target for v in bundle.variants if v.usable and v.target in ENGINES})
     named = index_line(",".join(["serve", *engines])).split("'")[1]
-    return PlatformService(own, path.name, f"{version}.0.0", f"{named}=={__version__}", image, uri)
+    return PlatformService(service, path.name, f"{version}.0.0", f"{named}=={__version__}", image, uri)
 
 
 def platform_files(platform: str, service: PlatformService) -> dict[str, str]:
@@ -120,7 +120,7 @@ def write_platform_files(files: Mapping[str, str], bundle: Path, folder: Path) -
 
 
 def _systemd(service: PlatformService) -> dict[str, str]:
-    """A unit that can read its bundle and nothing of the users, and is restarted."""
+    """Return a unit that reads its bundle and no user's files, and is restarted."""
     state = f"/opt/edgekit/{service.name}"
     return {
         f"edgekit-{service.name}.service": f"""\
@@ -170,7 +170,7 @@ WantedBy=multi-user.target
 
 
 def _greengrass(service: PlatformService) -> dict[str, str]:
-    """A component; its bundle is an artifact in S3."""
+    """Return a component whose bundle is an artifact in S3."""
     if not service.uri.startswith("s3://"):
         raise UsageError("Greengrass fetches artifacts from S3: give --uri s3://BUCKET/KEY of the bundle")
     file = service.uri.rpartition("/")[2]
@@ -212,7 +212,7 @@ def _greengrass(service: PlatformService) -> dict[str, str]:
 
 
 def _iotedge(service: PlatformService) -> dict[str, str]:
-    """A module of its own beside the two of the platform, and its container."""
+    """Return a module and its container, next to the two modules of the platform."""
     limits: Json = {
         "HostConfig": {
             "PortBindings": {f"{PORT}/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(PORT)}]},
@@ -261,7 +261,7 @@ def _iotedge(service: PlatformService) -> dict[str, str]:
 
 
 def _balena(service: PlatformService) -> dict[str, str]:
-    """One service of a fleet of containers; the same works with ``docker compose up``."""
+    """Return the files of one service in a container fleet. They also work with ``docker compose up``."""
     return {
         "Dockerfile": _dockerfile(service),
         "docker-compose.yml": f"""\
@@ -282,7 +282,8 @@ services:
 
 
 def _dockerfile(service: PlatformService) -> str:
-    """Other containers and the host reach it with the token that it prints, or one of ``--token-file``."""
+    """Return the Dockerfile. Other containers and the host connect with the token that the server prints, or
+    with one of ``--token-file``."""
     command = ["edgekit", "serve", f"{service.name}=/models/{service.bundle}", "--listen", f"0.0.0.0:{PORT}"]
     return f"""\
 FROM python:3.12-slim

@@ -28,18 +28,18 @@ class TritonPythonModel:
         self._outputs = [entry["name"] for entry in config["output"]]
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """One response for each request; one that fails has its error."""
+        """Return one response for each request. The response to a failed request has its error."""
         return [self._answered(request) for request in requests]
 
     def _answered(self, request: Any) -> Any:
         import triton_python_backend_utils as backend  # exists inside of Triton alone
 
-        given = {name: backend.get_input_tensor_by_name(request, name).as_numpy() for name in self._inputs}
+        inputs = {name: backend.get_input_tensor_by_name(request, name).as_numpy() for name in self._inputs}
         try:
-            found = self._prepared(given["IMAGE"]) if "IMAGE" in given else self._decoded(given)
+            outputs = self._prepared(inputs["IMAGE"]) if "IMAGE" in inputs else self._decoded(inputs)
         except (EdgeKitError, ValueError) as problem:
             return backend.InferenceResponse(error=backend.TritonError(str(problem)))
-        return backend.InferenceResponse([backend.Tensor(name, found[name]) for name in self._outputs])
+        return backend.InferenceResponse([backend.Tensor(name, outputs[name]) for name in self._outputs])
 
     def _prepared(self, image: Any) -> dict[str, Any]:
         feeds, _ = prepare(self._card, image)

@@ -94,7 +94,7 @@ def simulate(
     free = [0.0] * runners
     waiting: deque[float] = deque()  # when those that wait will start
     expected_s = float(run_s.mean())
-    took, kept, late, busy_s = [], [], 0, 0.0
+    took, accepted_s, overdue, busy_s = [], [], 0, 0.0
     for arrived, run in zip(arrivals, runs, strict=True):
         while waiting and waiting[0] <= arrived:
             waiting.popleft()
@@ -105,22 +105,23 @@ def simulate(
         if start > arrived:
             waiting.append(start)
         took.append(start + run - arrived)
-        kept.append(arrived)
-        late += took[-1] > deadline_s
+        accepted_s.append(arrived)
+        overdue += took[-1] > deadline_s
         busy_s += run
     end_s = max(seconds, max(free))
     return SimulationResult(
         requests=len(arrivals),
         refused=len(arrivals) - len(took),
-        late=late,
+        late=overdue,
         seconds=np.array(took),
-        arrived_s=np.array(kept),
+        arrived_s=np.array(accepted_s),
         busy=busy_s / (runners * end_s),
     )
 
 
 def highest_rate(run_s: Array, runners: int, p99_ms: float, seconds: float = 60.0, seed: int = 0) -> float:
-    """The most requests a second of which none is refused and 99 % are answered in time, within 2 %.
+    """Return the highest number of requests per second at which none is refused and 99 % are answered in
+    time, within 2 %.
 
     Args:
         run_s: Seconds of measured runs, [n].
@@ -137,13 +138,13 @@ def highest_rate(run_s: Array, runners: int, p99_ms: float, seconds: float = 60.
     low, high = 0.0, runners / float(np.mean(run_s))
     while high - low > 0.02 * high:
         rate = (low + high) / 2
-        found = simulate(rate, run_s, runners, seconds=seconds, queue=1 << 30, deadline_s=3600.0, seed=seed)
-        low, high = (rate, high) if found.quantile_ms(0.99) <= p99_ms else (low, rate)
+        result = simulate(rate, run_s, runners, seconds=seconds, queue=1 << 30, deadline_s=3600.0, seed=seed)
+        low, high = (rate, high) if result.quantile_ms(0.99) <= p99_ms else (low, rate)
     return low
 
 
 def _arrivals(rng: np.random.Generator, rate: float, seconds: float, spike: Spike | None) -> Array:
-    """Times of a Poisson process, [n], sorted."""
+    """Draw the times of a Poisson process: [n], sorted."""
     times = rng.uniform(0.0, seconds, rng.poisson(rate * seconds))
     if spike is not None:
         more = rng.poisson(rate * (spike.factor - 1) * spike.seconds)

@@ -95,7 +95,7 @@ class Device:
         return max((process.last for process in self.processes.values()), key=lambda row: row.until)
 
     def last_rows(self, bundle: str) -> list[DeviceRow]:
-        """The last row of each process that ran a bundle."""
+        """Return the last row of each process that ran a bundle."""
         return [process.last for (digest, _), process in self.processes.items() if digest == bundle]
 
     def start_s(self, bundle: str, process: _Process) -> float:
@@ -111,19 +111,19 @@ class Device:
     def first_s(self, bundle: str) -> float | None:
         """Return the time at which it first ran a bundle, or None."""
         starts = (
-            self.start_s(digest, each) for (digest, _), each in self.processes.items() if digest == bundle
+            self.start_s(digest, entry) for (digest, _), entry in self.processes.items() if digest == bundle
         )
         return min(starts, default=None)
 
     def intervals(self, bundle: str) -> list[DeviceInterval]:
         """Return its counts with a bundle by interval, the oldest first."""
-        found = [
+        unsorted = [
             interval
             for (digest, _), process in self.processes.items()
             if digest == bundle
             for interval in process.intervals(self.start_s(bundle, process))
         ]
-        return sorted(found, key=lambda interval: interval.end)
+        return sorted(unsorted, key=lambda interval: interval.end)
 
 
 @dataclass(frozen=True)
@@ -159,19 +159,19 @@ def ignored(devices: int) -> int:
 
 def first_time(starts: Iterable[float]) -> float:
     """Return the first of some devices' times after those that are ignored; infinity if there are none."""
-    known = sorted(starts)
-    return known[min(ignored(len(known)), len(known) - 1)] if known else math.inf
+    times = sorted(starts)
+    return times[min(ignored(len(times)), len(times) - 1)] if times else math.inf
 
 
 def fleets(rows: Iterable[DeviceRow]) -> dict[str, Fleet]:
     """Group rows by model. They may be in any order and repeated."""
-    found: dict[str, dict[str, Device]] = {}
+    devices_by_model: dict[str, dict[str, Device]] = {}
     for row in rows:
-        devices = found.setdefault(row.model, {})
+        devices = devices_by_model.setdefault(row.model, {})
         if row.device not in devices:
             devices[row.device] = Device(row.device)
         devices[row.device].add(row)
-    return {model: Fleet(model, found[model]) for model in sorted(found)}
+    return {model: Fleet(model, devices_by_model[model]) for model in sorted(devices_by_model)}
 
 
 def amounts_of(row: DeviceRow) -> Amounts:

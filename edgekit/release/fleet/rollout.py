@@ -152,10 +152,10 @@ def judged(
         UsageError: no device has run one of the bundles.
     """
     devices = list(fleet.devices.values())
-    known = {*fleet.bundles, *(bundle for device in devices for bundle in device.given_up)}
+    reported = {*fleet.bundles, *(bundle for device in devices for bundle in device.given_up)}
     for digest in (baseline, candidate):
-        if digest not in known:
-            raise UsageError(f"no device reports bundle {digest}; reported are {', '.join(sorted(known))}")
+        if digest not in reported:
+            raise UsageError(f"no device reports bundle {digest}; reported are {', '.join(sorted(reported))}")
     starts = {device.name: device.first_s(candidate) for device in devices}
     # Devices that had the old one before: no other one is compared.
     began = first_time(
@@ -166,36 +166,36 @@ def judged(
     lost, lost_before = (
         {device.name for device in devices if bundle in device.given_up} for bundle in (candidate, baseline)
     )
-    asked = tuple(compared) or measures()
-    kept: list[MeasureResult] = []
-    for measure in asked:
+    selected = tuple(compared) or measures()
+    results: list[MeasureResult] = []
+    for measure in selected:
         # One that got the candidate later was among the others until then.
         old, new = (
             _arm(_value(device, measure, baseline, bundle, began, answers) for device in devices)
             for bundle in (baseline, candidate)
         )
         if old.count or new.count:
-            kept.append(_finding(measure, Comparison(measure.margin, old, new), alpha / len(asked)))
+            results.append(_finding(measure, Comparison(measure.margin, old, new), alpha / len(selected)))
     reached = sum(start is not None or name in lost for name, start in starts.items())
     too_often = burns_faster(Counts(reached, failed=len(lost)), (len(devices), len(lost_before)))
-    return Verdict(baseline, candidate, reached, len(devices), len(lost), too_often, tuple(kept))
+    return Verdict(baseline, candidate, reached, len(devices), len(lost), too_often, tuple(results))
 
 
 def _arm(values: Iterable[float | None]) -> Arm:
     """Compute the trimmed mean of a group and its variance by winsorized squares. Source: Yuen, "The
     two-sample trimmed t for unequal population variances", Biometrika 61 (1974)."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    ordered = sorted(value for value in values if value is not None)
+    if not ordered:
         return Arm()
-    count = len(known)
+    count = len(ordered)
     cut = min(ignored(count), (count - 1) // 2)
-    kept = known[cut : count - cut]
-    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    trimmed = ordered[cut : count - cut]
+    winsorized = [trimmed[0]] * cut + trimmed + [trimmed[-1]] * cut
     centre = math.fsum(winsorized) / count
     squares = math.fsum((value - centre) ** 2 for value in winsorized)
     # An arm's variance is of its numbers: so that by `count` it is that of the trimmed mean.
-    as_many = count * (count - 1) / max(1, len(kept) * (len(kept) - 1))
-    return Arm(count, math.fsum(kept) / len(kept), squares * as_many)
+    as_many = count * (count - 1) / max(1, len(trimmed) * (len(trimmed) - 1))
+    return Arm(count, math.fsum(trimmed) / len(trimmed), squares * as_many)
 
 
 def _finding(measure: Measure, comparison: Comparison, alpha: float) -> MeasureResult:
@@ -212,8 +212,8 @@ def _value(
 ) -> float | None:
     """Compare a device's first responses since the rollout's start with earlier ones; None: too few."""
     old = device.intervals(baseline)
-    before = _first([each for each in reversed(old) if each.end <= began], answers)
-    after = _first([each for each in device.intervals(bundle) if each.start >= began], answers)
+    before = _first([interval for interval in reversed(old) if interval.end <= began], answers)
+    after = _first([interval for interval in device.intervals(bundle) if interval.start >= began], answers)
     if before is None or after is None:
         return None
     was, now = measure.value(before), measure.value(after)

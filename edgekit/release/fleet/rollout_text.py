@@ -12,7 +12,7 @@ SAYS = {"promote": "not worse by the margin", "stop": "worse", "wait": "not know
 
 
 def sentence(verdict: Verdict) -> str:
-    """The decision and why."""
+    """Describe the decision and its reason in a sentence."""
     reached = f"bundle {verdict.candidate} is on {verdict.reached} of {verdict.devices} devices"
     if verdict.decision == "stop":
         worse = [f"{f.measure.name} got worse" for f in verdict.findings if f.decision == "stop"]

@@ -79,7 +79,7 @@ class Unused:
 
 
 def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[DeviceRow]:
-    """The rows of files, and of folders with everything below them, in the order of their names.
+    """Yield the rows of files, and of all files below folders, in the order of their names.
 
     Args:
         paths: ``.jsonl`` and ``.ndjson``: a row a line; ``.json``: one row, as a FolderSink writes it.
@@ -110,17 +110,17 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Dev
 
 
 def decoded(line: bytes) -> DeviceRow:
-    """A row of either form.
+    """Decode a row of either form.
 
     Raises:
         RowError: it is not one.
         JsonError: it is not valid JSON.
     """
-    found = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
-    if not isinstance(found, dict):
+    row = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
+    if not isinstance(row, dict):
         raise RowError("it is not an object")
     try:
-        return _of_otlp(found) if "resourceMetrics" in found else _of_snapshot(found)
+        return _of_otlp(row) if "resourceMetrics" in row else _of_snapshot(row)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as problem:
         raise RowError(f"it is not a device's row: {type(problem).__name__}: {problem}") from None
 
@@ -128,10 +128,10 @@ def decoded(line: bytes) -> DeviceRow:
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            found = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
-            if not found:
+            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            if not files:
                 raise UsageError(f"{path}: no {', '.join(SUFFIXES)} files in this folder")
-            yield from found
+            yield from files
         elif not path.exists():
             raise UsageError(f"{path}: file not found")
         elif path.suffix not in SUFFIXES:
@@ -204,18 +204,18 @@ def _row(
     scores: tuple[Any, Any],
     given_up: Mapping[Any, Any],
 ) -> DeviceRow:
-    """Checked, whoever sent it."""
-    for what in ("device", "class"):
-        if NAME.fullmatch(about[what]) is None:
-            raise RowError(f"its {what} {printable(about[what])[:80]!r} is not a name")
+    """Check the fields of a row from an untrusted sender, and return the row."""
+    for field in ("device", "class"):
+        if NAME.fullmatch(about[field]) is None:
+            raise RowError(f"its {field} {printable(about[field])[:80]!r} is not a name")
     if about["channel"] and NAME.fullmatch(about["channel"]) is None:
         raise RowError(f"its channel {printable(about['channel'])[:80]!r} is not a name")
     words = {key: _text(runs[key]) for key in ("model", "version", "bundle", "variant", "engine")}
-    since, until = (_number(each) for each in period)
+    since, until = (_number(value) for value in period)
     if since > until:
         raise RowError("it was sent before its counts began")
     counts = {key: _count(outcomes.get(key, 0)) for key in ("ok", "fallback", "failed")}
-    count, seconds = sum(_count(each[0]) for each in times), sum(_number(each[1]) for each in times)
+    count, seconds = sum(_count(value[0]) for value in times), sum(_number(value[1]) for value in times)
     if seconds > count * MOST:
         raise RowError("the sum of its times is too large for their number")
     score_count, score_sum = _count(scores[0]), _number(scores[1])
@@ -239,12 +239,12 @@ def _row(
 
 
 def _buckets(times: Sequence[tuple[Any, Any, Any, Any, Any]]) -> tuple[int, tuple[int, ...]]:
-    """Those of all engines, added."""
+    """Add up the buckets of all engines. Return the first bucket's index, and the counts."""
     counts: dict[int, int] = {}
-    for _, _, scale, offset, found in times:
-        if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(found) > 1000:
+    for _, _, scale, offset, values in times:
+        if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(values) > 1000:
             raise RowError("its buckets are not EdgeKit's")
-        for index, count in enumerate(found, offset):
+        for index, count in enumerate(values, offset):
             counts[index] = counts.get(index, 0) + _count(count)
     if not counts:
         return 0, ()

@@ -43,10 +43,10 @@ class FleetRow:
     @property
     def cells(self) -> tuple[str, ...]:
         """In the order of COLUMNS."""
-        found = self.amounts
+        amounts = self.amounts
         shares = (
-            f"{100 * each / found.answers:.2f} %" if found.answers else "-"
-            for each in (found.failed, found.fallback)
+            f"{100 * value / amounts.answers:.2f} %" if amounts.answers else "-"
+            for value in (amounts.failed, amounts.fallback)
         )
         return (
             self.channel or "-",
@@ -54,10 +54,10 @@ class FleetRow:
             self.bundle,
             self.version,
             str(self.devices),
-            str(found.answers),
+            str(amounts.answers),
             *shares,
-            f"{found.score_sum / found.scores:.3f}" if found.scores else "-",
-            *("-" if each is None else milliseconds(each) for each in (self.p50_ms, self.p95_ms)),
+            f"{amounts.score_sum / amounts.scores:.3f}" if amounts.scores else "-",
+            *("-" if value is None else milliseconds(value) for value in (self.p50_ms, self.p95_ms)),
             str(self.given_up) if self.given_up else "-",
         )
 
@@ -78,7 +78,7 @@ class FleetRow:
 
 
 def lines_of(fleet: Fleet) -> list[FleetRow]:
-    """A line for each channel, class and bundle."""
+    """Return a line for each channel, class and bundle."""
     groups: dict[tuple[str, str, str], list[Device]] = {}
     for device in fleet.devices.values():
         for bundle in dict.fromkeys([*(digest for digest, _ in device.processes), *device.given_up]):
@@ -112,7 +112,8 @@ def _line(channel: str, device_class: str, bundle: str, devices: Sequence[Device
 
 
 def _quantile_ms(buckets: Counter[int], q: float) -> float | None:
-    """The middle of the bucket in which it lies."""
+    """Return the middle of the bucket that contains the quantile ``q``, in ms. None if there are no
+    counts."""
     rank, passed = max(1.0, q * buckets.total()), 0
     for index in sorted(buckets):
         passed += buckets[index]

@@ -25,7 +25,7 @@ DOCUMENT_LIMIT_BYTES = 8 << 20
 
 
 def sign_statement(statement: bytes, key: PrivateKey) -> bytes:
-    """The content of a statement's signature file.
+    """Return the content of a statement's signature file.
 
     Raises:
         SignatureError: the statement is larger than what a check reads.
@@ -41,7 +41,7 @@ def sign_statement(statement: bytes, key: PrivateKey) -> bytes:
 
 
 def sign_bill(name: str, bill: bytes, key: PrivateKey) -> bytes:
-    """The content of the signature file of a bill in a file of this name."""
+    """Return the content of the signature file of a bill of materials in a file of this name."""
     return sign_statement(statement_of(name, hashlib.sha256(bill).hexdigest()), key)
 
 
@@ -58,14 +58,14 @@ def check_document(document: Path, keys: TrustedKeys, bundle_sha256: str) -> Sig
         OSError: it can't be read.
     """
     content = read_plain(document, DOCUMENT_LIMIT_BYTES)
-    beside = signature_path(document)
+    signature_file = signature_path(document)
     try:
-        signature = read_plain(beside, LIMIT_BYTES)
+        signature = read_plain(signature_file, LIMIT_BYTES)
     except FileNotFoundError:
-        raise SignatureError(f"{document} is not signed: {beside} does not exist") from None
-    signed = keys.check_payload(content, signature, str(beside))
+        raise SignatureError(f"{document} is not signed: {signature_file} does not exist") from None
+    signed = keys.check_payload(content, signature, str(signature_file))
     if signed is None:
-        signed = keys.check_content(document, signature, str(beside))
+        signed = keys.check_content(document, signature, str(signature_file))
     if hashlib.sha256(content).hexdigest() != signed.sha256:
         raise SignatureError(f"{document} changed while it was checked")
     if _about(content, document) != bundle_sha256:
@@ -74,12 +74,12 @@ def check_document(document: Path, keys: TrustedKeys, bundle_sha256: str) -> Sig
 
 
 def _about(content: bytes, document: Path) -> Json:
-    """The sha256 of the bundle that a document is about."""
+    """Return the SHA-256 of the bundle that a document describes."""
     try:
-        found = strict_json.decode(content, str(document), DOCUMENT_LIMIT_BYTES)
-        if found.get("predicateType") == PREDICATE_TYPE:
-            return found["subject"][0]["digest"]["sha256"]
-        return found["metadata"]["component"]["hashes"][0]["content"]
+        table = strict_json.decode(content, str(document), DOCUMENT_LIMIT_BYTES)
+        if table.get("predicateType") == PREDICATE_TYPE:
+            return table["subject"][0]["digest"]["sha256"]
+        return table["metadata"]["component"]["hashes"][0]["content"]
     except (JsonError, AttributeError, LookupError, TypeError):
         raise SignatureError(
             f"{document} is neither SLSA provenance nor a CycloneDX bill of materials"

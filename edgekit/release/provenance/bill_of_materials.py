@@ -34,7 +34,7 @@ SPDX_IDS = frozenset(
 
 
 def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]:
-    """The bill of materials of a bundle, as JSON.
+    """Return the bill of materials of a bundle, as JSON.
 
     Args:
         bundle: It.
@@ -46,8 +46,8 @@ def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]
     """
     with checked_evidence(bundle.name):
         manifest = bundle.manifest
-        kept = [(_ref("variant", v.name), v) for v in bundle.variants if v.files]
-        components = [_variant(bundle, ref, variant) for ref, variant in kept]
+        shipped = [(_ref("variant", v.name), v) for v in bundle.variants if v.files]
+        components = [_variant(bundle, ref, variant) for ref, variant in shipped]
         components += _stages(manifest)
         if "sha256" in manifest["samples"]:
             components.append(_samples(manifest["samples"]))
@@ -65,12 +65,12 @@ def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]
 
 
 def _model(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]:
-    """The bundle as a whole."""
+    """Describe the bundle as a whole."""
     manifest = bundle.manifest
     card = manifest["card"] or {}
     about: Mapping[str, Any] = card.get("about") or {}
     source = manifest["source"]
-    found: dict[str, Json] = {
+    component: dict[str, Json] = {
         "type": "machine-learning-model",
         "bom-ref": "bundle",
         "name": str(card.get("title") or source["file"]),
@@ -92,22 +92,22 @@ def _model(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]:
     }
     for key in ("version", "description"):
         if about.get(key):
-            found[key] = str(about[key])
+            component[key] = str(about[key])
     if about.get("author"):
-        found["authors"] = [{"name": str(about["author"])}]
+        component["authors"] = [{"name": str(about["author"])}]
     if about.get("license"):
         terms = str(about["license"])
-        found["licenses"] = [{"license": {"id" if terms in SPDX_IDS else "name": terms}}]
-    return found
+        component["licenses"] = [{"license": {"id" if terms in SPDX_IDS else "name": terms}}]
+    return component
 
 
 def _parameters(bundle: Bundle) -> dict[str, Json]:
     task = (bundle.manifest["card"] or {}).get("task") or {}
-    found: dict[str, Json] = {"task": str(task["kind"])} if task.get("kind") else {}
+    parameters: dict[str, Json] = {"task": str(task["kind"])} if task.get("kind") else {}
     if "sha256" in bundle.manifest["samples"]:
-        found["datasets"] = [{"ref": "samples"}]
+        parameters["datasets"] = [{"ref": "samples"}]
     return {
-        **found,
+        **parameters,
         "inputs": [{"format": _format(spec)} for spec in bundle.inputs],
         "outputs": [{"format": _format(spec)} for spec in bundle.outputs],
     }
@@ -116,8 +116,8 @@ def _parameters(bundle: Bundle) -> dict[str, Json]:
 def _considerations(bundle: Bundle) -> dict[str, Json]:
     rejected = [f"{v.name} is not in the bundle; {v.status}" for v in bundle.variants if v.rejected]
     unseen = [f"{v.name}: {v.status}" for v in bundle.variants if v.files and not v.verified]
-    found = {"performanceTradeoffs": rejected, "technicalLimitations": unseen}
-    return {key: lines for key, lines in found.items() if lines}
+    considerations = {"performanceTradeoffs": rejected, "technicalLimitations": unseen}
+    return {key: lines for key, lines in considerations.items() if lines}
 
 
 def _variant(bundle: Bundle, reference: str, variant: Variant) -> dict[str, Json]:
@@ -133,51 +133,52 @@ def _variant(bundle: Bundle, reference: str, variant: Variant) -> dict[str, Json
         for file, entry in sorted(variant.files.items())
     ]
     metrics = [*_metrics(variant.evidence), *_on_devices(bundle.manifest, variant.name)]
-    told = {"target": variant.target, "profile": variant.profile, "precision": variant.precision}
+    facts = {"target": variant.target, "profile": variant.profile, "precision": variant.precision}
     return {
         "type": "machine-learning-model",
         "bom-ref": reference,
         "name": variant.name,
         "modelCard": {"quantitativeAnalysis": {"performanceMetrics": metrics}},
         "components": files,
-        "properties": _properties(**told, status=variant.status, **({"engine": engine} if engine else {})),
+        "properties": _properties(**facts, status=variant.status, **({"engine": engine} if engine else {})),
     }
 
 
 def _metrics(evidence: Mapping[str, Any]) -> list[dict[str, Json]]:
-    """Figures with what they were measured on; one that is not finite is left out."""
-    found = []
+    """Return figures with the data or machine that they were measured on. Figures that are not finite are
+    left out."""
+    metrics = []
     task, agreement = evidence.get("task"), evidence.get("agreement")
     if task:
-        found.append(_metric(_named(task), task["value"], "labelled samples"))
-        found.append(_metric(f"{_named(task)} of the float model", task["float"], "labelled samples"))
+        metrics.append(_metric(_named(task), task["value"], "labelled samples"))
+        metrics.append(_metric(f"{_named(task)} of the float model", task["float"], "labelled samples"))
     if agreement:
-        where = f"against the float model, {agreement['samples']} samples"
-        found.append(_metric(_named(agreement), agreement["value"], where))
+        basis = f"against the float model, {agreement['samples']} samples"
+        metrics.append(_metric(_named(agreement), agreement["value"], basis))
     for output, error in (evidence.get("accuracy") or {}).items():
-        where = f"output {output}, against the source model"
-        found.append(_metric("SNR in dB", error["snr_db"], where))
-        found.append(_metric("largest difference", error["max_abs"], where))
+        basis = f"output {output}, against the source model"
+        metrics.append(_metric("SNR in dB", error["snr_db"], basis))
+        metrics.append(_metric("largest difference", error["max_abs"], basis))
     timing = evidence.get("timing")
     if timing:
-        where = f"{timing['cpu']}, {timing['threads']} threads, {timing['runs']} runs"
+        basis = f"{timing['cpu']}, {timing['threads']} threads, {timing['runs']} runs"
         for key, name in (("p50_ms", "latency p50"), ("min_ms", "latency minimum"), ("load_ms", "loading")):
-            found.append(_metric(f"{name} in ms", timing.get(key), where))
+            metrics.append(_metric(f"{name} in ms", timing.get(key), basis))
     estimated = evidence.get("estimated")
     if estimated:
-        where = f"{estimated['processor']}, estimated and not measured: {estimated['method']}"
-        found.append(_metric("cycles over the float variant's", estimated["ratio"], where))
-    return [metric for metric in found if metric is not None]
+        basis = f"{estimated['processor']}, estimated and not measured: {estimated['method']}"
+        metrics.append(_metric("cycles over the float variant's", estimated["ratio"], basis))
+    return [metric for metric in metrics if metric is not None]
 
 
 def _on_devices(manifest: Mapping[str, Any], variant: str) -> list[dict[str, Json]]:
-    """Figures that were merged into the bundle after the build, of ``edgekit bench --device``."""
-    found = []
+    """Return the figures of ``edgekit bench --device`` that were merged into the bundle after the build."""
+    metrics = []
     for record in device_evidence.device_records(manifest):
         for row in record.rows(variant) if variant in record.variants else ():
-            where = f"{record.title}, {row.get('threads')} threads"
-            found.append(_metric("latency p50 in ms", row["p50_ms"], where))
-    return [metric for metric in found if metric is not None]
+            basis = f"{record.title}, {row.get('threads')} threads"
+            metrics.append(_metric("latency p50 in ms", row["p50_ms"], basis))
+    return [metric for metric in metrics if metric is not None]
 
 
 def _named(figure: Mapping[str, Any]) -> str:
@@ -203,7 +204,7 @@ def _stages(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:
 
 
 def _samples(samples: Mapping[str, Any]) -> dict[str, Json]:
-    """Hashed as arrays, after their preparation, and not as files."""
+    """Describe the samples. Their hash is that of the prepared arrays, not of the files."""
     return {
         "type": "data",
         "bom-ref": "samples",

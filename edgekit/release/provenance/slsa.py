@@ -27,7 +27,7 @@ BUILDER = f"{_DOCUMENT}#a-builder-without-a-name"
 
 
 def provenance_of(bundle: Bundle, name: str, sha256: str, builder: str = BUILDER) -> dict[str, Json]:
-    """The statement about a bundle.
+    """Return the provenance statement of a bundle.
 
     Args:
         bundle: It.
@@ -71,7 +71,7 @@ def provenance_of(bundle: Bundle, name: str, sha256: str, builder: str = BUILDER
 
 
 def package_url(name: str, version: str) -> str:
-    """The package URL (purl) of a Python package.
+    """Return the package URL (purl) of a Python package.
 
     >>> package_url("onnx-ir", "1.1.0"), package_url("Pillow", "12.0+local")
     ('pkg:pypi/onnx-ir@1.1.0', 'pkg:pypi/pillow@12.0%2Blocal')
@@ -80,17 +80,17 @@ def package_url(name: str, version: str) -> str:
 
 
 def hexadecimal(digest: Json) -> str:
-    """A sha256 that a bundle declares in its open parts. Raises: ValueError: it is none."""
+    """Return a sha256 that a bundle declares in its open parts. Raises ValueError if it is malformed."""
     if not isinstance(digest, str) or len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise ValueError(f"{digest!r} is not a sha256")
     return digest
 
 
 def _dependencies(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:
-    """The model, the samples, the stages of a cascade and the tools, as in-toto's resource descriptors."""
+    """Return the model, the samples, a cascade's stages and the tools, as resource descriptors of in-toto."""
     source, samples = manifest["source"], manifest["samples"]
     more = {key: source[key] for key in ("opset", "nodes", "imported") if key in source}
-    found: list[dict[str, Json]] = [
+    descriptors: list[dict[str, Json]] = [
         {
             "name": source["file"],
             "digest": {"sha256": source["sha256"]},
@@ -98,15 +98,15 @@ def _dependencies(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:
         }
     ]
     if "sha256" in samples:
-        told = {key: samples[key] for key in ("count", "origin", "ranges") if key in samples}
+        facts = {key: samples[key] for key in ("count", "origin", "ranges") if key in samples}
         digest = {"sha256": hexadecimal(samples["sha256"])}
-        found.append({"name": "samples", "digest": digest, "annotations": {"role": "samples", **told}})
+        descriptors.append({"name": "samples", "digest": digest, "annotations": {"role": "samples", **facts}})
     entries = {entry["name"]: entry["sha256"] for entry in manifest["entries"]}
     for name, stage in manifest.get("cascade", {}).get("bundles", {}).items():
         digest = {"sha256": entries[stage["entry"]]}
-        found.append({"name": f"stage {name}", "digest": digest, "annotations": {"role": "stage"}})
+        descriptors.append({"name": f"stage {name}", "digest": digest, "annotations": {"role": "stage"}})
     packages = {"edgekit-sdk": manifest["edgekit"], **manifest["tools"]}
     for name, version in packages.items():
         uri = package_url(name, version)
-        found.append({"name": name, "uri": uri, "annotations": {"role": "tool", "version": version}})
-    return found
+        descriptors.append({"name": name, "uri": uri, "annotations": {"role": "tool", "version": version}})
+    return descriptors

@@ -51,8 +51,8 @@ def describe(
             digest.update(piece)
         sha256, contents = digest.hexdigest(), dict[Path, bytes]()
         if statement is not None:
-            found = provenance_of(bundle, path.name, sha256, BUILDER if builder is None else builder)
-            contents[statement] = strict_json.encode(found)
+            provenance = provenance_of(bundle, path.name, sha256, BUILDER if builder is None else builder)
+            contents[statement] = strict_json.encode(provenance)
         if bill is not None:
             contents[bill] = strict_json.encode(bill_of_materials(bundle, path.name, sha256))
     if key is not None:

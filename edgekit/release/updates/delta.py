@@ -72,83 +72,86 @@ def make_delta(old: Path, new: Path, out: BinaryIO) -> None:
     out.write(MAGIC)
     out.write(HEAD.pack(before.size, _sha256(before), after.size, _sha256(after)))
     for start, size, old_start, old_size in _parts(old, new, after.size):
-        for at in range(start, start + size, BLOCK_BYTES):
-            wanted = min(BLOCK_BYTES, start + size - at)
-            content = after.read(at, wanted)
+        for offset in range(start, start + size, BLOCK_BYTES):
+            block_size = min(BLOCK_BYTES, start + size - offset)
+            content = after.read(offset, block_size)
             form, width, phase, old_at, used, payload = _smallest(
-                content, before, at - start, size, old_start, old_size
+                content, before, offset - start, size, old_start, old_size
             )
-            out.write(BLOCK.pack(form, width, phase, wanted, old_at, used, len(payload)))
+            out.write(BLOCK.pack(form, width, phase, block_size, old_at, used, len(payload)))
             out.write(payload)
 
 
 def _parts(old: Path, new: Path, new_size: int) -> Iterator[tuple[int, int, int, int]]:
-    """The new file in parts, each with the part of the old one to compare with: offset, size of both."""
+    """Yield the parts of the new file, each with the part of the old file to compare it with. A part is an
+    offset and a size."""
     with Bundle.open(old) as before, Bundle.open(new) as after:
         olds, news = _ranges(before), _ranges(after)
         alike = _alike(before, after)
-        at = 0
+        position = 0
         for name, (start, size) in [*news.items(), ("", (new_size, 0))]:
-            if start > at:  # padding; before the first entry header and manifest too
-                yield at, start - at, 0, min((first for first, _ in olds.values()), default=0)
-            at = start
+            if start > position:  # padding; before the first entry header and manifest too
+                yield position, start - position, 0, min((first for first, _ in olds.values()), default=0)
+            position = start
             if size:
                 like = alike.get(name, "")
                 part = olds.get(like, (0, 0))
                 weights = _weights(before, like, after, name) if like and part[1] != size else []
                 for offset, count, old_offset in weights:  # files of another layout: tensor by tensor
-                    yield at, start + offset - at, *part
+                    yield position, start + offset - position, *part
                     yield start + offset, count, part[0] + old_offset, count
-                    at = start + offset + count
-                yield at, start + size - at, *part
-            at = start + size
+                    position = start + offset + count
+                yield position, start + size - position, *part
+            position = start + size
 
 
 def _weights(before: Bundle, old: str, after: Bundle, new: str) -> list[tuple[int, int, int]]:
-    """Tensors that two entries have in common: offset in the new one, size, offset in the old one."""
+    """Return the tensors that two entries have in common: offset in the new entry, size, offset in the old
+    entry."""
     if max(before.size_bytes(old), after.size_bytes(new)) > ONNX_LIMIT_BYTES:
         return []
     olds = tensors(bytes(before.read(old)))
     news = tensors(bytes(after.read(new)))
     pairs = [(place, olds.get(name, (0, 0))) for name, place in news.items()]
-    return sorted((at, size, old_at) for (at, size), (old_at, old_size) in pairs if size == old_size)
+    return sorted((offset, size, old_at) for (offset, size), (old_at, old_size) in pairs if size == old_size)
 
 
 def _ranges(bundle: Bundle) -> dict[str, tuple[int, int]]:
-    """Entry -> its offset and size in the file."""
+    """Return the offset and size of each entry in the file, by name."""
     start = aligned(HEADER.size + len(bundle._manifest_bytes))
     return {e["name"]: (start + e["offset"], e["size"]) for e in bundle.manifest["entries"]}
 
 
 def _alike(before: Bundle, after: Bundle) -> dict[str, str]:
-    """Entry of the new bundle -> the one of the old bundle that it is most like.
+    """Return the most similar entry of the old bundle for each entry of the new bundle.
 
     That is the one of the same content, else the same file of the same variant (the names of artifacts are
     hashes), else the one of the same name, else the file of the same suffix that is nearest in size.
     """
-    found = {e["name"]: e["name"] for e in before.manifest["entries"]}
+    old_by_new = {e["name"]: e["name"] for e in before.manifest["entries"]}
     files = {(v["name"], file): e for v in before.manifest["variants"] for file, e in v["files"].items()}
     for variant in after.manifest["variants"]:
         for file, entry in variant["files"].items():
             if (variant["name"], file) in files:
-                found[entry] = files[variant["name"], file]
+                old_by_new[entry] = files[variant["name"], file]
     contents = {entry["sha256"]: entry["name"] for entry in before.manifest["entries"]}
     for entry in after.manifest["entries"]:
         if entry["sha256"] in contents:
-            found[entry["name"]] = contents[entry["sha256"]]
+            old_by_new[entry["name"]] = contents[entry["sha256"]]
     sizes = {e["name"]: e["size"] for e in before.manifest["entries"]}
     for entry in after.manifest["entries"]:
         suffix = PurePosixPath(entry["name"]).suffix
         near = [(abs(sizes[n] - entry["size"]), n) for n in sizes if PurePosixPath(n).suffix == suffix]
-        if entry["name"] not in found and near:
-            found[entry["name"]] = min(near)[1]
-    return found
+        if entry["name"] not in old_by_new and near:
+            old_by_new[entry["name"]] = min(near)[1]
+    return old_by_new
 
 
 def _smallest(
     content: bytes, before: Readable, offset: int, size: int, old_start: int, old_size: int
 ) -> tuple[int, int, int, int, int, bytes]:
-    """Form, width, phase, offset and size in the old file, payload of a block of a part of ``size``."""
+    """Return the smallest form of a block of a part of ``size``: form, width, phase, offset and size in the
+    old file, and payload."""
     zstd = _zstd()
     quick = zstd.ZstdCompressor(level=TRY_LEVEL)
     best = (len(quick.compress(content)), PLAIN, 0, 0, 0, 0)
@@ -160,15 +163,15 @@ def _smallest(
         if same == content:
             return COPY, 0, 0, old_start + place, len(content), b""
         for width, phase in ((1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)):
-            found = len(quick.compress(_difference(content, same, width, phase)))
-            best = min(best, (found, NUMBERS, width, phase, old_start + place, len(content)))
+            compressed_size = len(quick.compress(_difference(content, same, width, phase)))
+            best = min(best, (compressed_size, NUMBERS, width, phase, old_start + place, len(content)))
     used = min(old_size, WINDOW_BYTES)
     if used and best[0] * PATCH_FROM > len(content):
         middle = (offset + len(content) // 2) * old_size // max(size, 1)
         place = old_start + min(max(0, middle - used // 2), old_size - used)
         dictionary = _dictionary(before.read(place, used))
-        found = len(zstd.ZstdCompressor(level=PATCH_LEVEL, dict_data=dictionary).compress(content))
-        best = min(best, (found, PATCH, 0, 0, place, used))
+        compressed_size = len(zstd.ZstdCompressor(level=PATCH_LEVEL, dict_data=dictionary).compress(content))
+        best = min(best, (compressed_size, PATCH, 0, 0, place, used))
     _, form, width, phase, place, used = best
     strong = zstd.ZstdCompressor(level=LEVEL)
     if form == NUMBERS:
@@ -211,26 +214,26 @@ def apply_delta(old: Path, delta: Path, out: BinaryIO) -> None:
         OSError, ValueError: a file cannot be read or written.
     """
     before, patch = PlainFile(str(old), FILE_LIMIT_BYTES), PlainFile(str(delta), FILE_LIMIT_BYTES)
-    at = len(MAGIC) + HEAD.size
-    head = patch.read(0, at)
-    _expect(len(head) == at and head.startswith(MAGIC), "it is not a delta of this version")
+    position = len(MAGIC) + HEAD.size
+    head = patch.read(0, position)
+    _expect(len(head) == position and head.startswith(MAGIC), "it is not a delta of this version")
     old_size, old_sha256, new_size, new_sha256 = HEAD.unpack(head[len(MAGIC) :])
     _expect(old_size == before.size and old_sha256 == _sha256(before), "it is to another file")
     digest, written = hashlib.sha256(), 0
-    while at < patch.size:
-        block = patch.read(at, BLOCK.size)
+    while position < patch.size:
+        block = patch.read(position, BLOCK.size)
         _expect(len(block) == BLOCK.size, "it ends in the middle of a block")
         form, width, phase, size, place, used, payload_size = BLOCK.unpack(block)
         fits = 0 < size <= BLOCK_BYTES and used <= WINDOW_BYTES and place + used <= before.size
         _expect(fits and payload_size <= 2 * BLOCK_BYTES, "a block is larger than allowed")
-        payload = patch.read(at + BLOCK.size, payload_size)
+        payload = patch.read(position + BLOCK.size, payload_size)
         _expect(len(payload) == payload_size, "it ends in the middle of a block")
         content = _content(form, width, phase, size, before.read(place, used), payload)
         written += size
         _expect(written <= new_size, "it produces more data than declared")
         digest.update(content)
         out.write(content)
-        at += BLOCK.size + payload_size
+        position += BLOCK.size + payload_size
     _expect(
         written == new_size and digest.digest() == new_sha256, "the result does not have the declared sha256"
     )
@@ -258,8 +261,8 @@ def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
     try:
         # zstd makes as much as the frame declares, or fails; an unknown size is -1.
         _expect(zstd.frame_content_size(payload) == size, "a block does not have its declared size")
-        how = zstd.ZstdDecompressor(_dictionary(old) if old else None)
-        content: bytes = how.decompress(payload)
+        decompressor = zstd.ZstdDecompressor(_dictionary(old) if old else None)
+        content: bytes = decompressor.decompress(payload)
     except zstd.ZstdError as problem:
         raise DeltaError(f"a block can't be unpacked: {problem}") from None
     return content
@@ -271,10 +274,10 @@ def _expect(holds: bool, reason: str) -> None:
 
 
 def _sha256(file: Readable) -> bytes:
-    digest, at = hashlib.sha256(), 0
-    while piece := file.read(at, 1 << 20):
+    digest, offset = hashlib.sha256(), 0
+    while piece := file.read(offset, 1 << 20):
         digest.update(piece)
-        at += len(piece)
+        offset += len(piece)
     return digest.digest()
 
 

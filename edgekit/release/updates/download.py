@@ -60,21 +60,21 @@ def download(
         if sha256_of(whole) == target.sha256:
             return whole
         whole.unlink()
-    held = part.stat().st_size if part.exists() else 0
-    missing = target.size_bytes * COPIES - min(held, target.size_bytes) + RESERVE_BYTES
+    partial_bytes = part.stat().st_size if part.exists() else 0
+    missing = target.size_bytes * COPIES - min(partial_bytes, target.size_bytes) + RESERVE_BYTES
     if (free := shutil.disk_usage(folder).free) < missing:
         raise UpdateError(
             f"{target.path} needs {missing >> 20} MB at {folder}, but {free >> 20} MB are free\n"
             "  nothing has changed; free some space"
         )
     with open(os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600), "r+b") as file:
-        if why := why_foreign(os.fstat(file.fileno())):
-            raise UpdateError(f"{part} is not used: {why}; remove it")
-        digest, at = _resumed(file, target.size_bytes)
-        resumed = at > 0
+        if reason := why_foreign(os.fstat(file.fileno())):
+            raise UpdateError(f"{part} is not used: {reason}; remove it")
+        digest, offset = _resumed(file, target.size_bytes)
+        resumed = offset > 0
         while True:
-            with step("downloading") as say:
-                at = _fetch(files, target, file, digest, at, say)
+            with step("downloading") as report:
+                offset = _fetch(files, target, file, digest, offset, report)
             if digest.hexdigest() == target.sha256:
                 break
             _emptied(file)
@@ -83,7 +83,7 @@ def download(
                     f"{target.path} is rejected: its sha256 is not the signed one\n"
                     "  the server's file is damaged or was replaced; the installed bundle keeps working"
                 )
-            resumed, digest, at = False, hashlib.sha256(), 0
+            resumed, digest, offset = False, hashlib.sha256(), 0
         os.fsync(file.fileno())
     os.replace(part, whole)
     flush_folder(folder)
@@ -127,16 +127,16 @@ def remove_others(folder: Path, needed: set[str]) -> None:
 
 
 def _resumed(file: BinaryIO, size_bytes: int) -> tuple[hashlib._Hash, int]:
-    """The hash of what has come so far, and its size."""
+    """Return the hash and the size of the bytes that are already downloaded."""
     file.seek(0)
-    digest, at = hashlib.sha256(), 0
+    digest, received = hashlib.sha256(), 0
     while piece := file.read(READ_BYTES):
         digest.update(piece)
-        at += len(piece)
-    if at > size_bytes:
+        received += len(piece)
+    if received > size_bytes:
         _emptied(file)
         return hashlib.sha256(), 0
-    return digest, at
+    return digest, received
 
 
 def _emptied(file: BinaryIO) -> None:
@@ -184,7 +184,7 @@ def _fetch(
 
 
 def _after(pieces: Iterator[bytes], skipped: int) -> Iterator[bytes]:
-    """The pieces without their first bytes."""
+    """Yield the pieces without their first ``skipped`` bytes."""
     for piece in pieces:
         yield piece[skipped:]
         skipped = max(0, skipped - len(piece))

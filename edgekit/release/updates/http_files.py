@@ -124,7 +124,7 @@ class HttpFiles:
         self._connected = False
 
     def read(self, path: str, limit_bytes: int) -> bytes:
-        """A small file, asked for again where that may help.
+        """Fetch a small file; retry where that may help.
 
         Raises:
             FetchError: it did not come, or has more than ``limit_bytes``.
@@ -158,15 +158,15 @@ class HttpFiles:
             FetchError: it is of no use, or has been tried often enough.
         """
         limits = self.limits
-        most = limits.attempts if self._connected else min(limits.attempts, limits.connect_attempts)
-        if not problem.retryable or failed >= most:
+        max_attempts = limits.attempts if self._connected else min(limits.attempts, limits.connect_attempts)
+        if not problem.retryable or failed >= max_attempts:
             raise problem
         doubled = limits.wait_s * 2.0 ** (failed - 1) * random.uniform(0.5, 1.5)
         self._sleep(min(max(doubled, problem.retry_after_s), limits.wait_limit_s))
 
     @contextmanager
     def open(self, path: str, offset: int = 0) -> Iterator[Body]:
-        """A file from ``offset`` on, or from its start where the server sends no parts.
+        """Fetch a file from ``offset`` on, or from its start if the server sends no ranges.
 
         Args:
             path: Below the URL, with ``/`` between its parts; or a whole URL below it.
@@ -259,9 +259,9 @@ class HttpFiles:
             received += len(piece)
             passed_s = self._clock() - began
             if passed_s > self.limits.slow_after_s and received < passed_s * self.limits.slow_bytes_per_s:
-                least = self.limits.slow_bytes_per_s
+                minimum = self.limits.slow_bytes_per_s
                 raise FetchError(
-                    f"the server sends {received / passed_s:.0f} bytes a second; the minimum is {least:.0f}"
+                    f"the server sends {received / passed_s:.0f} bytes a second; the minimum is {minimum:.0f}"
                 )
             yield piece
         if declared is not None and received < declared:
@@ -272,14 +272,14 @@ def _start(response: HTTPResponse, offset: int) -> int:
     """Return the offset of a response's body in the file."""
     if response.status == 200:
         return 0
-    found = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
-    if not offset or found is None or int(found[1]) != offset:
+    match = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
+    if not offset or match is None or int(match[1]) != offset:
         raise FetchError("the server sent a different range than requested", retryable=False)
     return offset
 
 
 def _checked(url: str) -> SplitResult:
-    """Its parts. Raises UsageError."""
+    """Return the parts of a URL. Raises UsageError if it is not a server's URL."""
     try:
         parts = urlsplit(url)
         _ = parts.port

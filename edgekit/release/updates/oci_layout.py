@@ -126,16 +126,16 @@ def update(
         SignatureError, BundleError: the store refuses the bundle.
         UsageError: the layout or tag does not exist.
     """
-    found = open_artifact(reference, size_limit_bytes)
-    if signed and found.signature is None:
-        raise SignatureError(f"{reference} is not signed: it has no {found.file}{SUFFIX}")
-    with open_regular(found.bundle, follow_links=False) as file:
+    artifact = open_artifact(reference, size_limit_bytes)
+    if signed and artifact.signature is None:
+        raise SignatureError(f"{reference} is not signed: it has no {artifact.file}{SUFFIX}")
+    with open_regular(artifact.bundle, follow_links=False) as file:
         digest = file.read(HEADER.size)[-32:].hex()
     if digest == store.state.current:
-        return "up to date", found, digest
+        return "up to date", artifact, digest
     if dry_run:
-        return "available", found, digest
-    return "installed", found, store.install(found.bundle, found.signature)
+        return "available", artifact, digest
+    return "installed", artifact, store.install(artifact.bundle, artifact.signature)
 
 
 def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> LayoutBundle:
@@ -164,8 +164,8 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> L
         _expect(config["mediaType"] == CONFIG_TYPE, f"a configuration of type {brief(config['mediaType'])}")
         bundle, signature = _bundle_and_signature(layers)
         size = sum(layer["size"] for layer in layers)
-        most = f"at most {size_limit_bytes >> 20} MB are read (--max-size-mb)"
-        _expect(size <= size_limit_bytes, f"its layers have {size >> 20} MB; {most}")
+        limit_text = f"at most {size_limit_bytes >> 20} MB are read (--max-size-mb)"
+        _expect(size <= size_limit_bytes, f"its layers have {size >> 20} MB; {limit_text}")
         _json(folder, config, "configuration")
         for layer in layers:
             _check_layer(folder, layer)
@@ -185,7 +185,7 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> L
 
 
 def parse_reference(reference: str) -> tuple[Path, str]:
-    """Folder and tag of ``DIR`` or ``DIR:TAG``.
+    """Return the folder and the tag of ``DIR`` or ``DIR:TAG``.
 
     >>> parse_reference("models:v3")[1], parse_reference("a:b/models")[1]
     ('v3', '')
@@ -195,27 +195,27 @@ def parse_reference(reference: str) -> tuple[Path, str]:
 
 
 def check_layout(folder: Path) -> None:
-    """Raises OSError or ValueError where a folder is not a layout, or its blobs are elsewhere."""
-    found = strict_json.decode(_read(folder / "oci-layout"), "oci-layout", JSON_LIMIT_BYTES)
-    record({key: exactly(value) for key, value in LAYOUT.items()}, is_open=True)(found, "oci-layout")
+    """Check that a folder is a layout that holds its blobs. Raises OSError or ValueError if it is not."""
+    layout = strict_json.decode(_read(folder / "oci-layout"), "oci-layout", JSON_LIMIT_BYTES)
+    record({key: exactly(value) for key, value in LAYOUT.items()}, is_open=True)(layout, "oci-layout")
     for path in (folder / "blobs", folder / "blobs" / "sha256"):
         _expect(stat.S_ISDIR(path.lstat().st_mode), f"{path} is not a folder, or is a link")
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The index of a layout. Raises OSError or ValueError."""
+    """Return the index of a layout. Raises OSError or ValueError."""
     index: dict[str, Any] = strict_json.decode(_read(folder / "index.json"), "index.json", JSON_LIMIT_BYTES)
     _INDEX(index, "index.json")
     return index
 
 
 def tag_of(entry: Mapping[str, Any]) -> str:
-    """The tag of an entry of an index; "" where it has none."""
+    """Return the tag of an index entry, or "" if it has none."""
     return str(entry.get("annotations", {}).get(TAG, ""))
 
 
 def digest_of(content: bytes) -> str:
-    """The digest of a blob."""
+    """Return the digest of a blob."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
@@ -232,11 +232,11 @@ def described(problem: OSError | ValueError) -> str:
 
 
 def _tagged(folder: Path, entries: list[dict[str, Any]], tag: str) -> dict[str, Any]:
-    """The entry of a tag; without one the only entry."""
-    found = [entry for entry in entries if tag in ("", tag_of(entry))]
-    if len(found) == 1:
-        return found[0]
-    _expect(not tag or not found, f"its index has {len(found)} entries of tag {tag}")
+    """Return the entry of a tag, or the only entry if ``tag`` is empty."""
+    matches = [entry for entry in entries if tag in ("", tag_of(entry))]
+    if len(matches) == 1:
+        return matches[0]
+    _expect(not tag or not matches, f"its index has {len(matches)} entries of tag {tag}")
     tags = ", ".join(brief(tag_of(entry))[1:-1] for entry in entries[-20:]) or "none"
     if tag:
         raise UsageError(f"{folder} has no tag {tag}; it has: {tags}")
@@ -244,7 +244,7 @@ def _tagged(folder: Path, entries: list[dict[str, Any]], tag: str) -> dict[str, 
 
 
 def _bundle_and_signature(layers: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The layers of the bundle and of its signature, by the names that they have as files."""
+    """Return the layers of the bundle and of its signature, which their file names identify."""
     named: dict[str, dict[str, Any]] = {}
     for layer in layers:
         name = layer.get("annotations", {}).get(FILE_PATH)
@@ -273,7 +273,7 @@ def _check_layer(folder: Path, layer: Mapping[str, Any]) -> None:
 
 
 def _json(folder: Path, descriptor: Mapping[str, Any], description: str) -> Any:
-    """The JSON that a descriptor names, of its size and digest."""
+    """Return the JSON that a descriptor refers to. Its size and digest are checked."""
     path = blob_path(folder, descriptor["digest"])
     content = _read(path)
     size = len(content)

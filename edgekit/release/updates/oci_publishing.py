@@ -76,33 +76,33 @@ def publish(folder: Path, bundle: Path, tag: str = "latest", model: str = "") ->
     with Bundle.open(bundle) as opened:
         opened.verify_entries()
         facts = _facts(opened, name)
-    made: list[Path] = []
+    added: list[Path] = []
     try:
-        for each in (folder, folder / "blobs", folder / "blobs" / "sha256"):
-            if not each.exists():
-                each.mkdir(parents=True)
-                made.append(each)
-        _write(folder / "oci-layout", strict_json.encode(LAYOUT), made)
-        layers = [_add_file(folder, bundle, WEIGHT_TYPE, f"{name}.edgekit", made)]
-        beside = signature_path(bundle)
-        if beside.exists():
-            layers.append(_add_file(folder, beside, DOC_TYPE, signature_path(f"{name}.edgekit").name, made))
+        for directory in (folder, folder / "blobs", folder / "blobs" / "sha256"):
+            if not directory.exists():
+                directory.mkdir(parents=True)
+                added.append(directory)
+        _write(folder / "oci-layout", strict_json.encode(LAYOUT), added)
+        layers = [_add_file(folder, bundle, WEIGHT_TYPE, f"{name}.edgekit", added)]
+        sidecar = signature_path(bundle)
+        if sidecar.exists():
+            layers.append(_add_file(folder, sidecar, DOC_TYPE, signature_path(f"{name}.edgekit").name, added))
         facts["modelfs"] = {"type": "layers", "diffIds": [layer["digest"] for layer in layers]}
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
             "artifactType": ARTIFACT_TYPE,
-            "config": _add_json(folder, facts, CONFIG_TYPE, made),
+            "config": _add_json(folder, facts, CONFIG_TYPE, added),
             "layers": layers,
         }
-        entry = _add_json(folder, manifest, MANIFEST_TYPE, made)
+        entry = _add_json(folder, manifest, MANIFEST_TYPE, added)
         entry |= {"artifactType": ARTIFACT_TYPE, "annotations": {TAG: tag}}
         others = [other for other in index["manifests"] if tag_of(other) != tag]
         content = strict_json.encode({**index, "manifests": [*others, entry]})
         if len(content) > JSON_LIMIT_BYTES:
             raise UsageError(f"{folder} has too many artifacts; nothing has changed; give another folder")
     except BaseException:
-        for path in reversed(made):
+        for path in reversed(added):
             with contextlib.suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
         raise
@@ -132,7 +132,7 @@ def _facts(bundle: Bundle, name: str) -> dict[str, Any]:
 
 
 def _index_to_add_to(folder: Path) -> dict[str, Any]:
-    """The index of a layout; an empty one where there is none yet. Raises OSError or ValueError."""
+    """Return the index of a layout, or an empty index if it has none yet. Raises OSError or ValueError."""
     if folder.exists() and any(folder.iterdir()):
         check_layout(folder)
         if os.path.lexists(folder / "index.json"):
@@ -154,7 +154,7 @@ def _add_file(folder: Path, path: Path, media_type: str, name: str, written: lis
 
 
 def _unchanged(path: Path, sha256: str) -> Iterator[bytes]:
-    """The bytes of a file whose hash is known."""
+    """Yield the bytes of a file, and check that their hash is ``sha256``."""
     digest = hashlib.sha256()
     with open_regular(path) as file:
         while piece := file.read(1 << 20):

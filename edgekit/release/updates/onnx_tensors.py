@@ -16,22 +16,22 @@ LEAST_BYTES = 1024
 
 def tensors(content: bytes) -> dict[str, tuple[int, int]]:
     """Name -> offset and size of the raw data of each initializer of at least ``LEAST_BYTES``."""
-    found: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, tuple[int, int]] = {}
     try:
         for _, start, end in _fields(content, 0, len(content), GRAPH):
             for _, first, last in _fields(content, start, end, INITIALIZER):
-                parts = {number: (at, to) for number, at, to in _fields(content, first, last, NAME, RAW_DATA)}
+                parts = {field: (pos, to) for field, pos, to in _fields(content, first, last, NAME, RAW_DATA)}
                 if {NAME, RAW_DATA} <= parts.keys():
-                    at, to = parts[RAW_DATA]
-                    if to - at >= LEAST_BYTES:
-                        found[content[slice(*parts[NAME])].decode("utf-8", "replace")] = (at, to - at)
+                    pos, to = parts[RAW_DATA]
+                    if to - pos >= LEAST_BYTES:
+                        ranges[content[slice(*parts[NAME])].decode("utf-8", "replace")] = (pos, to - pos)
     except (IndexError, ValueError):
         return {}
-    return found
+    return ranges
 
 
 def _fields(content: bytes, offset: int, end: int, *numbers: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of the fields of bytes with these numbers, in a message."""
+    """Yield number, start and end of the length-delimited fields with these numbers in a message."""
     while offset < end:
         tag, offset = _varint(content, offset)
         kind = tag & 7

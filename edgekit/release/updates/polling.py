@@ -21,7 +21,7 @@ COMMAND = "from edgekit.cli import main; main(prog_name='edgekit')"
 
 
 def interval_s(text: str) -> float:
-    """Seconds of ``90s``, ``15m``, ``1h`` or ``1d``.
+    """Return the seconds of ``90s``, ``15m``, ``1h`` or ``1d``.
 
     >>> interval_s("15m")
     900.0
@@ -29,8 +29,8 @@ def interval_s(text: str) -> float:
     Raises:
         UsageError: it is not of this form, or less than 10 seconds.
     """
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if found is None or (seconds := float(found[1]) * UNITS[found[2]]) < LEAST_S:
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if match is None or (seconds := float(match[1]) * UNITS[match[2]]) < LEAST_S:
         raise UsageError(f"{text!r} is not an interval; use e.g. 15m, 1h or 1d, at least {LEAST_S}s")
     return seconds
 
@@ -62,7 +62,7 @@ def run_child(arguments: Sequence[str]) -> bool:
 
 
 def without_every(arguments: Sequence[str]) -> list[str]:
-    """The arguments of one run.
+    """Return the arguments of one run, without ``--every``.
 
     >>> without_every(["update", "--every", "1h", "--json"]), without_every(["update", "--every=1h"])
     (['update', '--json'], ['update'])

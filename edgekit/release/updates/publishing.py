@@ -95,26 +95,26 @@ def publish(
             "  give --model for a release of a model that it has; --add-model for one more model, after "
             "which new devices need `edgekit store update --model`"
         )
-    known = index["models"].get(model, [])
-    newest = known and metadata.signed.targets[release_path(channel, model, known[0])].custom[KEY]
+    releases = index["models"].get(model, [])
+    newest = releases and metadata.signed.targets[release_path(channel, model, releases[0])].custom[KEY]
     if newest and newest["bundle"] == digest:
         raise UsageError(
-            f"{bundle} is release {known[0]} of {model} in {channel} already; nothing has changed"
+            f"{bundle} is release {releases[0]} of {model} in {channel} already; nothing has changed"
         )
-    number = max(known, default=0) + 1
+    number = max(releases, default=0) + 1
     custom: dict[str, Any] = {"release": number, "bundle": digest, "withdrawn": ""}
     custom["buckets"] = _buckets(percent)
     path, notes = release_path(channel, model, number), []
-    beside = signature_path(bundle)
-    if beside.exists():
+    signature_file = signature_path(bundle)
+    if signature_file.exists():
         custom["signature"] = f"{path}.sig"
-        _add_file(repository, metadata, custom["signature"], beside, {})
-        notes.append(f"with its signature {beside.name}")
+        _add_file(repository, metadata, custom["signature"], signature_file, {})
+        notes.append(f"with its signature {signature_file.name}")
     size_bytes = _add_file(repository, metadata, path, bundle, {KEY: custom})
-    for old in counted(known[:deltas], "deltas"):
+    for old in counted(releases[:deltas], "deltas"):
         notes.append(_add_delta(repository, metadata, release_path(channel, model, old), path))
-    index["models"][model] = [number, *known][:keep]
-    for old in known[keep - 1 :]:
+    index["models"][model] = [number, *releases][:keep]
+    for old in releases[keep - 1 :]:
         _forget(metadata, release_path(channel, model, old))
     _commit(repository, metadata, channel, index)
     return Published(path, number, size_bytes, tuple(notes))
@@ -129,7 +129,8 @@ def _model_of(
     channel: str,
     add_model: bool,
 ) -> str:
-    """The name of the model that a bundle is a release of; the order is in :func:`publish`."""
+    """Return the name of the model that a bundle is a release of. :func:`publish` documents the order of the
+    checks."""
     models: dict[str, list[int]] = index["models"]
     source = Path(opened.manifest["source"]["file"]).stem
     source = re.sub(r"[^A-Za-z0-9_-]+", "-", source).strip("-_")[:80]
@@ -143,7 +144,7 @@ def _model_of(
         target = release_path(channel, only, releases[0])
         before = _place(repository, target, metadata.signed.targets[target].hashes["sha256"])
         with contextlib.suppress(OSError, BundleError), Bundle.open(before) as newest:
-            sides = [(each.manifest["inputs"], each.manifest["outputs"]) for each in (newest, opened)]
+            sides = [(bundle.manifest["inputs"], bundle.manifest["outputs"]) for bundle in (newest, opened)]
             if sides[0] == sides[1] != ([], []):  # language models have none
                 return only
     raise UsageError(
@@ -166,14 +167,14 @@ def change_release(
     index = _index(metadata, channel)
     if not model and len(index["models"]) == 1:
         model = next(iter(index["models"]))
-    known = index["models"].get(model)
-    if not known:
-        which = model or "(give --model)"
-        raise UsageError(f"channel {channel} has no model {which}; it has: {_names(index)}")
-    number = number or known[0]
-    if number not in known:
+    releases = index["models"].get(model)
+    if not releases:
+        model_text = model or "(give --model)"
+        raise UsageError(f"channel {channel} has no model {model_text}; it has: {_names(index)}")
+    number = number or releases[0]
+    if number not in releases:
         raise UsageError(
-            f"{model} in {channel} has no release {number}; it has: {', '.join(map(str, known))}"
+            f"{model} in {channel} has no release {number}; it has: {', '.join(map(str, releases))}"
         )
     change(metadata.signed.targets[release_path(channel, model, number)].custom[KEY])
     _commit(repository, metadata, channel, index)
@@ -223,8 +224,8 @@ def _buckets(percent: float) -> int:
 
 
 def _index(metadata: Any, channel: str) -> dict[str, Any]:
-    found = metadata.signed.targets.get(f"{channel}/{INDEX}")
-    return dict(found.custom[KEY]) if found is not None else {"stopped": "", "models": {}}
+    target = metadata.signed.targets.get(f"{channel}/{INDEX}")
+    return dict(target.custom[KEY]) if target is not None else {"stopped": "", "models": {}}
 
 
 def _commit(repository: Repository, metadata: Any, channel: str, index: dict[str, Any]) -> None:
@@ -265,17 +266,17 @@ def _add_delta(repository: Repository, metadata: Any, old: str, new: str) -> str
     custom = targets[new].custom[KEY]
     label = f"difference to release {targets[old].custom[KEY]['release']}"
     with tempfile.TemporaryDirectory(prefix=".delta.", dir=repository.targets) as draft:
-        made = Path(draft, "delta")
+        delta_file = Path(draft, "delta")
         try:
-            with open(made, "wb") as out:
+            with open(delta_file, "wb") as out:
                 make_delta(before, after, out)
         except (BundleError, OSError, ValueError) as problem:
             return f"no {label}: {problem}"
-        size, whole = made.stat().st_size, targets[new].length
+        size, whole = delta_file.stat().st_size, targets[new].length
         if size > WORTH * whole:
             return f"no {label}: it would have {size / whole:.0%} of the file's size"
         path = f"{new.removesuffix('.edgekit')}.from-{targets[old].custom[KEY]['release']}.delta"
-        _add_file(repository, metadata, path, made, {})
+        _add_file(repository, metadata, path, delta_file, {})
     custom.setdefault("deltas", {})[targets[old].hashes["sha256"]] = path
     return f"{label}: {size / 1e6:.2f} MB, {size / whole:.1%} of the file"
 
@@ -283,8 +284,8 @@ def _add_delta(repository: Repository, metadata: Any, old: str, new: str) -> str
 def _forget(metadata: Any, path: str) -> None:
     """Remove a release from the metadata. Its file is kept, because a device may be fetching it."""
     custom = metadata.signed.targets.pop(path).custom[KEY]
-    for each in (custom.get("signature"), *custom.get("deltas", {}).values()):
-        metadata.signed.targets.pop(each, None)
+    for target in (custom.get("signature"), *custom.get("deltas", {}).values()):
+        metadata.signed.targets.pop(target, None)
 
 
 def _place(repository: Repository, path: str, sha256: str) -> Path:

@@ -83,9 +83,9 @@ class Channel:
                 f"  give --model, e.g. --model {names[0]}; the device stays with the model that it installed"
             )
         if requested not in self.models:
-            which = f"has no model {requested}" if requested else "has no model yet"
+            problem = f"has no model {requested}" if requested else "has no model yet"
             has = f"; it has: {', '.join(sorted(self.models))}" if self.models else ""
-            raise UpdateError(f"channel {self.name} {which}{has}")
+            raise UpdateError(f"channel {self.name} {problem}{has}")
         return requested
 
 
@@ -126,12 +126,12 @@ class Choice:
 
 
 def release_path(channel: str, model: str, number: int) -> str:
-    """The target of a release."""
+    """Return the target path of a release."""
     return f"{channel}/{model}/{number}.edgekit"
 
 
 def bucket(device: str, target: str) -> int:
-    """The group of a device, 0 to 9,999: the same at each run, another for each target.
+    """Return the group of a device, 0 to 9,999. It is the same at each run, and differs between targets.
 
     >>> bucket("camera-7", "stable/detector/3.edgekit")
     891
@@ -147,7 +147,7 @@ def choose(
     installed: int,
     refused: Mapping[str, str],
 ) -> Choice:
-    """The newest release that is for this device.
+    """Choose the newest release that is for this device.
 
     Args:
         releases: The channel's, the newest first.
@@ -181,12 +181,12 @@ def parse_channel(name: str, custom: Json) -> Channel:
     Raises:
         UpdateError: it is malformed: not made by ``edgekit release publish``, or by a newer version.
     """
-    found = _object(custom, name)
+    table = _object(custom, name)
     try:
-        issued = datetime.strptime(_text(found, "issued", 20, name), TIME).replace(tzinfo=timezone.utc)
+        issued = datetime.strptime(_text(table, "issued", 20, name), TIME).replace(tzinfo=timezone.utc)
     except ValueError:
         raise _malformed(name, "issued") from None
-    models = found.get("models")
+    models = table.get("models")
     if not isinstance(models, dict):
         raise _malformed(name, "models")
     lists: dict[str, tuple[int, ...]] = {}
@@ -195,23 +195,23 @@ def parse_channel(name: str, custom: Json) -> Channel:
         if not fits or not all(type(n) is int and 0 < n < 1 << 31 for n in numbers):
             raise _malformed(name, "models")
         lists[model] = tuple(sorted(set(numbers), reverse=True))
-    return Channel(name, issued, _text(found, "stopped", 1000, name), lists)
+    return Channel(name, issued, _text(table, "stopped", 1000, name), lists)
 
 
 def parse_release(target: Target) -> Release:
     """Parse a release's target. Raises UpdateError if it is malformed."""
-    found, where = _object(target.custom, target.path), target.path
-    number, buckets, deltas = found.get("release"), found.get("buckets"), found.get("deltas", {})
+    table, location = _object(target.custom, target.path), target.path
+    number, buckets, deltas = table.get("release"), table.get("buckets"), table.get("deltas", {})
     if type(number) is not int or not 0 < number < 1 << 31:
-        raise _malformed(where, "release")
+        raise _malformed(location, "release")
     if type(buckets) is not int or not 0 <= buckets <= BUCKETS:
-        raise _malformed(where, "buckets")
+        raise _malformed(location, "buckets")
     if not isinstance(deltas, dict) or not all(is_sha256(k) and type(v) is str for k, v in deltas.items()):
-        raise _malformed(where, "deltas")
-    bundle = _text(found, "bundle", 64, where)
+        raise _malformed(location, "deltas")
+    bundle = _text(table, "bundle", 64, location)
     if not is_sha256(bundle):
-        raise _malformed(where, "bundle")
-    withdrawn, signature = _text(found, "withdrawn", 1000, where), _text(found, "signature", 300, where)
+        raise _malformed(location, "bundle")
+    withdrawn, signature = _text(table, "withdrawn", 1000, location), _text(table, "signature", 300, location)
     return Release(number, target, bundle, buckets, withdrawn, signature, deltas)
 
 
@@ -221,10 +221,10 @@ def is_sha256(text: Json) -> bool:
 
 
 def _object(custom: Json, location: str) -> dict[str, Json]:
-    found = custom.get(KEY) if isinstance(custom, dict) else None
-    if not isinstance(found, dict):
+    table = custom.get(KEY) if isinstance(custom, dict) else None
+    if not isinstance(table, dict):
         raise _malformed(location, KEY)
-    return found
+    return table
 
 
 def _text(table: Mapping[str, Json], key: str, limit: int, location: str) -> str:

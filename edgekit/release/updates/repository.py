@@ -34,7 +34,7 @@ CHANNEL = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 
 
 def now_utc() -> datetime:
-    """The time in whole seconds, as TUF's dates have it."""
+    """Return the current time in whole seconds, as in TUF's dates."""
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
@@ -59,14 +59,14 @@ class Repository:
     # --- reading -----------------------------------------------------------------------------------------
 
     def root_version(self) -> int:
-        """The newest root; 0 where there is no repository."""
+        """Return the version of the newest root, or 0 if there is no repository."""
         return max(
             (int(path.name.split(".")[0]) for path in self.metadata.glob("*.root.json")),
             default=0,
         )
 
     def load(self, role: str) -> Metadata[Any]:
-        """A role's metadata, as the newest timestamp names it."""
+        """Load a role's metadata, in the version that the newest timestamp names."""
         if role == "root":
             return self._read(f"{self.root_version()}.root.json")
         timestamp = self._read("timestamp.json")
@@ -75,17 +75,17 @@ class Repository:
         snapshot = self._read(f"{timestamp.signed.snapshot_meta.version}.snapshot.json")
         if role == "snapshot":
             return snapshot
-        found = snapshot.signed.meta.get(f"{role}.json")
-        if found is None:
+        entry = snapshot.signed.meta.get(f"{role}.json")
+        if entry is None:
             raise UsageError(
                 f"{self.folder} has no channel {role}; it has: {', '.join(self.channels()) or 'none'}\n"
                 f"  edgekit release publish --repo {self.folder} --keys {self.keys.online} --offline-keys "
                 f"FOLDER --add-channel {role} makes it"
             )
-        return self._read(f"{found.version}.{role}.json")
+        return self._read(f"{entry.version}.{role}.json")
 
     def channels(self) -> list[str]:
-        """Names of the delegated roles."""
+        """Return the names of the delegated roles."""
         delegations = self.load("targets").signed.delegations
         return sorted(delegations.roles) if delegations is not None and delegations.roles else []
 
@@ -127,7 +127,7 @@ class Repository:
         self.commit(roles, first=True)
 
     def add_channel(self, channel: str) -> None:
-        """A new delegated role with a key of its own; needs the offline key of targets."""
+        """Add a delegated role with its own key; needs the offline key of targets."""
         check_channel(channel)
         if channel in self.channels():
             raise UsageError(f"{self.folder} has the channel {channel} already")
@@ -142,22 +142,22 @@ class Repository:
         drop what they know of timestamp and snapshot when one of these keys changes: so a repository recovers
         from versions that an attacker has run up (TUF, section 5.3.11, fast-forward).
         """
-        known = (*OFFLINE, *ONLINE, *self.channels())
-        if role not in known:
-            raise UsageError(f"unknown role {role}; available: {', '.join(known)}")
+        roles = (*OFFLINE, *ONLINE, *self.channels())
+        if role not in roles:
+            raise UsageError(f"unknown role {role}; available: {', '.join(roles)}")
         parent_role = "targets" if role not in (*OFFLINE, *ONLINE) else "root"
         parent = self.load(parent_role)
         signers = [self.keys.load(parent_role)]
         path = self.keys.path(role)
         old = parent.signed.get_delegated_role(role).keyids[:]
-        held = read_plain(path, LIMIT_BYTES)
-        write_atomically(path.with_name(f"{path.name}.old"), [held], 0o600)
-        made = self.keys.make(role, replace=True)
+        old_content = read_plain(path, LIMIT_BYTES)
+        write_atomically(path.with_name(f"{path.name}.old"), [old_content], 0o600)
+        signer = self.keys.make(role, replace=True)
         for keyid in old:
             parent.signed.revoke_key(keyid, role)
-        parent.signed.add_key(made.public_key, role)
+        parent.signed.add_key(signer.public_key, role)
         if role == "root":
-            signers.append(made)
+            signers.append(signer)
         if parent_role == "targets":
             self.commit({"targets": parent, role: self.load(role)})
             return
@@ -239,7 +239,7 @@ class Repository:
 
 
 def check_channel(name: str) -> None:
-    """Raises UsageError for a name that cannot be a channel's."""
+    """Check that a name is valid for a channel. Raises UsageError if it is not."""
     if not CHANNEL.fullmatch(name) or name in (*OFFLINE, *ONLINE):
         raise UsageError(f"{name!r} cannot name a channel: a-z, 0-9 and -, at most 41, and no role of TUF")
 

@@ -55,7 +55,7 @@ class RoleKeys:
         return self.offline / f"{role}.pem"
 
     def load(self, role: str) -> CryptoSigner:
-        """A role's key.
+        """Load a role's key.
 
         Raises:
             UsageError: it is missing, readable by others, no key, or its password is not this.
@@ -70,15 +70,15 @@ class RoleKeys:
             raise UsageError(f"{path}: others may read or write this key; run chmod 600 {path}")
         try:
             key = signing.serialization.load_pem_private_key(content, _password())
-            found: CryptoSigner = signing.signer(key)
+            signer: CryptoSigner = signing.signer(key)
         except Exception:  # ValueError, TypeError, UnsupportedAlgorithm: cryptography has no common root
             raise UsageError(
                 f"{path} can't be read as a private key in PEM, or its password is not {PASSWORD}"
             ) from None
-        return found
+        return signer
 
     def make(self, role: str, replace: bool = False) -> CryptoSigner:
-        """A new Ed25519 key for a role, which is written.
+        """Create a new Ed25519 key for a role and write it.
 
         Raises:
             UsageError: there is one, and ``replace`` is false; or it cannot be written.
@@ -90,15 +90,15 @@ class RoleKeys:
             )
         form, password = signing.serialization, _password()
         private = signing.ed25519.Ed25519PrivateKey.generate()
-        how = form.BestAvailableEncryption(password) if password else form.NoEncryption()
-        content = private.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, how)
+        encryption = form.BestAvailableEncryption(password) if password else form.NoEncryption()
+        content = private.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, encryption)
         try:
             private_folder(path.parent, parents=False)
             write_atomically(path, [content], 0o600)
         except OSError as problem:
             raise UsageError(f"{path} cannot be written: {problem.strerror or problem}") from None
-        made: CryptoSigner = signing.signer(private)
-        return made
+        signer: CryptoSigner = signing.signer(private)
+        return signer
 
 
 class _Signing:

@@ -64,21 +64,21 @@ def open_channel(
         MissingDependency: the package ``tuf`` is not installed.
         OSError: the folder cannot be written.
     """
-    kept = folder / "metadata"
-    private_folder(kept, parents=False)
+    metadata_folder = folder / "metadata"
+    private_folder(metadata_folder, parents=False)
     for left in folder.glob(f"{DRAFT}*"):  # of a run that was killed
         shutil.rmtree(left, ignore_errors=True)
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder))
     try:
-        for path in _stored(kept):
-            place = draft / path.relative_to(kept)
+        for path in _stored(metadata_folder):
+            place = draft / path.relative_to(metadata_folder)
             place.parent.mkdir(exist_ok=True)
             place.write_bytes(read_plain(path, LIMIT_BYTES, follow_links=False))
         try:
             with _explained(files, now):
                 yield _opened(files, draft, root, name, now)
         finally:
-            _keep(draft, kept)
+            _keep(draft, metadata_folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -90,18 +90,18 @@ def _opened(
     updater.refresh()
 
     def target(path: str) -> Target:
-        found = updater.get_targetinfo(path)
-        if found is None:
+        info = updater.get_targetinfo(path)
+        if info is None:
             raise UpdateError(
                 f"the repository has no {path}: channel {name} does not exist, or nothing is published in it"
                 if path == f"{name}/{INDEX}"
                 else f"the channel names {path}, which the repository does not have; publish it again"
             )
-        sha256 = found.hashes.get("sha256", "")
+        sha256 = info.hashes.get("sha256", "")
         if len(sha256) != 64:
             raise UpdateError(f"{path} has no sha256 in the metadata; publish it again")
         before, _, last = path.rpartition("/")
-        return Target(path, f"targets/{before}/{sha256}.{last}", found.length, sha256, found.custom)
+        return Target(path, f"targets/{before}/{sha256}.{last}", info.length, sha256, info.custom)
 
     def release(model: str, number: int) -> Release:
         from edgekit.release.updates.releases import release_path
@@ -121,9 +121,9 @@ def _clock_note(files: HttpFiles, draft: Path, channel: Channel, now: datetime) 
     """
     from tuf.api.metadata import Metadata
 
-    least = max(now, channel.issued)
+    earliest = max(now, channel.issued)
     for role in ("root", "timestamp", "snapshot", "targets", quote(channel.name, "")):
-        if Metadata.from_file(str(draft / f"{role}.json")).signed.expires <= least:
+        if Metadata.from_file(str(draft / f"{role}.json")).signed.expires <= earliest:
             raise _expired(f"{role}.json is expired", files, now)
     if now >= channel.issued - CLOCK_SLACK:
         return ""
@@ -193,7 +193,7 @@ def _explained(files: HttpFiles, now: Callable[[], datetime]) -> Iterator[None]:
 
 
 def _stored(folder: Path) -> list[Path]:
-    """The metadata files of a folder, roots first."""
+    """Return the metadata files of a folder, roots first."""
     return [*sorted(folder.glob("root_history/*.json")), *sorted(folder.glob("*.json"))]
 
 
@@ -211,5 +211,5 @@ def _keep(draft: Path, destination: Path) -> None:
 
 
 def utc_now() -> datetime:
-    """This device's clock."""
+    """Return the time of this device's clock."""
     return datetime.now(timezone.utc)

@@ -96,17 +96,17 @@ def update(
     private_folder(store.root, parents=False)
     folder = store.root / "updates"
     private_folder(folder, parents=False)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
-            held.enter_context(locked(folder / ".lock", LOCK_SECONDS))
+            stack.enter_context(locked(folder / ".lock", LOCK_SECONDS))
         except TimeoutError:
             raise UpdateError(f"another update of {store.root} is running; nothing has changed") from None
         trusted = _root(folder, root)
         identity = device or _device(folder)
-        with open_channel(files, folder, trusted, channel, now) as seen:
+        with open_channel(files, folder, trusted, channel, now) as state:
             if root is not None:  # it held for this repository
                 write_atomically(folder / "root.json", [trusted], 0o600)
-            return _updated(store, files, folder, seen, model, identity, size_limit_bytes, dry_run)
+            return _updated(store, files, folder, state, model, identity, size_limit_bytes, dry_run)
 
 
 def _updated(
@@ -122,20 +122,20 @@ def _updated(
     model = state.channel.model(model, _followed(store, folder, state))
     record = _record(folder, state.channel.name, model)
     had = record.get("release") if record.get("bundle") == store.state.current else 0
-    known = had if isinstance(had, int) else 0
+    prior = had if isinstance(had, int) else 0
     notes: tuple[str, ...] = (state.clock_note,) if state.clock_note else ()
     if state.channel.stopped:
         stopped = f"channel {state.channel.name} is stopped: {state.channel.stopped}"
-        return Updated("stopped", model, known, store.state.current if known else "", 0, (*notes, stopped))
+        return Updated("stopped", model, prior, store.state.current if prior else "", 0, (*notes, stopped))
     refused: Mapping[str, str] = dict(store.state.given_up)
     chosen = choose(
-        state.channel.models[model], lambda number: state.release(model, number), device, known, refused
+        state.channel.models[model], lambda number: state.release(model, number), device, prior, refused
     )
     notes += chosen.notes
     release = chosen.release
     if release is None:
-        has = store.state.current if known else ""
-        return Updated("up to date" if known else "no release for this device", model, known, has, 0, notes)
+        has = store.state.current if prior else ""
+        return Updated("up to date" if prior else "no release for this device", model, prior, has, 0, notes)
     if release.bundle == store.state.current:
         _remember(folder, state.channel.name, model, release)
         remove_others(folder / "downloads", set())
@@ -147,11 +147,11 @@ def _updated(
         )
     if dry_run:
         return Updated("available", model, release.number, release.bundle, 0, notes)
-    told: list[str] = []
-    fetched = _install(store, files, folder / "downloads", state, release, told)
+    install_notes: list[str] = []
+    fetched = _install(store, files, folder / "downloads", state, release, install_notes)
     _remember(folder, state.channel.name, model, release)
     remove_others(folder / "downloads", set())
-    return Updated("installed", model, release.number, release.bundle, fetched, (*notes, *told))
+    return Updated("installed", model, release.number, release.bundle, fetched, (*notes, *install_notes))
 
 
 def _install(
@@ -164,19 +164,19 @@ def _install(
         return 0
     old, delta = _delta(store, state, release)
     signature = state.target(release.signature) if release.signature else None
-    wanted = [target for target in (release.target, delta, signature) if target is not None]
-    remove_others(downloads, {target.sha256 for target in wanted})
+    targets = [target for target in (release.target, delta, signature) if target is not None]
+    remove_others(downloads, {target.sha256 for target in targets})
     fetched = 0
     if delta is not None:
         try:
-            why = rebuild(old, download(files, delta, downloads), release.target, downloads)
+            reason = rebuild(old, download(files, delta, downloads), release.target, downloads)
             fetched += delta.size_bytes
         except UpdateError as problem:
-            why = str(problem).partition("\n")[0]
-        if why:
-            notes.append(f"the difference to the installed bundle is not used: {why}")
+            reason = str(problem).partition("\n")[0]
+        if reason:
+            notes.append(f"the difference to the installed bundle is not used: {reason}")
             delta = None
-            remove_others(downloads, {target.sha256 for target in wanted[:1]})
+            remove_others(downloads, {target.sha256 for target in targets[:1]})
     fetched += 0 if delta is not None else release.target.size_bytes
     bundle = download(files, release.target, downloads)
     if ownership.read_own(bundle, HEADER.size)[-32:].hex() != release.bundle:
@@ -186,7 +186,8 @@ def _install(
 
 
 def _delta(store: Store, state: ChannelState, release: Release) -> tuple[Path, Target | None]:
-    """The installed bundle, and the difference between it and a release, if one helps."""
+    """Return the installed bundle, and the difference between it and a release if that is smaller than the
+    release."""
     old = Path()
     if not release.deltas or find_spec("zstandard") is None:
         return old, None
@@ -195,12 +196,12 @@ def _delta(store: Store, state: ChannelState, release: Release) -> tuple[Path, T
         path = release.deltas.get(sha256_of(old))
     except (OSError, UsageError):  # UsageError: the factory's is current, and was not named
         return old, None
-    found = state.target(path) if path is not None else None
-    return old, found if found is not None and found.size_bytes < release.target.size_bytes else None
+    target = state.target(path) if path is not None else None
+    return old, target if target is not None and target.size_bytes < release.target.size_bytes else None
 
 
 def _root(folder: Path, root: Path | None) -> bytes:
-    """The root metadata to start from."""
+    """Return the root metadata to start from."""
     path = folder / "root.json" if root is None else root
     try:
         if root is None:
@@ -216,33 +217,34 @@ def _root(folder: Path, root: Path | None) -> bytes:
 
 
 def _device(folder: Path) -> str:
-    """An id that is drawn once."""
+    """Return the device's random id. It is drawn at the first call and stored."""
     path = folder / "device"
     try:
-        known = ownership.read_own(path, 64).decode("ascii", "replace").strip()
+        identifier = ownership.read_own(path, 64).decode("ascii", "replace").strip()
     except FileNotFoundError:
-        known = ""
-    if len(known) != 32:
-        known = os.urandom(16).hex()
-        write_atomically(path, [known.encode()], 0o600)
-    return known
+        identifier = ""
+    if len(identifier) != 32:
+        identifier = os.urandom(16).hex()
+        write_atomically(path, [identifier.encode()], 0o600)
+    return identifier
 
 
 def _followed(store: Store, folder: Path, state: ChannelState) -> list[str]:
-    """Models of the channel that this device has installed a release of: of several, what it has now."""
+    """Return the channel's models of which this device has installed a release. If the current bundle is one
+    of several, return only its model."""
     records = {model: _record(folder, state.channel.name, model) for model in state.channel.models}
-    known = [model for model, record in records.items() if record]
-    now = [model for model in known if records[model].get("bundle") == store.state.current]
-    return now or known
+    installed = [model for model, record in records.items() if record]
+    now = [model for model in installed if records[model].get("bundle") == store.state.current]
+    return now or installed
 
 
 def _record(folder: Path, channel: str, model: str) -> dict[str, object]:
     path = folder / f"{channel}.{model}.json"
     try:
-        found = strict_json.decode(ownership.read_own(path, 4096), "record", 4096)
+        record = strict_json.decode(ownership.read_own(path, 4096), "record", 4096)
     except (OSError, JsonError):
         return {}
-    return dict(found) if isinstance(found, dict) else {}
+    return dict(record) if isinstance(record, dict) else {}
 
 
 def _remember(folder: Path, channel: str, model: str, release: Release) -> None:

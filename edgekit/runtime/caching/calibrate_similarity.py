@@ -114,7 +114,7 @@ class SimilarityCalibration:
         )
 
     def as_json(self) -> bytes:
-        """For storage; read it with ``calibration_from_json``."""
+        """Encode the calibration for storage. ``calibration_from_json`` reads it."""
         return strict_json.encode(asdict(self))
 
 
@@ -170,19 +170,19 @@ def measure(
     """
     if not 0 < bound < 1 or references < 1:
         raise UsageError("bound must be above 0 and below 1, and references a whole number from 1")
-    seen = [(signature_of(frame), runs.predict(frame, order)) for frame in frames]
-    if len(seen) < 2:
-        raise UsageError(f"{len(seen)} frames are too few; use frames from several hours")
-    middle = len(seen) // 2
+    samples = [(signature_of(frame), runs.predict(frame, order)) for frame in frames]
+    if len(samples) < 2:
+        raise UsageError(f"{len(samples)} frames are too few; use frames from several hours")
+    middle = len(samples) // 2
     chosen = 0.0
     for limit in LIMITS:
-        hits, false_hits = simulate_cache(seen[:middle], limit, references, same)
+        hits, false_hits = simulate_cache(samples[:middle], limit, references, same)
         if hits and false_hits <= bound * hits:
             chosen = limit
-    hits, false_hits = simulate_cache(seen[middle:], chosen, references, same) if chosen else (0, 0)
+    hits, false_hits = simulate_cache(samples[middle:], chosen, references, same) if chosen else (0, 0)
     rate = upper_bound(false_hits, hits)
     return SimilarityCalibration(
-        runs.bundle.digest, chosen, references, bound, len(seen) - middle, hits, false_hits, rate
+        runs.bundle.digest, chosen, references, bound, len(samples) - middle, hits, false_hits, rate
     )
 
 
@@ -193,12 +193,12 @@ def simulate_cache(
     cache = PredictionCache(limit, references)
     hits = false_hits = 0
     for signature, answer in frames:
-        found = cache.find(signature)
-        if found is None:
+        cached = cache.find(signature)
+        if cached is None:
             cache.keep(signature, answer)
         else:
             hits += 1
-            false_hits += not same(found[0], answer)
+            false_hits += not same(cached[0], answer)
     return hits, false_hits
 
 
@@ -210,10 +210,11 @@ class PredictionCache:
         self._entries: list[tuple[Array, Any, int]] = []
 
     def find(self, signature: Array) -> tuple[Any] | None:
-        """The prediction of the nearest signature within the limit, in a tuple; None if there is none."""
+        """Return the prediction of the nearest signature within the limit, in a tuple. None if no signature
+        is that near, or the prediction was reused too often."""
         near = [(distance(signature, cached), index) for index, (cached, *_) in enumerate(self._entries)]
-        least, index = min(near, default=(math.inf, -1))
-        if least > self._limit:
+        nearest, index = min(near, default=(math.inf, -1))
+        if nearest > self._limit:
             return None
         cached, answer, used = self._entries.pop(index)
         if used >= REUSES:

@@ -136,5 +136,5 @@ def _sample(array: Array) -> bytes:
 
 
 def _equal(a: Array, b: Array) -> bool:
-    """Bit by bit: NaN equals itself, and 0.0 is not -0.0."""
+    """Compare two arrays bit by bit: NaN equals itself, and 0.0 is not -0.0."""
     return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))

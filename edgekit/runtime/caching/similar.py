@@ -63,13 +63,13 @@ class Similar:
             if active != self._active:
                 self._cache.clear()
                 self._active = active
-            found = self._cache.find(signature)
-            self.hits += found is not None
-            self.misses += found is None
-        if found is not None:
+            cached = self._cache.find(signature)
+            self.hits += cached is not None
+            self.misses += cached is None
+        if cached is not None:
             if self._metrics is not None:
                 self._metrics.answered(OUTCOME)
-            return found[0]
+            return cached[0]
         answer = self._runs.predict(frame, order)
         with self._lock:
             if self._active == active == self._runs.active:

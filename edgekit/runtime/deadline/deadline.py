@@ -84,8 +84,8 @@ class Deadline:
             return self._notes
         answers = f"{self.late} answers were" if self.late > 1 else "1 answer was"
         limit_ms, latest_ms = 1000 * self.deadline_s, 1000 * self.latest_s
-        late = f"{answers} later than the deadline of {limit_ms:g} ms; the latest took {latest_ms:.0f} ms"
-        return (*self._notes, late)
+        message = f"{answers} later than the deadline of {limit_ms:g} ms; the latest took {latest_ms:.0f} ms"
+        return (*self._notes, message)
 
     def watch(
         self, variant: str, open_runner: Callable[[], Runner], on_state: StateCallback
@@ -191,16 +191,16 @@ class Deadline:
         name, standby = self._standby_name, self._standby
         if standby is not None and standby.busy:  # with a request that the active one answered first
             standby = None
-        usual_s = max(each.first_run_s for each in (active, standby) if each is not None)
+        usual_s = max(runner.first_run_s for runner in (active, standby) if runner is not None)
         limit_s = max(HANG_S, HANG_RATIO * max(self.deadline_s, usual_s))
         if others and standby is None:  # a load answers sooner than a run that hangs
             limit_s = max(LOADABLE_S, self.deadline_s, HANG_RATIO * usual_s)
         first = first_answer(active, standby, feeds, check, limit_s)
         failed = None
         if standby is not None and (wrong := first.problems.get(id(standby))) is not None:
-            stuck = self.note_if_hung(name, standby)
+            is_hung = self.note_if_hung(name, standby)
             self.drop_standby()
-            failed = name, Failure(reason_of(wrong), still_running=stuck, blame=blame_of(wrong))
+            failed = name, Failure(reason_of(wrong), still_running=is_hung, blame=blame_of(wrong))
         return LateAnswer(
             None if first.runner is None else first.outputs,
             first.problems.get(id(active), problem),
@@ -210,7 +210,8 @@ class Deadline:
 
     @staticmethod
     def began_s(runner: Runner | None) -> float:
-        """When a request began, on ``time.monotonic()``: with the last run of this runner, or now."""
+        """Return the time on ``time.monotonic()`` at which a request began: that of this runner's last run,
+        or now."""
         return runner.began_s if isinstance(runner, WatchedRunner) else time.monotonic()
 
     def note_if_late(self, began_s: float) -> None:

@@ -45,7 +45,7 @@ class DeadlineExceededError(EngineError):
 
 
 def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
-    """When to time a run out, so that the fallback still meets the deadline.
+    """Compute the time limit of a run, so that the fallback still meets the deadline.
 
     Args:
         deadline_s: Deadline of the whole request.
@@ -203,10 +203,10 @@ class WatchedRunner:
 
     def close(self) -> None:
         """Close the runner. A stuck one closes itself when it returns; this does not wait for it."""
-        stuck = self.is_stuck
+        is_hung = self.is_stuck
         self.state.asked += 1
         self.state.requests.put(None)
-        if not stuck:
+        if not is_hung:
             self._thread.join(CLOSE_S)
 
     def __del__(self) -> None:

@@ -84,7 +84,7 @@ class BuildResult:
 
 
 def why_failed(ended: BuildResult) -> str:
-    """Why a build failed; empty if it succeeded.
+    """Return the reason for a build's failure, or "" if it succeeded.
 
     >>> why_failed(BuildResult(-11))
     'the builder was killed by signal 11'
@@ -171,14 +171,14 @@ class EngineBuild:
         try:
             with store.doing(self.name, "build"):
                 ended = self._child(draft)
-                why = why_failed(ended)
-                if not why:
+                reason = why_failed(ended)
+                if not reason:
                     store.put(self.name, draft, ended.result)
                 elif ended.code != NO_ROOM and not self._stopped.is_set():
-                    store.fail(self.name, why)
+                    store.fail(self.name, reason)
         finally:
             store.clean()
-        return why
+        return reason
 
     def _child(self, draft: Path) -> BuildResult:
         self.stage = "building"

@@ -13,7 +13,8 @@ PR_SET_NO_NEW_PRIVS = 38
 
 
 def lower_priority() -> None:
-    """Lowest priority, preferred by the OOM killer, and killed with the app. Linux only."""
+    """Set this process to the lowest priority, preferred by the OOM killer, and killed with the app. Linux
+    only."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
             os.nice(19)

@@ -98,12 +98,12 @@ def decide(state: EngineState, ledger: Ledger, free_space: FreeSpace) -> Decisio
         return Decision("off", f"disabled: the app died during {ledger.interruptions} builds")
     if state == "whole":
         return Decision("use")
-    for what, free, needed in (
+    for resource, free, needed in (
         ("disk", free_space.disk_mb, free_space.needs_disk_mb),
         ("memory", free_space.memory_mb, free_space.needs_memory_mb),
     ):
         if free < needed:
-            return Decision("no room", f"{free} MB of {what} are free; building needs {needed} MB")
+            return Decision("no room", f"{free} MB of {resource} are free; building needs {needed} MB")
     return Decision("build")
 
 
@@ -149,13 +149,13 @@ class EngineStore:
     def ledger(self, name: str) -> Ledger:
         """Return the ledger, with a crashed process accounted for."""
         self._refuse_foreign()
-        known = read_object(self._ledger_path(name), JSON_LIMIT_BYTES)
+        stored = read_object(self._ledger_path(name), JSON_LIMIT_BYTES)
         try:
             ledger = Ledger(
-                tuple(str(why) for why in known.get("failures", ())),
-                int(known.get("interruptions", 0)),
-                str(known.get("doing", "")),
-                str(known.get("process", "")),
+                tuple(str(reason) for reason in stored.get("failures", ())),
+                int(stored.get("interruptions", 0)),
+                str(stored.get("doing", "")),
+                str(stored.get("process", "")),
             )
         except (TypeError, ValueError):
             ledger = Ledger()
@@ -166,13 +166,13 @@ class EngineStore:
 
     def remember(self, name: str, ledger: Ledger) -> None:
         private_folder(self.root)
-        known: Json = {
+        content: Json = {
             "failures": list(ledger.failures),
             "interruptions": ledger.interruptions,
             "doing": ledger.doing,
             "process": ledger.process,
         }
-        write_atomically(self._ledger_path(name), [strict_json.encode(known)], 0o600)
+        write_atomically(self._ledger_path(name), [strict_json.encode(content)], 0o600)
 
     def fail(self, name: str, reason: str) -> None:
         """Record one more failure."""
@@ -218,9 +218,9 @@ class EngineStore:
         """Remove unfinished drafts, and old damaged engines. Only under the lock."""
         hidden = [path for path in self.root.iterdir() if path.name.startswith(".") and path.is_dir()]
         damaged = sorted((p for p in hidden if p.name.endswith(".damaged")), key=lambda p: p.stat().st_mtime)
-        kept = set(damaged[-DAMAGED_KEPT:])
+        retained = set(damaged[-DAMAGED_KEPT:])
         for path in hidden:
-            if path not in kept:
+            if path not in retained:
                 shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -253,7 +253,7 @@ class EngineStore:
 
 
 def free_memory_mb() -> int:
-    """Memory that this process can still have, in MB; a large number if unknown."""
+    """Return the memory that this process can still allocate, in MB. It is a large number if unknown."""
     return free_memory_bytes() >> 20
 
 

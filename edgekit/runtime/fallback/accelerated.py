@@ -44,11 +44,11 @@ def with_copies(order: LoadOrder, options: SessionOptions) -> LoadOrder:
     copies = []
     for kind in KINDS if options.device == "auto" else (options.device,):
         for target in dict.fromkeys(variant.target for variant in variants):
-            own = [variant for variant in variants if variant.target == target]
+            peers = [variant for variant in variants if variant.target == target]
             if kind == "gpu":
-                own = [variant for variant in own if precision_of(variant.precision).is_float] or own
-            if can_be_accelerated(own[0]):
-                copies.append(RankedVariant(accelerated_copy(own[0], kind), None))
+                peers = [variant for variant in peers if precision_of(variant.precision).is_float] or peers
+            if can_be_accelerated(peers[0]):
+                copies.append(RankedVariant(accelerated_copy(peers[0], kind), None))
     groups = (order.candidates, copies) if options.device == "auto" else (copies, order.candidates)
     return order._replace(candidates=(*groups[0], *groups[1]))
 

@@ -52,18 +52,18 @@ def rank_variants(
         )
     built = {v.name: timings.milliseconds_of(v.evidence.get("timing")) for v in variants}
     # Next to times of this machine stand those of a device with the same processor.
-    here = times_of_this_processor(bundle.manifest, options.threads)
-    here |= {name: time_ms for name, (time_ms, _) in local_times.items()}
-    known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
+    local_ms = times_of_this_processor(bundle.manifest, options.threads)
+    local_ms |= {name: time_ms for name, (time_ms, _) in local_times.items()}
+    built_ms = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     profiles, kind = bundle.manifest["profiles"], cpu.processor_kind()
-    unsuited = {v.name: why for v in variants if (why := cpu.lacking(v.options))}
+    unsuited = {v.name: reason for v in variants if (reason := cpu.lacking(v.options))}
     forged = (v.name for v in variants if registry.ACCELERATOR in v.options)
     unsuited |= dict.fromkeys(forged, f"its option {registry.ACCELERATOR} is for a session to set")
     preferred: frozenset[str] = frozenset()
-    if not here:
+    if not local_ms:
         suited = [v for v in variants if v.name not in unsuited]
         preferred = built_for_processor(variants, profiles, kind) or built_for_instructions(suited, profiles)
-    order = rank(variants, estimates(known, here), requested, preferred, name, unsuited)
+    order = rank(variants, estimates(built_ms, local_ms), requested, preferred, name, unsuited)
     if options.device == "cpu":
         return order
     from edgekit.runtime.fallback.accelerated import with_copies  # here: most sessions run on the CPU
@@ -72,8 +72,8 @@ def rank_variants(
 
 
 def why_emulated(variant: Variant, options: SessionOptions) -> str:
-    """Why a session must not run a variant: its engine only emulates the device here, and neither of them was
-    named. "" if it may. It imports the target's module ``run``.
+    """Return the reason that a session must not run a variant, or "" if it may. The reason is that its engine
+    only emulates the device, and neither of them was requested. The target's module ``run`` is imported.
 
     Raises:
         ProfileError: no such target.

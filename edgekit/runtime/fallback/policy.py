@@ -101,7 +101,7 @@ class LoadOrder(NamedTuple):
 
 
 def estimates(built: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
-    """Expected time of a run on this machine, in ms, by variant name.
+    """Estimate the time of a run on this machine, in ms, by variant name.
 
     Times measured here are used as they are. Times measured where the bundle was built are scaled by the
     median ratio of the variants that were measured on both machines.
@@ -118,8 +118,8 @@ def estimates(built: Mapping[str, float], measured: Mapping[str, float]) -> dict
 def built_for_processor(
     variants: Sequence[Variant], profiles: Mapping[str, Json], kind: str
 ) -> frozenset[str]:
-    """Names of the variants whose profile is of this kind of processor, if times were measured on another
-    kind.
+    """Return the names of the variants whose profile is for this kind of processor, if times were measured on
+    another kind.
 
     Relative times on another kind of processor say little about this one; the profile says more.
 
@@ -136,8 +136,8 @@ def built_for_processor(
 
 
 def built_for_instructions(variants: Sequence[Variant], profiles: Mapping[str, Json]) -> frozenset[str]:
-    """Names of the variants in an arithmetic that their profile says its processor has, and that were not
-    timed: the machine of the build lacked it. The caller knows that this processor has it."""
+    """Return the variants that need instructions which their profile's processor has, and that were not timed
+    because the build machine lacked them. The caller knows that this processor has them."""
     return frozenset(
         v.name
         for v in variants
@@ -235,7 +235,8 @@ def after_failure(cooldown: Cooldown | None, now_s: float) -> Cooldown:
 def due_for_retry(
     order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None, now_s: float
 ) -> RankedVariant | None:
-    """The best variant that ranks before the active one and whose cooldown is over; None if there is none.
+    """Return the best variant that ranks before the active one and whose cooldown is over. None if there is
+    none.
 
     Args:
         order: The load order.
@@ -255,7 +256,7 @@ def is_cooling(order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str 
 def _cooling(
     order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None
 ) -> Iterator[tuple[RankedVariant, Cooldown]]:
-    """Variants in cooldown that rank before the active one, best first."""
+    """Yield the variants in cooldown that rank before the active one, best first."""
     for candidate in order.candidates:
         name = candidate.variant.name
         if name == active:
@@ -288,8 +289,10 @@ def next_standby(
     """Return the variant to keep loaded beside the active one: the best one that has not failed, else the
     best one that failed by timing out and whose run has returned."""
     others = [c for c in order.candidates if c.variant.name != active]
-    late = (c for c in others if failures[c.variant.name].still_running and c.variant.name not in hanging)
-    return next((c for c in others if c.variant.name not in failures), None) or next(late, None)
+    timed_out = (
+        c for c in others if failures[c.variant.name].still_running and c.variant.name not in hanging
+    )
+    return next((c for c in others if c.variant.name not in failures), None) or next(timed_out, None)
 
 
 def without(order: LoadOrder, name: str, reason: str) -> LoadOrder:
@@ -355,7 +358,7 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
     advice = "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
     if failures and not any(failure.missing for failure in failures.values()):
         advice = "  if `edgekit verify` fails on it too, the bundle or an engine is at fault, not the input"
-    if order.skipped and all(why.startswith("rejected") for why in reasons.values()):
+    if order.skipped and all(cause.startswith("rejected") for cause in reasons.values()):
         advice = "  its build rejected all of them: build it again, e.g. with another target or --precision"
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
     if failures and all(failure.missing for failure in failures.values()):
@@ -366,7 +369,8 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
 
 
 def _fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:
-    """Fastest first, equal times in bundle order; then the untimed ones, in bundle order."""
+    """Sort the variants by time, fastest first, with equal times in bundle order. Untimed variants follow in
+    bundle order."""
     left = [v for v in variants if v.name in times_ms]
     ordered = []
     while left:

@@ -49,12 +49,12 @@ def engine_missing(
     if isinstance(problem, MissingDependency):
         name, install = problem.name, problem.install
     best = "requested" if candidate.variant.name == options.variant else "best"
-    why = (
+    reason = (
         "was requested" if missing == options.engine else f"has the {best} variant, {candidate.variant.name},"
     )
-    how = f" ({install})" if install else ""
+    install_hint = f" ({install})" if install else ""
     error = MissingDependency(name, "this bundle", install)
-    error.args = (f"{missing} {why} and is not installed{how}; {_otherwise(order, missing)}",)
+    error.args = (f"{missing} {reason} and is not installed{install_hint}; {_otherwise(order, missing)}",)
     return error
 
 

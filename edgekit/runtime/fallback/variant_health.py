@@ -78,12 +78,12 @@ class VariantHealth:
     def restore(self, failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown]) -> None:
         """Restore the state before a request on which every variant failed: the input is at fault. Variants
         that hung meanwhile stay failed."""
-        stuck = {name: failure for name, failure in self.failures.items() if failure.still_running}
+        hung = {name: failure for name, failure in self.failures.items() if failure.still_running}
         self.cooldowns = {
             **cooldowns,
-            **{name: self.cooldowns[name] for name in stuck if name in self.cooldowns},
+            **{name: self.cooldowns[name] for name in hung if name in self.cooldowns},
         }
-        self.failures = {**failures, **stuck}
+        self.failures = {**failures, **hung}
 
     def repair(self) -> None:
         """Restore the invariant after an interrupt: a failure whose cooldown says recovered starts a new

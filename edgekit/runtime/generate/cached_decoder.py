@@ -66,15 +66,15 @@ class CachedDecoder:
             NonFiniteOutputError: the logits are NaN or infinite.
             Whatever the engine raises; the cache is then empty.
         """
-        kept = min(self.common(tokens), len(tokens) - rows)
+        start = min(self.common(tokens), len(tokens) - rows)
         if not self.whole:
             self.forget()
         try:
-            kept = self._reuse(tokens, kept, rows)
-            end = kept + PART_TOKENS
+            start = self._reuse(tokens, start, rows)
+            end = start + PART_TOKENS
             if end >= len(tokens) - rows:
                 end = len(tokens)
-            part = tokens[kept:end]
+            part = tokens[start:end]
             logits = self.runner.forward(part, rows if end == len(tokens) else 1)
             self.tokens += part
             self.computed += len(part)
@@ -117,11 +117,11 @@ class CachedDecoder:
 
     def _reuse(self, tokens: list[int], common: int, rows: int) -> int:
         """Cut the cache to the common tokens, or replace it by a saved one that has more of them."""
-        wanted = len(tokens) - rows
+        max_prefix = len(tokens) - rows
         if len(self.tokens) - common >= WORTH_SAVING:
             self.save(len(self.tokens))
         self.whole = False
-        saved = self.prefixes.longest(tokens[:wanted]) if wanted - common >= WORTH_SAVING else None
+        saved = self.prefixes.longest(tokens[:max_prefix]) if max_prefix - common >= WORTH_SAVING else None
         if saved is not None and saved[0] >= common + WORTH_SAVING:
             common, cache = saved
             self.tokens = []

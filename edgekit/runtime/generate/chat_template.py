@@ -22,7 +22,7 @@ BEGIN, END = "\ue000", "\ue001"
 
 
 def checked_messages(messages: object, context: int) -> list[dict[str, Any]]:
-    """Messages of a chat, copied.
+    """Check the messages of a chat, and return a copy.
 
     Raises:
         UsageError: they are not a list of mappings with a role and a content, both texts; or are too long for
@@ -61,9 +61,9 @@ def _texts_of(values: list[Any]) -> Iterator[str]:
         if isinstance(value, str):
             yield value
         elif isinstance(value, Mapping):
-            todo += [(each, depth + 1) for pair in value.items() for each in pair]
+            todo += [(item, depth + 1) for pair in value.items() for item in pair]
         elif isinstance(value, list | tuple):
-            todo += [(each, depth + 1) for each in value]
+            todo += [(item, depth + 1) for item in value]
 
 
 def chat_tokens(
@@ -102,8 +102,8 @@ def chat_tokens(
         if isinstance(value, str):
             return hide(value)
         if isinstance(value, Mapping):
-            return {hidden_in(key): hidden_in(each) for key, each in value.items()}
-        return [hidden_in(each) for each in value] if isinstance(value, list | tuple) else value
+            return {hidden_in(key): hidden_in(item) for key, item in value.items()}
+        return [hidden_in(item) for item in value] if isinstance(value, list | tuple) else value
 
     offered = {"tools": hidden_in(tools)} if tools else {}
     safe = hidden_in(messages)

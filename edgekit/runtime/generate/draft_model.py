@@ -146,9 +146,12 @@ def draft_for(
     identity = f"{local_timings.artifact(bundle, chosen)} {version}"
 
     def load() -> DecoderRunner:
-        shape, own = DecoderShape.from_options(chosen.options), DecoderShape.from_options(variant.options)
-        if shape.vocabulary != own.vocabulary:
-            raise EngineError(f"it has {shape.vocabulary} tokens and the model {own.vocabulary}")
+        shape, model_shape = (
+            DecoderShape.from_options(chosen.options),
+            DecoderShape.from_options(variant.options),
+        )
+        if shape.vocabulary != model_shape.vocabulary:
+            raise EngineError(f"it has {shape.vocabulary} tokens and the model {model_shape.vocabulary}")
         size_bytes = sum(bundle.size_bytes(name) for name in chosen.files.values())
         capacity = min(plan.capacity, shape.context)
         needed = plan_memory(chosen.options, size_bytes, capacity, plan.conversations, 0)

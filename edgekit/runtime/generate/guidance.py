@@ -53,11 +53,11 @@ class GuideMaker:
             import llguidance
         except ModuleNotFoundError:
             raise MissingDependency("llguidance", NEEDED_FOR, extra="text") from None
-        what = "json_schema" if options.grammar is None else "grammar"
+        option = "json_schema" if options.grammar is None else "grammar"
         text = options.grammar if options.grammar is not None else _json(options.json_schema or {})
         allowed = SCHEMA_LIMIT_CHARS if options.grammar is None else GRAMMAR_LIMIT_CHARS
         if len(text) > allowed:
-            raise UsageError(f"{what} has {len(text)} characters; {allowed} are allowed")
+            raise UsageError(f"{option} has {len(text)} characters; {allowed} are allowed")
         if self._tokenizer is None:
             self._tokenizer = guarded(
                 llguidance.LLTokenizer, self._content.decode(), eos_token=self._stop_ids or None
@@ -72,11 +72,11 @@ class GuideMaker:
             limits = llguidance.LLParserLimits(verbose_errors=False, max_grammar_size=SYMBOLS_LIMIT)
             return llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
 
-        matcher, why = _with_stack(compiled, max(STACK_BYTES, STACK_CHAR_BYTES * len(text)))
+        matcher, error = _with_stack(compiled, max(STACK_BYTES, STACK_CHAR_BYTES * len(text)))
         if matcher is not None and matcher.is_error():
-            why = str(matcher.get_error())
-        if why:
-            raise UsageError(f"{what} can't be used: {' '.join(why.split())[:300]}")
+            error = str(matcher.get_error())
+        if error:
+            raise UsageError(f"{option} can't be used: {' '.join(error.split())[:300]}")
         return Guide(matcher, self._tokenizer.vocab_size)
 
 
@@ -125,13 +125,13 @@ _stack_size = threading.Lock()
 
 def _with_stack(call: Callable[[], Any], size_bytes: int) -> tuple[Any, str]:
     """Call in a thread with a stack of its own, and return the value and what went wrong, "" if nothing."""
-    found: list[tuple[Any, str]] = []
+    outcomes: list[tuple[Any, str]] = []
 
     def run() -> None:
         try:
-            found.append((call(), ""))
+            outcomes.append((call(), ""))
         except BaseException as problem:  # a panic of the package is no Exception
-            found.append((None, str(problem) or type(problem).__name__))
+            outcomes.append((None, str(problem) or type(problem).__name__))
 
     thread = threading.Thread(target=run, name="edgekit-grammar", daemon=True)
     with _stack_size:
@@ -146,7 +146,7 @@ def _with_stack(call: Callable[[], Any], size_bytes: int) -> tuple[Any, str]:
         finally:
             threading.stack_size(before)
     thread.join()
-    return found[0]
+    return outcomes[0]
 
 
 def _too_complex() -> UsageError:

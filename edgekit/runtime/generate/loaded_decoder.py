@@ -105,9 +105,9 @@ class LoadedDecoder:
         except Exception as problem:  # an engine may throw anything
             pass_on(problem)
             self._drop_draft()
-            why = f"the draft failed: {reason_of(problem)}"
-            self.speculation = self.speculation._replace(on=False, reason=why)
-            log().warning("%s", why)
+            reason = f"the draft failed: {reason_of(problem)}"
+            self.speculation = self.speculation._replace(on=False, reason=reason)
+            log().warning("%s", reason)
             return []
 
     @property

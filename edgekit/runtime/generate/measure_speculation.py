@@ -29,7 +29,7 @@ HISTORY, ROUNDS = 32, 5
 
 
 def check_mode(mode: str) -> str:
-    """Raises: UsageError: there is no such mode."""
+    """Check that a mode exists, and return it. Raises UsageError if it does not."""
     if mode not in MODES:
         raise UsageError(f"speculate must be one of {', '.join(MODES)}, not {mode!r}")
     return mode
@@ -60,24 +60,24 @@ def speculation_on(
     if runner.capacity < HISTORY + MOST + 1:
         return Speculation(False, "the context is too short", MOST)
     times = _remembered(identity, threads) or _measured(runner, identity, threads)
-    said = ""
+    draft_reason = ""
     if mode != LOOKUP and draft is not None:
-        found = _by_draft(times, mode, identity, threads, draft)
-        if found.on or mode == DRAFT:
-            return found
-        said = found.reason
-    on, why = pays(times)
+        speculation = _by_draft(times, mode, identity, threads, draft)
+        if speculation.on or mode == DRAFT:
+            return speculation
+        draft_reason = speculation.reason
+    on, reason = pays(times)
     on = on or mode == LOOKUP
-    if said not in ("", why):
-        why = f"{said}; by lookup: {why}"
-    return Speculation(on, why, MOST, times.rows_ms / times.consistent_ms if mode == "auto" else 1.0)
+    if draft_reason not in ("", reason):
+        reason = f"{draft_reason}; by lookup: {reason}"
+    return Speculation(on, reason, MOST, times.rows_ms / times.consistent_ms if mode == "auto" else 1.0)
 
 
 def _by_draft(times: StepTimes, mode: str, identity: str, threads: int, draft: DraftModel) -> Speculation:
-    """Guesses of a draft; off where it can't be loaded, whatever the mode."""
+    """Choose speculation with a draft. It is off if the draft cannot be loaded, whatever the mode."""
     try:
         draft_ms = _draft_ms(draft, identity, threads)
-        on, why, found = draft_pays(times, draft_ms, draft.agreement)
+        on, reason, gain = draft_pays(times, draft_ms, draft.agreement)
         if on or mode == DRAFT:
             draft.load()
         else:
@@ -87,16 +87,16 @@ def _by_draft(times: StepTimes, mode: str, identity: str, threads: int, draft: D
         draft.close()
         return Speculation(False, f"the draft did not load: {reason_of(problem)}", MOST, proposer=DRAFT)
     if mode == DRAFT:
-        return Speculation(True, why, MOST, proposer=DRAFT)
-    return Speculation(on, why, found.max_tokens, found.cost_ms / times.consistent_ms, DRAFT)
+        return Speculation(True, reason, MOST, proposer=DRAFT)
+    return Speculation(on, reason, gain.max_tokens, gain.cost_ms / times.consistent_ms, DRAFT)
 
 
 def _draft_ms(draft: DraftModel, identity: str, threads: int) -> float:
     """Time of one token of a draft: the fastest of some."""
     key = timings.timing_key(f"{identity} {draft.identity}", "", threads, "draft")
-    known = timings.recall(key) if identity and draft.identity else None
-    if known is not None:
-        return max(float(known["p50_ms"]), 1e-6)
+    stored = timings.recall(key) if identity and draft.identity else None
+    if stored is not None:
+        return max(float(stored["p50_ms"]), 1e-6)
     best = max(draft.measured_ms(HISTORY, ROUNDS), 1e-6)
     if identity and draft.identity:
         timings.record(key, {"p50_ms": best})
@@ -109,10 +109,10 @@ def _key(identity: str, threads: int) -> str:
 
 def _remembered(identity: str, threads: int) -> StepTimes | None:
     fields = {"consistent_ms": float, "rows_ms": float}
-    known = timings.recall(_key(identity, threads), fields) if identity else None
-    if known is None:
+    stored = timings.recall(_key(identity, threads), fields) if identity else None
+    if stored is None:
         return None
-    return StepTimes(known["p50_ms"], known["consistent_ms"], known["rows_ms"], MOST)
+    return StepTimes(stored["p50_ms"], stored["consistent_ms"], stored["rows_ms"], MOST)
 
 
 def _measured(runner: DecoderRunner, identity: str, threads: int) -> StepTimes:

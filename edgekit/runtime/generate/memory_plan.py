@@ -45,10 +45,10 @@ class MemoryPlan(NamedTuple):
 
     def __str__(self) -> str:
         caches = f"{self.conversations} caches" if self.conversations > 1 else "a cache"
-        kept = f", saved caches {_mb(self.kept_bytes)}" if self.kept_bytes else ""
+        saved = f", saved caches {_mb(self.kept_bytes)}" if self.kept_bytes else ""
         return (
             f"weights {_mb(self.weights_bytes)}, {caches} of {self.capacity} tokens "
-            f"{_mb(self.cache_bytes * self.conversations)}{kept}, work {_mb(WORK_BYTES)}"
+            f"{_mb(self.cache_bytes * self.conversations)}{saved}, work {_mb(WORK_BYTES)}"
         )
 
 

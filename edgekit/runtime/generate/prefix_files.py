@@ -69,7 +69,7 @@ class PrefixFiles:
 
     def common(self, tokens: list[int]) -> int:
         """Return the longest beginning of a text that is in a file."""
-        return max((common_length(known, tokens) for known in self._tokens.values()), default=0)
+        return max((common_length(prefix, tokens) for prefix in self._tokens.values()), default=0)
 
     def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
         """Return the file with the longest beginning in common with a text.
@@ -164,7 +164,7 @@ def _tokens_in(content: bytes, count: int) -> list[int]:
 
 
 def _parsed(content: bytes) -> tuple[list[int], Array]:
-    """Raises ValueError if it is damaged."""
+    """Decode the content of a file: its tokens and values. Raises ValueError if it is damaged."""
     try:
         magic, crc = START.unpack_from(content)
         count, kind, *shape = HEADER.unpack_from(content, START.size)

@@ -72,7 +72,7 @@ def candidates(logits: Array, options: GenerateOptions) -> tuple[Array, Array]:
     if options.top_p < 1.0:
         # A token stays as long as those before it have less than top_p together: the first always does.
         before = weights.cumsum() - weights
-        kept = int(np.count_nonzero(before < options.top_p * weights.sum()))
-        tokens, weights = tokens[:kept], weights[:kept]
-    kept = int(np.count_nonzero((weights >= options.min_p) & (weights > 0)))
-    return tokens[:kept], weights[:kept]
+        count = int(np.count_nonzero(before < options.top_p * weights.sum()))
+        tokens, weights = tokens[:count], weights[:count]
+    count = int(np.count_nonzero((weights >= options.min_p) & (weights > 0)))
+    return tokens[:count], weights[:count]

@@ -265,14 +265,14 @@ class Scheduler:
     def _wait_for_last_batch(self) -> None:
         """Wait for the texts of the last batch, which usually return soon. Do not wait for those of this
         thread, which generates them one after the other."""
-        own = self._stepper
-        assert own is not None
-        due = {r.stream for r in self._last_batch if r.thread != own.thread and not r.stream.ended}
+        stepper = self._stepper
+        assert stepper is not None
+        due = {r.stream for r in self._last_batch if r.thread != stepper.thread and not r.stream.ended}
         end_s = time.monotonic() + WAIT_SHARE * self._step_s
         while (left_s := end_s - time.monotonic()) > 0:
             if due <= {r.stream for r in self._requests if isinstance(r, LogitsRequest)}:
                 return
-            own.wait(left_s)
+            stepper.wait(left_s)
 
     def _reply_logits(self, request: LogitsRequest, logits: Array) -> None:
         if request.stream.is_new and request.cache is not None:
@@ -317,12 +317,12 @@ class Scheduler:
         """
         stepper = self._stepper
         self.lost = lost or (stepper is not None and stepper.present.locked())
-        kept: list[object] = [self._requests, self._last_batch, stepper, self.decoder, self.decoder.pool]
+        inherited: list[object] = [self._requests, self._last_batch, stepper, self.decoder, self.decoder.pool]
         self._lock, self._requests, self._stepper, self._last_batch = RLock(), [], None, []
         if not self.lost:
             return []
         self.decoder.pool = None
-        return kept
+        return inherited
 
     def close(self) -> None:
         """Free the decoder. Closing twice is fine."""

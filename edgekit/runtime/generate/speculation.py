@@ -81,9 +81,9 @@ class PromptLookup:
                     self._ends[tuple(tokens[end - size : end])] = end
         self._read = len(tokens)
         for size in self._sizes:
-            found = self._ends.get(tuple(tokens[-size:])) if size <= len(tokens) else None
-            if found is not None:
-                return list(tokens[found : found + limit])
+            position = self._ends.get(tuple(tokens[-size:])) if size <= len(tokens) else None
+            if position is not None:
+                return list(tokens[position : position + limit])
         return []
 
 
@@ -195,23 +195,23 @@ def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain
     """
 
     def gain(limit: int) -> DraftGain:
-        made = sum(agreement**index for index in range(limit + 1))
+        token_count = sum(agreement**index for index in range(limit + 1))
         rows_ms = times.consistent_ms + (times.rows_ms - times.consistent_ms) * limit / times.draft
         cost_ms = rows_ms + limit * draft_ms
-        return DraftGain(limit, made * times.plain_ms / cost_ms, cost_ms)
+        return DraftGain(limit, token_count * times.plain_ms / cost_ms, cost_ms)
 
-    return max((gain(most) for most in range(1, times.draft + 1)), key=lambda found: found.gain)
+    return max((gain(length) for length in range(1, times.draft + 1)), key=lambda expected: expected.gain)
 
 
 def draft_pays(times: StepTimes, draft_ms: float, agreement: float) -> tuple[bool, str, DraftGain]:
     """Return whether a draft is faster on this device than plain decoding, and why."""
     consistent = times.consistent_ms / times.plain_ms
-    found = draft_gain(times, draft_ms, agreement)
+    gain = draft_gain(times, draft_ms, agreement)
     if consistent > CONSISTENT_LIMIT:
-        return False, f"a step whose rows agree costs {consistent:.2f} of a plain one here", found
+        return False, f"a step whose rows agree costs {consistent:.2f} of a plain one here", gain
     share = draft_ms / times.plain_ms
-    why = (
+    reason = (
         f"a token of the draft costs {share:.2f} of a plain step here and {agreement:.2f} of them are right: "
-        f"{found.gain:.2f} times the speed is expected with {found.max_tokens} a step"
+        f"{gain.gain:.2f} times the speed is expected with {gain.max_tokens} a step"
     )
-    return found.gain >= GAIN_LEAST, why, found
+    return gain.gain >= GAIN_LEAST, reason, gain

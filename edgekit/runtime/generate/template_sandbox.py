@@ -74,8 +74,8 @@ def compile_template(source: str) -> Render:
         tree = _rewritten(environment.parse(source))
         template = jinja2.Template.from_code(environment, environment.compile(tree), environment.globals)
     except (jinja2.TemplateError, RecursionError, SyntaxError, MemoryError, ValueError) as problem:
-        why = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise CardError(f"the chat template can't be used: {why}") from None
+        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise CardError(f"the chat template can't be used: {reason}") from None
 
     def render(values: Mapping[str, Any]) -> str:
         with lock:
@@ -89,8 +89,8 @@ def compile_template(source: str) -> Render:
                         raise _too_long()
             except _Refusal as refusal:
                 # Only in the template's own words: it may put a message's content into them.
-                why = f": {refusal}" if str(refusal) in source else ""
-                raise UsageError(f"the chat template refuses these messages{why}") from None
+                detail = f": {refusal}" if str(refusal) in source else ""
+                raise UsageError(f"the chat template refuses these messages{detail}") from None
             except CardError:
                 raise
             except jinja2.TemplateError as problem:
@@ -150,8 +150,8 @@ def _environment() -> Any:
 
         def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
             self.step()
-            own = getattr(function, "__wrapped__", function)  # Jinja wraps str.format
-            owner, name = getattr(own, "__self__", None), getattr(own, "__name__", "")
+            original = getattr(function, "__wrapped__", function)  # Jinja wraps str.format
+            owner, name = getattr(original, "__self__", None), getattr(original, "__name__", "")
             if isinstance(owner, str | list | dict | tuple | int | float):
                 if name not in allowed:
                     raise CardError(f"the chat template calls {type(owner).__name__}.{name}: not allowed")
@@ -178,22 +178,22 @@ def _environment() -> Any:
             """Return the value, its elements counted and its texts limited."""
             waiting = [value]
             while waiting:
-                each = self.within_memory(waiting.pop())
+                item = self.within_memory(waiting.pop())
                 self.step()
-                if isinstance(each, Mapping):
-                    waiting += [*each.keys(), *each.values()]
-                elif isinstance(each, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
-                    waiting += each
-                elif isinstance(each, int) and each.bit_length() > 64:
+                if isinstance(item, Mapping):
+                    waiting += [*item.keys(), *item.values()]
+                elif isinstance(item, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
+                    waiting += item
+                elif isinstance(item, int) and item.bit_length() > 64:
                     raise CardError("the chat template computes a number of more than 64 bits")
             return value
 
     environment = TemplateEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    own: dict[str, Callable[..., Any]] = {
+    overrides: dict[str, Callable[..., Any]] = {
         "join": _joined, "replace": _replaced, "tojson": _json, "round": _rounded, "trim": _trimmed,
     }  # fmt: skip
-    filters = {name: own.get(name, environment.filters[name]) for name in FILTERS.split()}
-    environment.filters = {name: _checked(environment, found) for name, found in filters.items()}
+    filters = {name: overrides.get(name, environment.filters[name]) for name in FILTERS.split()}
+    environment.filters = {name: _checked(environment, plain) for name, plain in filters.items()}
     environment.filters |= {COUNTED: environment.counted, BOUNDED: environment.bounded}
     environment.filters |= {SLICED: environment.sliced, TIMED: environment.timed}
     environment.filters[WRITTEN] = pass_context(lambda _, text: environment.sliced(text))  # not when compiled
@@ -216,8 +216,8 @@ def _checked(environment: Any, filter_: Callable[..., Any]) -> Callable[..., Any
 
 
 def _rewritten(tree: Any) -> Any:
-    """Loops count their turns; lists, slices and joined texts are limited where they are made, and so is
-    plain text, which a loop may write many times into a variable."""
+    """Rewrite the tree so that loops count their iterations, and lists, slices and joined texts are limited
+    at creation. Plain text is limited too, because a loop may write it many times into a variable."""
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
 
@@ -235,8 +235,8 @@ def _rewritten(tree: Any) -> Any:
                 return filtered(SLICED, node)
             if isinstance(node, nodes.TemplateData):
                 return filtered(WRITTEN, nodes.Const(node.data, lineno=node.lineno))
-            made = isinstance(node, nodes.Concat | nodes.List | nodes.Dict)
-            if made or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
+            creates_value = isinstance(node, nodes.Concat | nodes.List | nodes.Dict)
+            if creates_value or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
                 return filtered(BOUNDED, node)
             return node
 
@@ -249,7 +249,7 @@ def _rewritten(tree: Any) -> Any:
 def _joined(values: Iterable[Any], between: Any = "", attribute: Any = None) -> str:
     """``join``, its length known before."""
     if attribute is not None:
-        values = [each.get(attribute, "") for each in values]
+        values = [item.get(attribute, "") for item in values]
     parts = [_plain(value) for value in values]
     if sum(map(len, parts)) + len(str(between)) * len(parts) > TEXT_LIMIT_CHARS:
         raise _too_long()
@@ -261,8 +261,8 @@ def _replaced(text: Any, old: Any, new: Any, count: int = -1) -> str:
     text, old, new = _plain(text), _plain(old), _plain(new)
     if len(text) + text.count(old) * len(new) > TEXT_LIMIT_CHARS:
         raise _too_long()
-    made: str = text.replace(old, new, -1 if count is None else count)
-    return made
+    replaced: str = text.replace(old, new, -1 if count is None else count)
+    return replaced
 
 
 def _json(
@@ -275,7 +275,7 @@ def _json(
     """``tojson`` as transformers has it: without escapes for HTML."""
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= 16):
         raise CardError("the chat template uses tojson with an indent that is not from 0 to 16")
-    if separators is not None and not all(isinstance(each, str) and len(each) <= 16 for each in separators):
+    if separators is not None and not all(isinstance(text, str) and len(text) <= 16 for text in separators):
         raise CardError("the chat template uses tojson with separators of more than 16 characters")
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
@@ -298,7 +298,7 @@ def _trimmed(value: Any, chars: Any = None) -> str:
 
 
 def _check_short(*chars: Any) -> None:
-    if any(isinstance(each, str) and len(each) > SHORT_CHARS for each in chars):
+    if any(isinstance(text, str) and len(text) > SHORT_CHARS for text in chars):
         raise CardError(f"the chat template strips any of more than {SHORT_CHARS} characters")
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _nothing() -> None:
-    """Closes nothing."""
+    """Do nothing on close."""
 
 
 class TextSession:
@@ -264,7 +264,8 @@ class TextSession:
         return AsyncTextStream(lambda: self.generate(prompt, **options))
 
     def achat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> AsyncTextStream:
-        """Chat like ``chat``, for ``async for``; errors are raised at the first piece."""
+        """Return a stream for ``async for``, with the options of ``chat``. Errors are raised at the first
+        piece."""
         return AsyncTextStream(lambda: self.chat(messages, **options))
 
     def _stream(self, prompt: list[int], options: GenerateOptions, began_s: float) -> TextStream:

@@ -195,7 +195,7 @@ class TextStream:
             yield rest
 
     def _next_text(self) -> str:
-        """Request the next logits and return the new text. At the end ``_reason`` is set."""
+        """Compute the next logits and return the new text. ``_reason`` is set at the end."""
         free = self._session.capacity - len(self.tokens)
         if free < 0:
             self._reason = "context"
@@ -222,8 +222,8 @@ class TextStream:
         if not self._speculation.goes_on(self._proposals, self._accepted):
             self.proposer = None
             return []
-        most = min(self._speculation.max_tokens, free, self._options.max_tokens - self._generated - 1)
-        return self.proposer.propose(self.tokens, most) if most > 0 else []
+        limit = min(self._speculation.max_tokens, free, self._options.max_tokens - self._generated - 1)
+        return self.proposer.propose(self.tokens, limit) if limit > 0 else []
 
     def _choose(self, row: Array) -> int | None:
         """Choose the decoder's token of a row; None after the end of the text."""

@@ -44,7 +44,7 @@ class TextTokenizer:
         self._lock = Lock()
 
     def forked(self) -> None:
-        """In a forked process: another thread of the parent may have held the lock."""
+        """Replace the lock in a forked process, because another thread of the parent may have held it."""
         self._lock = Lock()
 
     def encode(self, text: str, *, adds_special: bool = True, reads_special: bool = True) -> list[int]:
@@ -116,8 +116,8 @@ class TextPieces:
         piece = self._show(stable)
         if len(self._tokens) > KEPT_TOKENS:
             self._tokens = self._tokens[-KEPT_TOKENS:]
-            kept = self._tokenizer.decode(self._tokens)
-            self._shown = max(0, len(kept) - (len(text) - len(stable)))
+            tail = self._tokenizer.decode(self._tokens)
+            self._shown = max(0, len(tail) - (len(text) - len(stable)))
         return piece
 
     def rest(self) -> str:
@@ -148,18 +148,18 @@ class StopWords:
         if not self._words or self.reached:
             return "" if self.reached else piece
         text = self._pending + piece
-        places = [at for word in self._words if (at := text.find(word)) >= 0]
+        places = [position for word in self._words if (position := text.find(word)) >= 0]
         if places:
             self.reached, self._pending = True, ""
             return text[: min(places)]
-        held = max(_overlap(text, word) for word in self._words)
-        self._pending = text[len(text) - held :]
-        return text[: len(text) - held]
+        overlap = max(_overlap(text, word) for word in self._words)
+        self._pending = text[len(text) - overlap :]
+        return text[: len(text) - overlap]
 
     def rest(self) -> str:
         """Return, at the end, the text that was held back and is not a stop word."""
-        held, self._pending = self._pending, ""
-        return held
+        pending, self._pending = self._pending, ""
+        return pending
 
 
 def check_length(text: str, context: int) -> None:
@@ -176,5 +176,5 @@ def check_length(text: str, context: int) -> None:
 
 
 def _overlap(text: str, word: str) -> int:
-    """Characters at the end of ``text`` that are a beginning of ``word``."""
+    """Return the number of characters at the end of ``text`` that are a beginning of ``word``."""
     return next((n for n in range(min(len(text), len(word) - 1), 0, -1) if text.endswith(word[:n])), 0)

@@ -137,12 +137,12 @@ class Budget:
 
     def _note_if_session_is_no_choice(self, session: SessionProtocol) -> None:
         """Note if the session's own variant is not among the choices, because then another one is used."""
-        own, names = session.active.variant, [choice.name for choice in self._choices]
-        if names and own not in names:
-            why = f"it is not faster than the more accurate {', '.join(names)}"
-            if own not in times_ms(session):
-                why = "its relative time is unknown"
-            self.notes += (f"{own} is not used: {why}",)
+        variant, names = session.active.variant, [choice.name for choice in self._choices]
+        if names and variant not in names:
+            reason = f"it is not faster than the more accurate {', '.join(names)}"
+            if variant not in times_ms(session):
+                reason = "its relative time is unknown"
+            self.notes += (f"{variant} is not used: {reason}",)
 
     @property
     def active(self) -> str:
@@ -215,8 +215,8 @@ class Budget:
     def _check_drift(self, seconds: Mapping[str, float]) -> None:
         monitors = self._monitors.get(self.active)
         if monitors is None:
-            known = timings.recall(self._key(self.active), {"stages": dict}) or {}
-            stages = known.get("stages", {})
+            stored = timings.recall(self._key(self.active), {"stages": dict}) or {}
+            stages = stored.get("stages", {})
             recalled = {s: baseline_from(stages.get(s)) for s in seconds}
             monitors = self._monitors[self.active] = {s: _StageMonitor(recalled.get(s)) for s in seconds}
         for stage, stage_s in seconds.items():
@@ -249,18 +249,18 @@ class Budget:
         while len(window) > WINDOW_LEAST and now_s - window[0][0] > WINDOW_S:
             window.popleft()
         for stage, limit_ms in {"end_to_end": self.latency.p95_ms, **self.latency.stages}.items():
-            times = [whole if stage == "end_to_end" else each.get(stage, 0.0) for _, whole, each in window]
-            over = missed(times, limit_ms / 1000)
-            if over and stage not in self._stages_over_limit:
+            times = [whole if stage == "end_to_end" else parts.get(stage, 0.0) for _, whole, parts in window]
+            exceeded = missed(times, limit_ms / 1000)
+            if exceeded and stage not in self._stages_over_limit:
                 took_ms = 1000 * p95(times)
                 text = f"{stage} takes {took_ms:.3g} ms (p95); the contract allows {limit_ms:.3g} ms"
-                alert, told = Alert(stage, text), self._stages_over_limit | {stage}
-                self._stages_over_limit = told
+                alert, alerted = Alert(stage, text), self._stages_over_limit | {stage}
+                self._stages_over_limit = alerted
                 self._untold.append(alert)
-            elif not over and len(times) >= WINDOW_LEAST:
+            elif not exceeded and len(times) >= WINDOW_LEAST:
                 self._stages_over_limit.discard(stage)
         whole_s = [whole for _, whole, _ in window]
-        infer_s = [each.get("infer", 0.0) for *_, each in window]
+        infer_s = [parts.get("infer", 0.0) for *_, parts in window]
         if self._signals is not None and now_s - self._read_s >= SIGNALS_S:
             self._read_s, self._strained = now_s, self._read_signals()
         limit_s, strained = self.latency.p95_ms / 1000, bool(self._strained)
@@ -293,9 +293,9 @@ class Budget:
         switch = Fallback(before.name, now.name, reason, cost)
         history = (*self.history, switch)[-HISTORY_LIMIT:]
         window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
-        over = set[str]()
+        exceeded = set[str]()
         # No call between these, so that no interrupt leaves a part of them: the window of another variant.
-        self.history, self._state, self._window, self._stages_over_limit = history, state, window, over
+        self.history, self._state, self._window, self._stages_over_limit = history, state, window, exceeded
 
     # --- lifetime ----------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class Budget:
         return {name: own_ms, cpu_name: cpu_ms}
 
     def _forked(self) -> None:
-        """In a forked process: new locks, and no engine that another thread may have been using."""
+        """Replace the locks in a forked process, and drop engines that another thread may have been using."""
         self._lock, self._running = threading.Lock(), threading.Lock()
         if self._replicas:
             self.notes += ("after os.fork() the session's own variant is used",)

@@ -48,7 +48,7 @@ def choices(
     timed = sorted(
         (v for v in _engine_variants(session) if v.name in known_ms), key=lambda v: known_ms[v.name]
     )
-    found: list[PrecisionChoice] = []
+    chosen: list[PrecisionChoice] = []
     fastest: dict[str, Variant] = {}
     for variant in timed:
         fastest.setdefault(variant.precision if variant.shrunk is None else variant.name, variant)
@@ -60,20 +60,20 @@ def choices(
         rank = 0 if smaller else precision_of(variant.precision).accuracy_rank
         return smaller, rank, -known_ms[variant.name]
 
-    for each in sorted(fastest.values(), key=loss):
-        time_ms = known_ms[each.name]
-        if not found or time_ms <= WORTH * found[-1].time_ms:
-            found.append(PrecisionChoice(each.name, time_ms, accuracy(each)))
+    for candidate in sorted(fastest.values(), key=loss):
+        time_ms = known_ms[candidate.name]
+        if not chosen or time_ms <= WORTH * chosen[-1].time_ms:
+            chosen.append(PrecisionChoice(candidate.name, time_ms, accuracy(candidate)))
     if copy is not None:
-        found.insert(0, PrecisionChoice(active.name, beside_copy[active.name], accuracy(active), str(copy)))
-    return found or [PrecisionChoice(active.name, 1.0, accuracy(active))]
+        chosen.insert(0, PrecisionChoice(active.name, beside_copy[active.name], accuracy(active), str(copy)))
+    return chosen or [PrecisionChoice(active.name, 1.0, accuracy(active))]
 
 
 def _engine_variants(session: SessionProtocol) -> list[Variant]:
     """Return the verified variants of the active engine that this processor computes as declared."""
     engine = variant_of(session, session.active.variant).target
-    own = [v for v in session.bundle.variants if v.target == engine and v.verified]
-    return [v for v in own if not cpu.lacking(v.options)]
+    verified = [v for v in session.bundle.variants if v.target == engine and v.verified]
+    return [v for v in verified if not cpu.lacking(v.options)]
 
 
 def times_ms(
@@ -90,13 +90,13 @@ def times_ms(
         for v in _engine_variants(session)
         if v.usable
     }
-    known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-    here = times_of_this_processor(session.bundle.manifest, session.threads)
+    built_ms = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
+    local_ms = times_of_this_processor(session.bundle.manifest, session.threads)
     recalled = local_timings.recalled(session.bundle, session.threads)
-    here |= {name: time_ms for name, (time_ms, _) in recalled.items()}
-    own = {variant.name for variant in _engine_variants(session)}
-    here |= {name: time_ms for name, time_ms in measured.items() if name in own}
-    return estimates(known, here)
+    local_ms |= {name: time_ms for name, (time_ms, _) in recalled.items()}
+    names = {variant.name for variant in _engine_variants(session)}
+    local_ms |= {name: time_ms for name, time_ms in measured.items() if name in names}
+    return estimates(built_ms, local_ms)
 
 
 def accuracy(variant: Variant) -> str:

@@ -94,11 +94,11 @@ def step(drift: DriftState, baseline: Baseline, seconds: float) -> tuple[DriftSt
         recovered, None if there is nothing to report.
     """
     reach = baseline.reach
-    over = min(max(math.log(max(seconds, FLOOR_S)) - baseline.centre, -reach), reach)
-    score = drift.score + (DRIFTED - TOLERATED) / baseline.spread**2 * (over - (TOLERATED + DRIFTED) / 2)
+    deviation = min(max(math.log(max(seconds, FLOOR_S)) - baseline.centre, -reach), reach)
+    score = drift.score + (DRIFTED - TOLERATED) / baseline.spread**2 * (deviation - (TOLERATED + DRIFTED) / 2)
     if score <= 0:
         return DriftState(), 0.0 if drift.drifted else None
-    lasted, excess = drift.lasted + 1, drift.excess + over
+    lasted, excess = drift.lasted + 1, drift.excess + deviation
     reports = not drift.drifted and score >= LIMIT and lasted >= SUSTAINED
     now = DriftState(min(score, LIMIT), lasted, excess, drift.drifted or reports)
     return now, math.expm1(excess / lasted) if reports else None

@@ -97,9 +97,9 @@ def decide(
     # Time outside the engine stays the same; the engine's time scales with the variants' times.
     engine_s = p95(infer_s)
     rest_s = max(0.0, p95(whole_s) - engine_s)
-    own = choices[state.index]
+    current = choices[state.index]
     expected_s = [
-        rest_s + (engine_s * c.time_ms / own.time_ms if c.device == own.device else c.time_ms / 1000)
+        rest_s + (engine_s * c.time_ms / current.time_ms if c.device == current.device else c.time_ms / 1000)
         for c in choices
     ]
     if missed(whole_s, limit_s):

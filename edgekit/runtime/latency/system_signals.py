@@ -102,9 +102,9 @@ def _clock_share(folder: Path) -> float | None:
     """Return the lowest limit of any policy: the kernel throttles by lowering scaling_max_freq."""
     shares = []
     for policy in _folders(folder, "policy*"):
-        most, now = _number(policy / "cpuinfo_max_freq"), _number(policy / "scaling_max_freq")
-        if most and now is not None:
-            shares.append(min(1.0, now / most))
+        maximum, now = _number(policy / "cpuinfo_max_freq"), _number(policy / "scaling_max_freq")
+        if maximum and now is not None:
+            shares.append(min(1.0, now / maximum))
     return min(shares, default=None)
 
 
@@ -142,10 +142,10 @@ def _load(root: Path) -> float | None:
 def _pressure(path: Path) -> float | None:
     for line in (_text(path) or "").splitlines():
         kind, *figures = line.split()
-        known = dict(figure.partition("=")[::2] for figure in figures)
-        if kind == "some" and "avg10" in known:
+        values = dict(figure.partition("=")[::2] for figure in figures)
+        if kind == "some" and "avg10" in values:
             try:
-                return float(known["avg10"]) / 100
+                return float(values["avg10"]) / 100
             except ValueError:
                 return None
     return None

@@ -69,22 +69,23 @@ def limits_db(variant: Variant, outputs: Sequence[str]) -> dict[str, float]:
         EngineError: an accelerated copy has no limit.
     """
     copy = registry.ACCELERATOR in variant.options
-    found = {name: evidence_limit_db(variant.evidence, name) for name in outputs}
-    if copy and None in found.values():
+    limits = {name: evidence_limit_db(variant.evidence, name) for name in outputs}
+    if copy and None in limits.values():
         raise EngineError("the bundle has no SNR limit that its outputs could be held to on an accelerator")
     share = 1.0 if copy else GARBAGE_SHARE
-    return {name: share * limit_db for name, limit_db in found.items() if limit_db is not None}
+    return {name: share * limit_db for name, limit_db in limits.items() if limit_db is not None}
 
 
 def evidence_limit_db(evidence: Mapping[str, Json], output: str) -> float | None:
-    """The SNR limit the build applied to an output; evidence is unvalidated JSON, so any type may occur."""
-    found = None
+    """Return the SNR limit that the build applied to an output, or None. Evidence is unvalidated JSON, so any
+    type may occur."""
+    limit = None
     for kind, path in (("accuracy", (output, "limit_db")), ("limits_db", (output,))):
         value = evidence.get(kind)
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
-        found = value if found is None else found
-    return None if isinstance(found, bool) or not isinstance(found, (int, float)) else float(found)
+        limit = value if limit is None else limit
+    return None if isinstance(limit, bool) or not isinstance(limit, (int, float)) else float(limit)
 
 
 def snr_db(expected: Array, actual: Array) -> float | None:

@@ -56,8 +56,8 @@ class VariantLoader:
 
     def open(self, variant: Variant, on_state: StateCallback = ignore_state) -> Runner:
         """Probe if requested, unpack, load, warm up. An engine may raise anything."""
-        if why := why_emulated(variant, self._options):  # as the standby
-            raise EngineError(why)
+        if reason := why_emulated(variant, self._options):  # as the standby
+            raise EngineError(reason)
         # Standby variants and those prepared in the background too.
         if self._options.probe or registry.ACCELERATOR in variant.options:
             self.probe(variant, on_state)

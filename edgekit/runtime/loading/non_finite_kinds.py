@@ -50,17 +50,17 @@ class NonFiniteKinds(NamedTuple):
 
     def __str__(self) -> str:
         named = (("NaN", self.nan), ("+inf", self.high), ("-inf", self.low))
-        return " and ".join(name for name, there in named if there) or "finite numbers"
+        return " and ".join(name for name, is_present in named if is_present) or "finite numbers"
 
 
 def kinds_of(outputs: Sequence[Array]) -> NonFiniteKinds:
     """Return the kinds that several arrays of one output hold together."""
     nan = [np.isnan(values) for values in outputs]
     return NonFiniteKinds(
-        any(there.any() for there in nan),
+        any(mask.any() for mask in nan),
         any((values == math.inf).any() for values in outputs),
         any((values == -math.inf).any() for values in outputs),
-        any(there.size > 0 and there.all() for there in nan),
+        any(mask.size > 0 and mask.all() for mask in nan),
     )
 
 

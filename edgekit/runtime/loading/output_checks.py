@@ -49,7 +49,7 @@ class OutputChecks:
         self._kinds: list[tuple[str, NonFiniteKinds]] = []  # of the outputs that may be non-finite
 
     def check(self, outputs: Mapping[str, Array]) -> None:
-        """Runs in every request, so it is kept cheap.
+        """Check a run's outputs. The check runs in every request, so it is kept cheap.
 
         Raises:
             EngineError: names, dtypes or shapes differ from the model's, or a NaN or infinity is unexpected.
@@ -60,7 +60,7 @@ class OutputChecks:
         for name, dtype, shape, fits in self._expected:
             output = outputs[name]
             if output.dtype != dtype or (output.shape != shape and not fits(output.shape)):
-                if output.dtype == dtype and any(_fit(outputs, own) for _, own in self._shapes):
+                if output.dtype == dtype and any(_fit(outputs, specs) for _, specs in self._shapes):
                     break
                 raise wrong_answer(outputs, self._outputs)
         for name in self._finite:
@@ -93,7 +93,7 @@ def _fit(outputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> bool:
 
 
 def non_finite_inputs(feeds: Mapping[str, Array]) -> list[str]:
-    """One line for each input that contains NaN or infinities."""
+    """Return one line for each input that contains NaN or infinities."""
     floats = {name: values for name, values in feeds.items() if values.dtype.kind == "f"}
     return [
         f"input {name} contains NaN or infinities in {int(values.size - np.isfinite(values).sum())} of "

@@ -78,27 +78,27 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
     if background.prepares_on_device(variant.target) or not _is_python():
         return ProbeResult("")
     folder, key = cache_folder.cache_folder() / "probes", _key(bundle, variant)
-    known = json_records.recall(folder, key, RECORD_LIMIT_BYTES)
-    if isinstance(known, dict):
+    cached = json_records.recall(folder, key, RECORD_LIMIT_BYTES)
+    if isinstance(cached, dict):
         try:
             version = registry.version_of(variant.target, variant.options)
         except Exception as problem:  # loading will raise it too
             pass_on(problem)
             return ProbeResult("")
-        if version == known.get("engine"):
-            why = str(known.get("why", ""))
-            return ProbeResult(why, version, blame=("machine" if copy else "bundle") if why else "")
-    found = probe(bundle, variant, threads)
+        if version == cached.get("engine"):
+            reason = str(cached.get("why", ""))
+            return ProbeResult(reason, version, blame=("machine" if copy else "bundle") if reason else "")
+    result = probe(bundle, variant, threads)
     for _ in range(ACCELERATOR_PROBES - 1 if copy else 0):
-        if not found.transient:
+        if not result.transient:
             break
-        found = probe(bundle, variant, threads)
-    if copy and found.reason:
-        found = found._replace(blame="machine")
-    if found.cacheable:
-        json_records.record(folder, key, {"engine": found.engine, "why": found.reason}, RECORDS_LIMIT)
+        result = probe(bundle, variant, threads)
+    if copy and result.reason:
+        result = result._replace(blame="machine")
+    if result.cacheable:
+        json_records.record(folder, key, {"engine": result.engine, "why": result.reason}, RECORDS_LIMIT)
     unused = json_records.why_unused(folder)
-    return found._replace(note=f"{unused}; probe results are not cached" if unused else "")
+    return result._replace(note=f"{unused}; probe results are not cached" if unused else "")
 
 
 def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float | None = None) -> ProbeResult:
@@ -157,17 +157,17 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
         cacheable = name in CRASHES and bool(engine)  # without a version, importing the engine crashed
         blame = "bundle" if cacheable else "machine" if name == "SIGKILL" or not engine else ""
         return ProbeResult(f"it crashed the probe process ({name})", engine, cacheable, blame)
-    why = result.get("why")
-    if code == 0 and why == "":
+    reason = result.get("why")
+    if code == 0 and reason == "":
         return ProbeResult("", engine)
     if code == 0 and result.get("missing"):
         return ProbeResult("")  # cached under no version: probed once the engine is installed
-    said = str(why or f"the probe process exited with code {code}")[:400]
+    message = str(reason or f"the probe process exited with code {code}")[:400]
     blame = str(result.get("blame", ""))
-    known = blame if blame in ("bundle", "machine") else ""
+    culprit = blame if blame in ("bundle", "machine") else ""
     cacheable = result.get("same_again") is True and bool(engine)
-    transient = code == 0 and bool(why) and known != "bundle"
-    return ProbeResult(said, engine, cacheable, known, transient=transient)
+    transient = code == 0 and bool(reason) and culprit != "bundle"
+    return ProbeResult(message, engine, cacheable, culprit, transient=transient)
 
 
 def _request(
@@ -178,7 +178,7 @@ def _request(
     return {
         "target": variant.target,
         "files": {name: str(path) for name, path in paths.items()},
-        "shapes": [[[[s.name, s.dtype, list(s.shape)] for s in specs] for specs in at] for at in shapes],
+        "shapes": [[[[s.name, s.dtype, list(s.shape)] for s in specs] for specs in pair] for pair in shapes],
         "options": dict(variant.options),
         "threads": threads,
         "golden": [len(bundle.golden), len(bundle.golden_of(variant))],

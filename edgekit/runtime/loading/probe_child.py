@@ -46,16 +46,16 @@ def main(folder: Path) -> None:
 def _try(folder: Path, request: Mapping[str, Json]) -> None:
     largest, *further = (
         Signature(
-            *(tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in specs) for specs in at)
+            *(tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in specs) for specs in pair)
         )
-        for at in request["shapes"]
+        for pair in request["shapes"]
     )
     inputs, outputs = largest
     count, all_ = request["golden"]
-    thin = [Signature(at.inputs, thinned_specs(at.outputs)) for at in further]
+    thin = [Signature(pair.inputs, thinned_specs(pair.outputs)) for pair in further]
     golden = [
-        (_arrays(folder, f"{number}.x", at.inputs), _arrays(folder, f"{number}.y", at.outputs))
-        for number, at in zip(range(all_), [*[largest] * count, *thin], strict=False)
+        (_arrays(folder, f"{number}.x", pair.inputs), _arrays(folder, f"{number}.y", pair.outputs))
+        for number, pair in zip(range(all_), [*[largest] * count, *thin], strict=False)
     ]
     engine = registry.engine(request["target"])
     version = registry.version_of(request["target"], request["options"])

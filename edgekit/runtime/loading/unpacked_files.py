@@ -73,25 +73,26 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
         return Unpacked(_unpacked_in(root, digest, bundle, variant))
     except OSError as problem:
         pass_on(problem)
-        why = f"{root} cannot be used: {problem.strerror or problem}"
+        cause = f"{root} cannot be used: {problem.strerror or problem}"
     try:
         # Created a moment ago with mode 0700; its parents are the system's, and there is no better place.
         files = _unpacked_in(_folder_of_this_process(), digest, bundle, variant, parents=False)
     except OSError as problem:
         pass_on(problem)
         error = EngineError(
-            f"variant {variant.name} cannot be unpacked: {why}; nor in a temporary folder: "
+            f"variant {variant.name} cannot be unpacked: {cause}; nor in a temporary folder: "
             f"{problem.strerror or problem}; free some space, or set EDGEKIT_CACHE to a writable folder"
         )
         error.blame = "machine"
         raise error from None
-    return Unpacked(files, f"{why}; unpacked for this process only. Set EDGEKIT_CACHE to a writable folder")
+    return Unpacked(files, f"{cause}; unpacked for this process only. Set EDGEKIT_CACHE to a writable folder")
 
 
 def _unpacked_in(
     root: Path, digest: str, bundle: Bundle, variant: Variant, parents: bool = True
 ) -> dict[str, Path]:
-    """Raises OSError if ``root`` cannot be written to, or is not trusted."""
+    """Unpack a variant below ``root``, and return its files. Raises OSError if ``root`` cannot be written to,
+    or is not trusted."""
     folder = root / digest
     private_folder(root, parents)
     if not _is_whole(folder, bundle, variant):

@@ -57,10 +57,10 @@ class DeviceReport:
     def __init__(
         self, device: str, device_class: str, channel: str = "", store: ReportedStore | None = None
     ) -> None:
-        for what, name in (("device", device), ("device_class", device_class), ("channel", channel)):
-            if NAME.fullmatch(name) is None and (name or what != "channel"):
+        for field, name in (("device", device), ("device_class", device_class), ("channel", channel)):
+            if NAME.fullmatch(name) is None and (name or field != "channel"):
                 raise UsageError(
-                    f"{what} {name!r} is not a name; up to 80 letters, digits, spaces and ._:/- are"
+                    f"{field} {name!r} is not a name; up to 80 letters, digits, spaces and ._:/- are"
                 )
         self._about: dict[str, Json] = {"device": device, "class": device_class, "channel": channel}
         self._store = store

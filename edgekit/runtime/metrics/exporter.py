@@ -79,7 +79,7 @@ class MetricsExporter:
         self._outbox.put(self._encode(self._metrics.snapshot()), kind="metric")
 
     def wait_s(self) -> float:
-        """Seconds until the next row."""
+        """Return the seconds until the next row."""
         try:
             delivered = self._outbox.counts()["delivered"]
         except (OSError, sqlite3.Error):  # an error of its disk; it recovers by itself

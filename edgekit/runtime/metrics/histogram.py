@@ -86,15 +86,16 @@ class Histogram:
         passed = self.zeros
         if self.count == 0 or passed >= rank:
             return 0.0
-        for index, found in enumerate(self._counts):
-            passed += found
+        for index, count in enumerate(self._counts):
+            passed += count
             if passed >= rank:
                 middle: float = 2.0 ** ((FIRST_INDEX + index + 0.5) / PER_DOUBLING)
                 return min(max(middle, self.low), self.high)
         raise AssertionError("counts add up")
 
     def at_most(self) -> Iterator[tuple[float, int]]:
-        """Cumulative counts at the powers of 2, exact: (2 ** n, how many values are at most that)."""
+        """Yield exact cumulative counts at the powers of 2: (2 ** n, number of values that are at most
+        that)."""
         passed = self.zeros
         for power in range(LEAST_POWER, MOST_POWER + 1):
             yield 2.0**power, passed
@@ -103,9 +104,9 @@ class Histogram:
 
     def add(self, other: Histogram) -> None:
         """Add the counts of another histogram."""
-        for index, found in enumerate(other._counts):
-            if found:
-                self._counts[index] += found
+        for index, count in enumerate(other._counts):
+            if count:
+                self._counts[index] += count
         self.count += other.count
         self.sum += other.sum
         self.zeros += other.zeros
@@ -113,9 +114,9 @@ class Histogram:
 
     def copy(self) -> Histogram:
         """Return an independent copy."""
-        own = Histogram()
-        own.add(self)
-        return own
+        duplicate = Histogram()
+        duplicate.add(self)
+        return duplicate
 
     def clear(self) -> None:
         """Reset."""
@@ -123,7 +124,7 @@ class Histogram:
 
     def as_json(self) -> dict[str, Json]:
         """Count, sum, extremes, p50, p95, p99, and the buckets as OTLP's exponential histogram has them."""
-        used = [index for index, found in enumerate(self._counts) if found]
+        used = [index for index, count in enumerate(self._counts) if count]
         start, end = (used[0], used[-1] + 1) if used else (0, 0)
         return {
             "count": self.count,

@@ -50,12 +50,12 @@ class StageTimes:
         self._times: dict[tuple[str, str], Histogram] = {}
 
     def record(self, stage: str, engine: str, seconds: float) -> None:
-        found = self._times.get((stage, engine))
-        if found is None:
+        histogram = self._times.get((stage, engine))
+        if histogram is None:
             if len(self._times) >= LABELS_LIMIT:
                 stage, engine = OTHER, OTHER
-            found = self._times.setdefault((stage, engine), Histogram())
-        found.record(seconds)
+            histogram = self._times.setdefault((stage, engine), Histogram())
+        histogram.record(seconds)
 
     def quantile(self, stage: str, q: float) -> float:
         """Return a quantile of a stage in seconds, over all engines; 0 if there are no values."""
@@ -89,8 +89,8 @@ class FallbackCounts:
         newest = history[-1] if history else None
         if newest is self._newest:
             return
-        at = next((i for i, fallback in enumerate(history) if fallback is self._newest), -1)
-        for fallback in history[at + 1 :]:
+        position = next((i for i, fallback in enumerate(history) if fallback is self._newest), -1)
+        for fallback in history[position + 1 :]:
             self.count(fallback.from_, fallback.to, fallback.reason)
         self._newest = newest
 

@@ -194,7 +194,7 @@ class Metrics:
 
 
 def _deferrals_of(session: SessionProtocol) -> tuple[int, int] | None:
-    """Answers and deferrals of the loaded variant; None if it is not a deferral."""
+    """Return the number of answers and deferrals of the loaded variant, or None if it is not a deferral."""
     try:
         if session.active.engine != deferral.NAME:
             return None

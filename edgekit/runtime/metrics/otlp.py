@@ -72,14 +72,14 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
         )
         point = {"attributes": attributes, **times, **_histogram(entry)}
         histograms[INFERENCE if whole else STAGE].append(point)
-    found: list[Json] = [
+    metrics: list[Json] = [
         {
             "name": name,
             "unit": "s",
-            "exponentialHistogram": {"aggregationTemporality": CUMULATIVE, "dataPoints": each},
+            "exponentialHistogram": {"aggregationTemporality": CUMULATIVE, "dataPoints": data_points},
         }
-        for name, each in histograms.items()
-        if each
+        for name, data_points in histograms.items()
+        if data_points
     ]
     outcomes = [({"outcome": outcome}, count) for outcome, count in snapshot["outcomes"].items()]
     fallbacks = [
@@ -89,11 +89,11 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
     for name, unit, rows in ((INFERENCES, "{inference}", outcomes), (FALLBACKS, "{change}", fallbacks)):
         if rows:
             counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": points(rows)}
-            found.append({"name": name, "unit": unit, "sum": counted})
-    found += _outbox(snapshot.get("outbox"), times)
-    found += _report(snapshot.get("report"), times)
+            metrics.append({"name": name, "unit": unit, "sum": counted})
+    metrics += _outbox(snapshot.get("outbox"), times)
+    metrics += _report(snapshot.get("report"), times)
     runs = {key: str(snapshot[key]) for key in ("bundle", "variant", "engine", "device", "precision")}
-    return [*found, {"name": MODEL, "unit": "1", "gauge": {"dataPoints": points([(runs, 1)])}}]
+    return [*metrics, {"name": MODEL, "unit": "1", "gauge": {"dataPoints": points([(runs, 1)])}}]
 
 
 def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Json]:
@@ -115,19 +115,19 @@ def _report(report: Mapping[str, Any] | None, times: Mapping[str, str]) -> list[
     """Return the metrics of a device in a fleet: the app's scores, and the bundles that its store gave up."""
     if report is None:
         return []
-    scores, found = report["scores"], list[Json]()
+    scores, metrics = report["scores"], list[Json]()
     if scores["count"]:
         counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True}
         count = {"attributes": [], **times, "asInt": str(scores["count"])}
         total = {"attributes": [], **times, "asDouble": scores["sum"]}
-        found.append({"name": SCORES, "unit": "{score}", "sum": {**counted, "dataPoints": [count]}})
-        found.append({"name": SCORE_SUM, "unit": "1", "sum": {**counted, "dataPoints": [total]}})
+        metrics.append({"name": SCORES, "unit": "{score}", "sum": {**counted, "dataPoints": [count]}})
+        metrics.append({"name": SCORE_SUM, "unit": "1", "sum": {**counted, "dataPoints": [total]}})
     given_up: list[Json] = [
         {"attributes": attributes_of(entry), **times, "asInt": "1"} for entry in report["given_up"]
     ]
     if given_up:
-        found.append({"name": GIVEN_UP, "unit": "1", "gauge": {"dataPoints": given_up}})
-    return found
+        metrics.append({"name": GIVEN_UP, "unit": "1", "gauge": {"dataPoints": given_up}})
+    return metrics
 
 
 def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:

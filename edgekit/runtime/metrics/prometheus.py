@@ -67,10 +67,10 @@ def text(snapshot: Mapping[str, Any]) -> str:
     for fallback in snapshot["fallbacks"]:
         labels = {**model, **{key: fallback[key] for key in ("from", "to", "reason")}}
         lines.append(f"edgekit_fallback_total{_labels(labels)} {fallback['count']}")
-    if asked := snapshot.get("deferrals"):
+    if deferrals := snapshot.get("deferrals"):
         about = "Answers that a deferral left to its large variant."
         lines += _family("edgekit_deferred_total", "counter", about)
-        lines.append(f"edgekit_deferred_total{_labels(model)} {asked['deferred']}")
+        lines.append(f"edgekit_deferred_total{_labels(model)} {deferrals['deferred']}")
     for field, count in snapshot.get("texts", {}).items():
         name, about = TEXT_COUNTS[field]
         lines += _family(f"edgekit_text_{name}_total", "counter", about)
@@ -79,7 +79,7 @@ def text(snapshot: Mapping[str, Any]) -> str:
 
 
 def texts(snapshot: Mapping[str, Any]) -> str:
-    """Metrics of texts in the text format, version 0.0.4.
+    """Return the metrics of texts in the text format, version 0.0.4.
 
     Args:
         snapshot: Result of ``TextMetrics.snapshot``.

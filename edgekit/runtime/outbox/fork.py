@@ -11,7 +11,7 @@ from edgekit.errors import UsageError
 
 
 def refuse_fork(pid: int) -> None:
-    """Raises: UsageError: this process was forked from the one that opened the outbox."""
+    """Check that this process opened the outbox. Raises UsageError if it was forked from the one that did."""
     if os.getpid() != pid:
         raise UsageError(
             f"the outbox was opened by process {pid}, and this is {os.getpid()}, forked from it, where "

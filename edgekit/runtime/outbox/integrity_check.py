@@ -85,8 +85,8 @@ def schema_is_ours(connection: sqlite3.Connection) -> bool:
 
     Raises: sqlite3.Error: it cannot be read.
     """
-    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchmany(20)
-    return len(found) == len(_own_schema()) and frozenset(found) == _own_schema()
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchmany(20)
+    return len(rows) == len(_own_schema()) and frozenset(rows) == _own_schema()
 
 
 def checked_size_bytes(connection: sqlite3.Connection) -> int:
@@ -107,10 +107,10 @@ def checked_size_bytes(connection: sqlite3.Connection) -> int:
     size_bytes, invalid = connection.execute(_INVALID_ROWS).fetchone()
     if invalid:
         raise sqlite3.DatabaseError(f"{invalid} rows hold what an outbox does not write")
-    known = connection.execute("SELECT name, value FROM counts").fetchmany(100)
-    if not all(plausible(*count) for count in known) or len(known) == 100:
+    counts = connection.execute("SELECT name, value FROM counts").fetchmany(100)
+    if not all(plausible(*count) for count in counts) or len(counts) == 100:
         raise sqlite3.DatabaseError("its counts are not an outbox's")
-    if dict(known).get(CHECK, check_of(known)) != check_of(known):
+    if dict(counts).get(CHECK, check_of(counts)) != check_of(counts):
         raise sqlite3.DatabaseError("its counts are not those that were written")
     sequence = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchmany(2)
     if any(name != "rows" or not isinstance(n, int) or not 0 <= n <= HIGHEST_SEQ for name, n in sequence):

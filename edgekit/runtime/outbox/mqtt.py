@@ -114,12 +114,12 @@ class MqttSink:
             client.username_pw_set(*self._login)
         if self._context is not None:
             client.tls_set_context(self._context)
-        heard, refused = threading.Event(), []
+        connected, refused = threading.Event(), []
 
         def on_connect(_client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
             if reason.is_failure:
                 refused.append(str(reason))
-            heard.set()
+            connected.set()
 
         def on_publish(_client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
             self._codes[mid] = reason.value
@@ -132,7 +132,7 @@ class MqttSink:
             raise SinkDownError(f"{self._broker_text}: {problem}") from None
         client.loop_start()
         self._client = client
-        if not heard.wait(self._timeout_s) or refused:
+        if not connected.wait(self._timeout_s) or refused:
             self.close()
             raise SinkDownError(f"{self._broker_text}: {(refused or ['no response in time'])[0]}")
         return client

@@ -142,8 +142,8 @@ class Outbox:
         """
         refuse_fork(self._pid)
         if not isinstance(body, bytes) or len(body) > self._limits.row_bytes:
-            found = f"{len(body)} bytes" if isinstance(body, bytes) else f"a {type(body).__name__}"
-            raise UsageError(f"the body is {found}; expected at most {self._limits.row_bytes} bytes")
+            actual = f"{len(body)} bytes" if isinstance(body, bytes) else f"a {type(body).__name__}"
+            raise UsageError(f"the body is {actual}; expected at most {self._limits.row_bytes} bytes")
         if kind not in PRIORITIES:
             raise UsageError(f"unknown kind {kind!r}; available: {', '.join(PRIORITIES)}")
         if key is None:
@@ -175,7 +175,7 @@ class Outbox:
         return all(receipt.state != "waiting" for receipt in waited)
 
     def _accept_rows(self) -> None:
-        """Processes the rows that callers hand in, in order; never waits for the disk."""
+        """Process the rows that callers put in, in order, without waiting for the disk."""
         while not self._deaf:
             self._inbox.get()()
 
@@ -326,7 +326,7 @@ class Outbox:
     # --- inspection --------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        """Rows and bytes that wait, and counts of all others since the folder was created.
+        """Return the waiting rows and bytes, and the counts of all others since the folder was created.
 
         Keys: ``waiting``, ``size_bytes``, ``delivered``, ``dropped_age``, ``dropped_room``,
         ``dropped_memory``, ``quarantined``, ``damaged``, ``rebuilt``; of this process only: ``pending``, not
@@ -334,11 +334,11 @@ class Outbox:
 
         Raises: OSError, sqlite3.Error: the disk fails.
         """
-        known = self._use(lambda store: store.counts())
+        totals = self._use(lambda store: store.counts())
         pending = sum(map(len, self._pending.values())) + len(self._under_way) + self._inbox.qsize()
-        known["pending"] = pending
-        known["dropped_memory"] += self._lost
-        return known | {"disk_errors": self._disk_errors}
+        totals["pending"] = pending
+        totals["dropped_memory"] += self._lost
+        return totals | {"disk_errors": self._disk_errors}
 
     @property
     def trouble(self) -> str:

@@ -41,7 +41,7 @@ class Receipt:
         return self.state == "stored"
 
     def resolve(self, state: str) -> None:
-        """Called by the outbox only."""
+        """Set the final state and wake the waiting threads. Only the outbox calls it."""
         self.state = state
         while self._waiters:
             with contextlib.suppress(IndexError):  # the waiting thread has timed out

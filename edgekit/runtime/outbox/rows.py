@@ -69,12 +69,12 @@ def crc_of(parcel: Parcel) -> int:
 
 def parcel_of(row: tuple[Any, ...]) -> Parcel | None:
     """Return a row as it was put; None if it is corrupt. A lost reason of the backend is tolerated."""
-    _, key, kind, _, made_unix_s, tries, _, why, crc, body = row
+    _, key, kind, _, made_unix_s, tries, _, reason, crc, body = row
     if not (isinstance(key, str) and isinstance(kind, str) and isinstance(body, bytes)):
         return None
     if kind not in PRIORITIES or not KEY.fullmatch(key):
         return None
     made_unix_s = made_unix_s if isinstance(made_unix_s, float) and math.isfinite(made_unix_s) else 0.0
     tries = tries if isinstance(tries, int) and tries >= 0 else 0
-    parcel = Parcel(key, kind, body, made_unix_s, tries, why if isinstance(why, str) else "")
+    parcel = Parcel(key, kind, body, made_unix_s, tries, reason if isinstance(reason, str) else "")
     return parcel if crc_of(parcel) == crc else None

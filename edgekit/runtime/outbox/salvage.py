@@ -82,13 +82,13 @@ def log_of(path: Path) -> Log:
         after: list[tuple[int, int]] = []
         committed, commits_after = 0, 0
         while len(frame := file.read(_FRAME.size + PAGE_BYTES)) == _FRAME.size + PAGE_BYTES:
-            number, commit, salt, salt2, *wanted = _FRAME.unpack(frame[: _FRAME.size])
+            number, commit, salt, salt2, *expected = _FRAME.unpack(frame[: _FRAME.size])
             if not whole and not after:
                 salts = [salt, salt2]  # in case the header is damaged
             offset = file.tell() - PAGE_BYTES
             if not after and whole:
                 sums = _sums(frame[_FRAME.size :], order, _sums(frame[:8], order, sums))
-                if [salt, salt2, *sums] == [*salts, *wanted]:
+                if [salt, salt2, *sums] == [*salts, *expected]:
                     valid.append((number, offset))
                     committed = len(valid) if commit else committed
                     continue
@@ -98,8 +98,8 @@ def log_of(path: Path) -> Log:
                 commits_after += commit != 0
             elif not after:
                 break
-    late = [*valid[committed:], *after] if commits_after else []
-    return Log(valid[:committed], late)
+    trailing = [*valid[committed:], *after] if commits_after else []
+    return Log(valid[:committed], trailing)
 
 
 def _sums(content: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]:
@@ -138,13 +138,13 @@ def rescued(path: Path, copy: Path, first_page: bytes) -> Rescue:
     if not log.remainder:
         return Rescue([*view.parcels.values()], len(view.broken - view.parcels.keys()), view.counts)
     _apply(log.remainder, path, copy)
-    late = _view(copy, first_page)
+    later_view = _view(copy, first_page)
     # If the later view is consistent, a row missing in it was delivered, and is not sent again.
-    wanted = late.broken if late.consistent else view.parcels.keys()
-    found = {seq: parcel for seq, parcel in view.parcels.items() if seq in wanted} | late.parcels
-    broken = late.broken if late.consistent else late.broken | view.broken
-    once = {found[seq].key: found[seq] for seq in sorted(found)}
-    return Rescue([*once.values()], len(broken - found.keys()), view.counts | late.counts)
+    selected = later_view.broken if later_view.consistent else view.parcels.keys()
+    parcels = {seq: parcel for seq, parcel in view.parcels.items() if seq in selected} | later_view.parcels
+    broken = later_view.broken if later_view.consistent else later_view.broken | view.broken
+    once = {parcels[seq].key: parcels[seq] for seq in sorted(parcels)}
+    return Rescue([*once.values()], len(broken - parcels.keys()), view.counts | later_view.counts)
 
 
 class _View(NamedTuple):
@@ -155,7 +155,7 @@ class _View(NamedTuple):
 
 
 def _view(copy: Path, first_page: bytes) -> _View:
-    found: dict[int, Parcel] = {}
+    parcels: dict[int, Parcel] = {}
     broken: set[int] = set()
     counts: dict[str, float] = {}
     with contextlib.closing(_opened(copy, first_page)) as connection:
@@ -164,16 +164,16 @@ def _view(copy: Path, first_page: bytes) -> _View:
             checked_size_bytes(connection)
             consistent = True
         for row in salvaged(connection):
-            if isinstance(row[0], int) and row[0] not in found:
+            if isinstance(row[0], int) and row[0] not in parcels:
                 parcel = parcel_of(row)
                 if parcel is None:
                     broken.add(row[0])
                 else:
-                    found[row[0]] = parcel
+                    parcels[row[0]] = parcel
         for count in readable(connection, "SELECT name, value FROM counts"):
             if count[0] in COUNTS and plausible(*count):
                 counts[count[0]] = count[1]
-    return _View({seq: found[seq] for seq in sorted(found)}, broken, counts, consistent)
+    return _View({seq: parcels[seq] for seq in sorted(parcels)}, broken, counts, consistent)
 
 
 def _apply(frames: Sequence[tuple[int, int]], path: Path, copy: Path) -> None:
@@ -209,7 +209,7 @@ def _opened(copy: Path, first_page: bytes) -> sqlite3.Connection:
 
 
 def salvaged(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    """Every readable row: from both ends, then one by one in between; some appear twice."""
+    """Yield every readable row: from both ends, then one by one in between. Some rows appear twice."""
     ends: list[int | None] = []
     for order in ("", " DESC"):
         last = None

@@ -107,7 +107,7 @@ class HttpSink:
     def send(self, parcel: Parcel) -> None:
         headers = {"Idempotency-Key": parcel.key, "EdgeKit-Kind": parcel.kind}
         while True:
-            kept = self._wire.is_open
+            is_reused = self._wire.is_open
             try:
                 end_s = time.monotonic() + self._timeout_s
                 reply = self._wire.exchange("POST", "", end_s, ANSWER_LIMIT_BYTES, [parcel.body], headers)
@@ -115,7 +115,7 @@ class HttpSink:
             except self._no_answer as problem:
                 if problem.unsent:
                     raise SinkDownError(f"{self._url}: {problem}") from None
-                if not kept:
+                if not is_reused:
                     raise
                 # A server closes idle connections; a new one shows whether this row is at fault.
         status = reply.status

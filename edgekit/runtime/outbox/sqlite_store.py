@@ -78,7 +78,8 @@ class OutboxStore:
             raise UsageError(f"the outbox {folder} cannot be opened: {why_of(problem)}") from None
 
     def close(self) -> None:
-        """Closing twice is fine. In a process forked from the one that opened it nothing is done."""
+        """Close the store. Closing twice is allowed. A process that was forked from the one that opened it
+        closes nothing."""
         if os.getpid() == self._pid:
             while self._connections:
                 self._close_all()
@@ -94,7 +95,8 @@ class OutboxStore:
             self._close_all()
 
     def reopen(self) -> None:
-        """After an error: close and open again. Raises: OSError, sqlite3.Error: it fails again."""
+        """Close and open the store again after an error. Raises OSError or sqlite3.Error if it fails
+        again."""
         if not self._connections:
             self._take_lock()
         self._close_file()
@@ -166,11 +168,11 @@ class OutboxStore:
             limit_bytes: Stop once the rows have this size.
             excluded: Keys of rows to skip.
         """
-        found: list[Parcel] = []
+        parcels: list[Parcel] = []
         damaged: list[int] = []
         with contextlib.closing(self._ranked()) as ranked:
             for row in ranked:
-                if len(found) == limit or limit_bytes <= 0:
+                if len(parcels) == limit or limit_bytes <= 0:
                     break
                 if row[1] in excluded:
                     continue
@@ -178,14 +180,14 @@ class OutboxStore:
                 if parcel is None:
                     damaged.append(row[0])
                 else:
-                    found.append(parcel)
+                    parcels.append(parcel)
                     limit_bytes -= parcel.size_bytes
         if damaged:
             with self._transaction() as run:
                 run(f"DELETE FROM rows WHERE seq IN ({','.join(map(str, damaged))})")
                 self._count("damaged", len(damaged))
             self._measure_size()
-        return found
+        return parcels
 
     def _ranked(self) -> Generator[tuple[Any, ...], None, None]:
         query = f"SELECT {COLUMNS} FROM rows WHERE quarantined = 0 AND priority = ? ORDER BY seq"
@@ -210,19 +212,19 @@ class OutboxStore:
                 removed = run("DELETE FROM rows WHERE key = ?", (parcel.key,)).rowcount
                 self._size_bytes -= removed * parcel.size_bytes
             self._count("delivered", len(delivered))
-            for parcel, why in refused:
+            for parcel, reason in refused:
                 last = parcel.tries + 1 >= self._limits.tries
                 updated = run(
                     "UPDATE rows SET tries = ?, why = ?, quarantined = ? WHERE key = ?",
-                    (parcel.tries + 1, why.encode("utf-8", "replace").decode(), int(last), parcel.key),
+                    (parcel.tries + 1, reason.encode("utf-8", "replace").decode(), int(last), parcel.key),
                 ).rowcount  # 0: dropped meanwhile
                 self._count("quarantined", int(last) * updated)
 
     def counts(self) -> dict[str, int]:
-        """Rows and bytes that wait, and counts since the folder was created."""
-        known = dict(self._connection.execute("SELECT name, value FROM counts").fetchall())
+        """Return the waiting rows and bytes, and the counts since the folder was created."""
+        totals = dict(self._connection.execute("SELECT name, value FROM counts").fetchall())
         (rows,) = self._connection.execute("SELECT count(*) FROM rows WHERE quarantined = 0").fetchone()
-        return {"waiting": rows, "size_bytes": self._size_bytes} | {n: int(known.get(n, 0)) for n in COUNTS}
+        return {"waiting": rows, "size_bytes": self._size_bytes} | {n: int(totals.get(n, 0)) for n in COUNTS}
 
     # --- the file ----------------------------------------------------------------------------------------
 
@@ -292,8 +294,8 @@ class OutboxStore:
         self._set_clock()
 
     def _flush(self) -> None:
-        """After a failed flush the log in memory may differ from the disk, and a row found there must not be
-        reported as stored. A checkpoint copies it into the file and flushes that."""
+        """Copy the log into the file with a checkpoint, and flush the file. After a failed flush the log in
+        memory may differ from the disk, and a row in it must not be reported as stored."""
         (busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise sqlite3.OperationalError("database is locked")
@@ -305,13 +307,13 @@ class OutboxStore:
 
     def _set_clock(self) -> None:
         run = self._connection.execute
-        known = dict(run("SELECT name, value FROM counts").fetchall())
-        wall_s, was_s = self._wall_s(), known.get("clock_wall_s", 0.0)
+        stored = dict(run("SELECT name, value FROM counts").fetchall())
+        wall_s, was_s = self._wall_s(), stored.get("clock_wall_s", 0.0)
         away_s = wall_s - was_s if min(wall_s, was_s) >= WHOLE_YEAR else 0.0
-        self._start_s: float = known.get("clock_s", 0.0) + max(away_s, 0.0) - self._monotonic_s()
+        self._start_s: float = stored.get("clock_s", 0.0) + max(away_s, 0.0) - self._monotonic_s()
 
     def _now_s(self) -> float:
-        """Seconds of an internal clock, which is not affected when the device's clock is set."""
+        """Return the seconds of an internal clock, which setting the device's clock does not affect."""
         return self._start_s + self._monotonic_s()
 
     def _rebuild(self, number: int, path: Path) -> None:
@@ -324,15 +326,15 @@ class OutboxStore:
         try:
             self._connect(draft)
             self._flush()
-            found = rescued(path, copy, draft.read_bytes()[:PAGE_BYTES])
+            rescue = rescued(path, copy, draft.read_bytes()[:PAGE_BYTES])
             remove(copy)
             now_s = self._now_s()
             with self._transaction() as run:
-                for name, value in (found.counts | {"rebuilt": found.counts.get("rebuilt", 0.0)}).items():
+                for name, value in (rescue.counts | {"rebuilt": rescue.counts.get("rebuilt", 0.0)}).items():
                     run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
                 self._count("rebuilt")
-                self._count("damaged", found.damaged)
-                for parcel in found.parcels:
+                self._count("damaged", rescue.damaged)
+                for parcel in rescue.parcels:
                     self._insert(run, parcel, now_s)
             self._flush()
             self._close_file()

@@ -32,7 +32,7 @@ class Call:
         return self.outputs is not None
 
     def missing(self, began_s: float) -> str:
-        """Why there are no outputs."""
+        """Return the reason that there are no outputs."""
         if self.problem:
             return f"the server failed: {self.problem}"
         return f"the server did not respond within {1000 * (time.monotonic() - began_s):.0f} ms"

@@ -121,10 +121,10 @@ class Client:
         server = self._object(self._wire.exchange("GET", "/v2", end_s, HEAD_LIMIT_BYTES))
         model = self._object(self._wire.exchange("GET", self._path, end_s, HEAD_LIMIT_BYTES))
         for kind, specs in (("inputs", self._inputs), ("outputs", self._outputs)):
-            said = model.get(kind)
+            declared = model.get(kind)
             # MLServer omits them for a model without settings. Responses are checked anyway.
-            if isinstance(said, list) and said:
-                _compare(kind, said, specs)
+            if isinstance(declared, list) and declared:
+                _compare(kind, declared, specs)
         extensions = server.get("extensions")
         binary = isinstance(extensions, list) and BINARY in extensions
         if not binary and self._values > JSON_VALUES:
@@ -197,10 +197,10 @@ def request_of(
             raise AnswerError(f"input {spec.name} is float16, which JSON cannot encode")
         else:
             tensors.append(json.dumps(entry).encode()[:-1] + b', "data": [' + _json_of(array) + b"]}")
-    wanted: list[dict[str, Json]] = [{"name": spec.name} for spec in outputs]
+    requested: list[dict[str, Json]] = [{"name": spec.name} for spec in outputs]
     if binary:
-        wanted = [{**entry, "parameters": {"binary_data": True}} for entry in wanted]
-    head = b'{"inputs": [' + b", ".join(tensors) + b'], "outputs": ' + json.dumps(wanted).encode() + b"}"
+        requested = [{**entry, "parameters": {"binary_data": True}} for entry in requested]
+    head = b'{"inputs": [' + b", ".join(tensors) + b'], "outputs": ' + json.dumps(requested).encode() + b"}"
     headers = {"Content-Type": "application/octet-stream" if binary else "application/json"}
     if binary:
         headers[LENGTH.title()] = str(len(head))
@@ -230,14 +230,14 @@ def answer_of(reply: Reply, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
         ):
             raise AnswerError(f"its header length {length[:20]!r} does not fit the response")
         head, tail = reply.body[: int(length)], memoryview(reply.body)[int(length) :]
-    said = _decoded(head, *json_limits(outputs)).get("outputs")
-    if not isinstance(said, list):
+    entries = _decoded(head, *json_limits(outputs)).get("outputs")
+    if not isinstance(entries, list):
         raise AnswerError("its response has no list of outputs")
-    if not _compare("outputs", said, outputs):
+    if not _compare("outputs", entries, outputs):
         raise AnswerError("its response lacks outputs")
     expected = {spec.name: spec for spec in outputs}
     answers = {}
-    for entry in said:
+    for entry in entries:
         spec = expected[entry["name"]]
         dtype = np.dtype(spec.dtype)
         parameters = entry.get("parameters")
@@ -294,7 +294,7 @@ def _compare(kind: str, reported: Sequence[Json], specs: Sequence[TensorSpec]) -
 
 
 def json_limits(outputs: Sequence[TensorSpec]) -> tuple[int, int]:
-    """Limits of a JSON response: bytes; and values, lists and objects together."""
+    """Compute the limits of a JSON response: its bytes, and its total number of values, lists and objects."""
     values = sum(math.prod(spec.shape) for spec in outputs)
     if values > JSON_VALUES:
         return HEAD_LIMIT_BYTES, HEAD_VALUES

@@ -78,7 +78,8 @@ def decide(
 
 
 def latest_start_s(deadline_s: float, local_s: float | None) -> float:
-    """When the device must start to meet the deadline: at once if its run time is unknown.
+    """Compute when the device must start to meet the deadline, in seconds from the request. It is 0 if the
+    run time is unknown.
 
     >>> latest_start_s(0.1, 0.02), latest_start_s(0.1, 0.2), latest_start_s(0.1, None)
     (0.068, 0.0, 0.0)
@@ -91,7 +92,7 @@ def latest_start_s(deadline_s: float, local_s: float | None) -> float:
 def second_opinion(
     confidence: float, threshold: float, left_s: float, remote_s: float | None, objection: str
 ) -> str:
-    """Why the server does not repeat a run of the device; empty if it does.
+    """Return the reason that the server does not repeat a run of the device, or "" if it does.
 
     Args:
         confidence: In the device's outputs.
@@ -119,7 +120,8 @@ class Rolling:
         self._seconds.append(seconds)
 
     def p95_s(self, enough: int = 1) -> float | None:
-        """None: fewer than ``enough`` runs so far."""
+        """Return the 95th percentile of the run times in seconds, or None after fewer than ``enough``
+        runs."""
         if len(self._seconds) < enough:
             return None
         return sorted(self._seconds)[math.ceil(0.95 * len(self._seconds)) - 1]
@@ -196,10 +198,10 @@ class Breaker:
         # Plain means of the first calls, so that the first one is not overweighted.
         weight = max(WEIGHT, 1 / calls)
         failed = self.failed + weight * ((not valid) - self.failed)
-        late = self.slow + weight * (slow - self.slow)
-        if calls >= FEWEST_CALLS and (failed >= FAILED_RATE or late >= SLOW_RATE):
+        slow_rate = self.slow + weight * (slow - self.slow)
+        if calls >= FEWEST_CALLS and (failed >= FAILED_RATE or slow_rate >= SLOW_RATE):
             return self._open(now_s, chance, reason)
-        return replace(self, calls=calls, failed=failed, slow=late)
+        return replace(self, calls=calls, failed=failed, slow=slow_rate)
 
     def _open(self, now_s: float, chance: float, reason: str) -> Breaker:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.pauses, 20)) * (0.5 + chance)

@@ -164,29 +164,29 @@ class RemoteSession:
         began_s = time.monotonic()
         fitted(feeds, self.session.bundle.shapes)  # what a session refuses must not reach the server either
         largest = all(feeds[spec.name].shape == spec.shape for spec in self.session.inputs)
-        why_not = "" if largest else "the server runs the largest of the bundle's shapes only"
+        objection = "" if largest else "the server runs the largest of the bundle's shapes only"
         if self.policy != "local-only" and largest:
-            why_not = self._objection()
+            objection = self._objection()
         with self._lock:
             local_s, remote_s = self._local.p95_s(), self._remote.p95_s(ENOUGH)
-        plan = decide(self.policy, self._deadline_s, local_s, remote_s, why_not)
+        plan = decide(self.policy, self._deadline_s, local_s, remote_s, objection)
         call = None
         if plan.remote_at_s is not None:
             call = self._send(feeds, began_s + self._deadline_s)
             if plan.local_at_s is not None and call.wait(began_s + plan.local_at_s):
                 return self._answer(call.outputs, "remote", plan.reason, began_s)
-        why = plan.reason if call is None else call.missing(began_s)
+        reason = plan.reason if call is None else call.missing(began_s)
         try:
             outputs = self._run_local(feeds)
         except EngineError as problem:
-            return self._after_local_failure(problem, feeds, call, why_not, began_s, span)
+            return self._after_local_failure(problem, feeds, call, objection, began_s, span)
         if call is not None and call.outputs is not None:
             return self._answer(call.outputs, "remote", "it responded while the device ran", began_s)
-        if span is not None and (call is not None or (self.policy == "remote-first" and why_not)):
-            span.fell_back("remote", "local", why)
+        if span is not None and (call is not None or (self.policy == "remote-first" and objection)):
+            span.fell_back("remote", "local", reason)
         if self._confidence is not None:
-            return self._confirm(outputs, feeds, remote_s, why_not, began_s)
-        return self._answer(outputs, "local", why, began_s)
+            return self._confirm(outputs, feeds, remote_s, objection, began_s)
+        return self._answer(outputs, "local", reason, began_s)
 
     def _after_local_failure(
         self,
@@ -214,19 +214,20 @@ class RemoteSession:
         objection: str,
         began_s: float,
     ) -> RemoteResult:
-        """The device's outputs if their confidence is high enough, else the server's if they come in time."""
+        """Return the device's outputs if their confidence is high enough, or if the server does not respond
+        in time. Otherwise return the server's outputs."""
         assert self._confidence is not None
         device_confidence, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
         left_s = end_s - time.monotonic()
-        why = second_opinion(device_confidence, self._threshold, left_s, remote_s, objection)
-        if not why:
+        reason = second_opinion(device_confidence, self._threshold, left_s, remote_s, objection)
+        if not reason:
             call = self._send(feeds, end_s)
             if call.wait(end_s):
                 return self._answer(
                     call.outputs, "remote", f"confidence {device_confidence:.3g} of the device", began_s
                 )
-            why = f"confidence {device_confidence:.3g}, but {call.missing(began_s)}"
-        return self._answer(outputs, "local", why, began_s)
+            reason = f"confidence {device_confidence:.3g}, but {call.missing(began_s)}"
+        return self._answer(outputs, "local", reason, began_s)
 
     def _answer(
         self, outputs: Mapping[str, Array] | None, path: str, reason: str, began_s: float
@@ -248,7 +249,7 @@ class RemoteSession:
     # --- the server --------------------------------------------------------------------------------------
 
     def _objection(self) -> str:
-        """Why the server must not be used now; starts a probe if one is due."""
+        """Return the reason that the server must not be used now, or "". Start a probe if one is due."""
         with self._lock:
             self._retries = self._retries.request()
             if self._breaker.probe_due(time.monotonic()) and self._calls.free:
@@ -270,15 +271,15 @@ class RemoteSession:
         return call
 
     def _check_server(self, client: Client) -> None:
-        ready, why = True, ""
+        ready, reason = True, ""
         try:
             binary = client.check_server(time.monotonic() + PROBE_S)
         except (ConnectionFailedError, AnswerError) as problem:
-            ready, why = False, str(problem)
+            ready, reason = False, str(problem)
         with self._lock:
             if ready:
                 self._binary = binary
-            self._breaker = self._breaker.probed(ready, time.monotonic(), random.random(), why)
+            self._breaker = self._breaker.probed(ready, time.monotonic(), random.random(), reason)
 
     def _infer_traced(
         self, client: Client, feeds: Mapping[str, Array], end_s: float, span: Span
@@ -293,22 +294,24 @@ class RemoteSession:
         end_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Array]:
-        began_s, why, outputs = time.monotonic(), "", None
+        began_s, reason, outputs = time.monotonic(), "", None
         try:
             outputs = self._infer_with_retry(client, feeds, end_s, headers)
             self._sound.check(outputs)
         except (ConnectionFailedError, AnswerError, EdgeKitError) as problem:
-            why, outputs = str(problem), None
+            reason, outputs = str(problem), None
         took_s = time.monotonic() - began_s
         with self._lock:
             if outputs is not None or time.monotonic() >= end_s:
                 self._remote.add(took_s)  # a lower bound for a request that timed out
             slow = took_s > (latest_start_s(self._deadline_s, self._local.p95_s()) or self._deadline_s)
-            text = why or f"it took {1000 * took_s:.0f} ms"
-            good = outputs is not None
-            self._breaker = self._breaker.after_result(good, slow, time.monotonic(), random.random(), text)
+            text = reason or f"it took {1000 * took_s:.0f} ms"
+            is_valid = outputs is not None
+            self._breaker = self._breaker.after_result(
+                is_valid, slow, time.monotonic(), random.random(), text
+            )
         if outputs is None:
-            raise AnswerError(why)
+            raise AnswerError(reason)
         return outputs
 
     def _infer_with_retry(

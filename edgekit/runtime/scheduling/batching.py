@@ -67,9 +67,9 @@ class Batching:
             one.threads,
             kind="batch",
         )
-        known = timings.recall(key, {"one_ms": float})
-        if known is not None:
-            one_ms, many_ms = float(known["one_ms"]), float(known["p50_ms"])
+        stored = timings.recall(key, {"one_ms": float})
+        if stored is not None:
+            one_ms, many_ms = float(stored["one_ms"]), float(stored["p50_ms"])
         else:
             _refuse_mixing(one, many, self.size)
             one_ms, many_ms = compared(one, self)
@@ -105,12 +105,13 @@ class Batching:
         ]
 
     def __repr__(self) -> str:
-        when = f"from {self.min_requests} requests on" if self.pays else "never"
-        return f"<Batching: {self.size} in one run, {self.ratio:.2f} x as fast; {when}>"
+        usage = f"from {self.min_requests} requests on" if self.pays else "never"
+        return f"<Batching: {self.size} in one run, {self.ratio:.2f} x as fast; {usage}>"
 
 
 def compared(one: SessionProtocol, batching: Batching) -> tuple[float, float]:
-    """Milliseconds of a run of ``one`` and of a full batch; medians of interleaved rounds."""
+    """Measure a run of ``one`` and of a full batch, in milliseconds. Return the medians of interleaved
+    rounds."""
     feeds = {spec.name: spec.zeros() for spec in one.inputs}
     turns: list[tuple[Callable[[], object], list[float]]] = []
     for run in (partial(one.run, feeds), partial(batching.run, [feeds] * batching.size)):
@@ -153,7 +154,7 @@ def _artifact(session: SessionProtocol) -> str:
 
 
 def _refuse_mixing(one: SessionProtocol, many: SessionProtocol, size: int) -> None:
-    """Each row of a batch of different rows must have the outputs that it has alone."""
+    """Check that each row of a mixed batch has the same outputs as in a run without the others."""
     random = np.random.default_rng(0)
     golden = many.bundle.golden
     feeds = golden[0][0] if golden else {spec.name: spec.zeros() for spec in many.inputs}
@@ -163,9 +164,9 @@ def _refuse_mixing(one: SessionProtocol, many: SessionProtocol, size: int) -> No
     ]
     together = many.run(_stacked(rows, many.inputs))
     for index, row in enumerate(rows):
-        for name, alone in one.run(row).items():
-            noise = together[name][index : index + 1].astype(np.float64) - alone
-            power = float(np.square(alone, dtype=np.float64).sum())
+        for name, expected in one.run(row).items():
+            noise = together[name][index : index + 1].astype(np.float64) - expected
+            power = float(np.square(expected, dtype=np.float64).sum())
             if float(np.square(noise).sum()) > power * 10 ** (-LEAST_SNR_DB / 10):
                 raise UsageError(
                     f"{many.bundle.name}: output {name} of a row in a batch differs from the same row alone: "

@@ -150,8 +150,8 @@ class Requests:
             if len(self._queue) >= self._limit:
                 self._drop_cancelled()
             request = _Request(priority, due_s, next(self._numbers), now_s, checked, future, record)
-            why, displaced = self._refusal(request), None
-            if why:
+            reason, displaced = self._refusal(request), None
+            if reason:
                 self._counts["refused"] += 1
             else:
                 if len(self._queue) >= self._limit:
@@ -164,16 +164,16 @@ class Requests:
                     self._worker = worker = object()
                     self._thread = Background(partial(self._serve, worker), "edgekit-requests")
                 self._changed.notify()
-        if why:
+        if reason:
             self._report("refused")
-            raise BusyError(why)
+            raise BusyError(reason)
         if displaced is not None and displaced.future.set_running_or_notify_cancel():
             self._report("refused")
             displaced.future.set_exception(BusyError("not run: the queue is full of more urgent requests"))
         return future
 
     def _refusal(self, request: _Request) -> str:
-        """Why a request is not queued; "" if it is. Called with the lock."""
+        """Return the reason that a request is not queued, or "" if it is. The caller holds the lock."""
         if len(self._queue) >= self._limit and request.priority >= max(self._queue).priority:
             return f"the queue is full ({self._limit} requests); retry later, or raise limit"
         if self._shed and request.due_s < inf:
@@ -184,8 +184,9 @@ class Requests:
         return ""
 
     def _expected_s(self, request: _Request | None = None) -> float:
-        """In which a request would be answered, by the runs so far; None: one after all others."""
-        ahead = len(self._queue) if request is None else sum(each < request for each in self._queue)
+        """Estimate the seconds until a request is answered, from the runs so far. None stands for a request
+        after all others."""
+        ahead = len(self._queue) if request is None else sum(queued < request for queued in self._queue)
         left_s = 0.0
         if self._running_s is not None:
             left_s = max(0.0, self._one_s.mean_s - (time.monotonic() - self._running_s))
@@ -194,7 +195,7 @@ class Requests:
         return left_s + ahead * self._one_s.mean_s + (self._one_s.upper_s if ahead or left_s else 0.0)
 
     def expected_s(self) -> float:
-        """In how many seconds a request that comes now would be answered, if it is the last in the queue."""
+        """Estimate the seconds until a new request would be answered, if it is the last in the queue."""
         self._reset_after_fork()
         with self._lock:
             return self._expected_s()
@@ -204,7 +205,7 @@ class Requests:
         return self.run_async(feeds, deadline_ms).result()
 
     def counts(self) -> dict[str, int]:
-        """Counts of requests so far.
+        """Return the counts of requests so far.
 
         Keys: ``answered``: run, including failures; ``together``: of those, in batches; ``overdue``: not run
         because their deadline had passed; ``refused``: the queue was full; ``cancelled``; and ``waiting``:
@@ -270,7 +271,8 @@ class Requests:
             waited = not waiter.acquire(timeout=IDLE_S)
 
     def _collect_batch(self, first: _Request) -> list[_Request]:
-        """This request, and those that can run in a batch with it within all their deadlines."""
+        """Return this request, and the queued ones that can run in a batch with it within all their
+        deadlines."""
         batching = self._batching
         if batching is None:
             return [first]
@@ -304,8 +306,8 @@ class Requests:
         self._count("overdue")
         self._report("overdue")
         waited_ms = 1000 * (now_s - request.began_s)
-        over = "its deadline had passed" if now_s >= request.due_s else "it would have missed its deadline"
-        request.future.set_exception(BusyError(f"not run: {over} after {waited_ms:.0f} ms in the queue"))
+        reason = "its deadline had passed" if now_s >= request.due_s else "it would have missed its deadline"
+        request.future.set_exception(BusyError(f"not run: {reason} after {waited_ms:.0f} ms in the queue"))
         return False
 
     def _run_one(self, request: _Request) -> None:

@@ -139,9 +139,9 @@ class Store:
             version = version_of(opened, version)
             try:
                 with self._files.locked() as state:
-                    if why := refusal(state, digest, version):
+                    if reason := refusal(state, digest, version):
                         raise BundleError(
-                            f"{opened.name} cannot be installed\n  {why}\n"
+                            f"{opened.name} cannot be installed\n  {reason}\n"
                             "  nothing has changed; install a newer bundle"
                         )
                     self._slots.keep(opened)
@@ -218,15 +218,15 @@ class Store:
         if digest in dict(state.given_up):
             return "rolled back"
         counts = self._watched.since_start(metrics.counts)
-        stored = {known: (answers, bad) for known, answers, bad in state.answers}
+        stored = {bundle_digest: (answers, bad) for bundle_digest, answers, bad in state.answers}
         if digest in state.good:
             if health.worth_storing(counts.answers, stored.get(digest, (0, 0))[0]):
                 self._files.change(lambda state: counted(state, digest, counts.answers, counts.bad))
             return "committed"
         before = stored.get(state.good[0], (0, 0)) if state.good else (0, 0)
-        verdict, why = self._watched.judge(counts, before, self.window, self._clock())
+        verdict, reason = self._watched.judge(counts, before, self.window, self._clock())
         if verdict == "rolled back":
-            self.give_up(why)
+            self.give_up(reason)
         elif verdict == "committed":
             self.confirm()
             return "committed" if digest in self.state.good else "rolled back"
@@ -246,13 +246,13 @@ class Store:
         target = self._resolve(digest, "confirm()")
 
         def change(state: StoreState) -> StoreState:
-            why = dict(state.given_up).get(target, "")
-            if not why and target != FACTORY:
+            reason = dict(state.given_up).get(target, "")
+            if not reason and target != FACTORY:
                 blame, fault = self._slots.fault_of(target)
-                why = fault if blame == "bundle" else ""
-            if why:
-                self._files.note(f"bundle {target[:12]} is not confirmed: {why}")
-            return state if why else confirmed(state, target)
+                reason = fault if blame == "bundle" else ""
+            if reason:
+                self._files.note(f"bundle {target[:12]} is not confirmed: {reason}")
+            return state if reason else confirmed(state, target)
 
         self._files.change(change)
 
@@ -316,10 +316,10 @@ class Store:
                 self._files.release()
                 return digest, self.factory
             self._files.hold(digest)
-            blame, why = self._slots.fault_of(digest)
-            if not why:
+            blame, reason = self._slots.fault_of(digest)
+            if not reason:
                 return digest, self._path(digest)
-            self._skip(digest, blame, why, skipped)
+            self._skip(digest, blame, reason, skipped)
 
     def _skip(self, digest: str, blame: str, reason: str, skipped: list[str]) -> None:
         """Give up a bundle that did not open, or skip it at this start."""

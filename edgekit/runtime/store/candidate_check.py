@@ -21,14 +21,14 @@ def check_candidate(session: Session) -> None:
         NoVariantError: no variant answers.
         BundleError: a golden vector is damaged.
     """
-    for each in (session, *session.stages.values()):
-        outputs = [spec.name for spec in each.outputs]
-        bundle = each.bundle
-        checks = OutputChecks(each.outputs, lambda bundle=bundle: bundle.golden, bundle.shapes)  # type: ignore[misc]
+    for opened in (session, *session.stages.values()):
+        outputs = [spec.name for spec in opened.outputs]
+        bundle = opened.bundle
+        checks = OutputChecks(opened.outputs, lambda bundle=bundle: bundle.golden, bundle.shapes)  # type: ignore[misc]
         for _ in bundle.variants:
-            ran = each.active.variant
+            ran = opened.active.variant
             variant = next(variant for variant in bundle.variants if variant.name == ran)
             limits = limits_db(variant, outputs)
-            check_golden(each, bundle.golden_of(variant), checks, limits)  # type: ignore[arg-type]
-            if each.active.variant == ran:
+            check_golden(opened, bundle.golden_of(variant), checks, limits)  # type: ignore[arg-type]
+            if opened.active.variant == ran:
                 break

@@ -32,25 +32,25 @@ def find_bundle(path: Path, name: str | None) -> Path:
     """
     if not path.is_dir():
         return path
-    found, seen = [], 0
+    bundles, entry_count = [], 0
     for folder, folders, files in os.walk(path):  # links are not followed
         depth = len(Path(folder).relative_to(path).parts)
-        seen += len(files) + len(folders)
-        folders[:] = sorted(folders) if depth < SEARCHED_DEPTH and seen < SEARCHED_ENTRIES else []
-        found += [Path(folder, file) for file in sorted(files) if file.endswith(".edgekit")]
+        entry_count += len(files) + len(folders)
+        folders[:] = sorted(folders) if depth < SEARCHED_DEPTH and entry_count < SEARCHED_ENTRIES else []
+        bundles += [Path(folder, file) for file in sorted(files) if file.endswith(".edgekit")]
     if name is not None:
-        named = [each for each in found if each.stem == name]
-        found = named or [
-            each for each in found if each.stem.startswith((f"{name}-", f"{name}_", f"{name}."))
+        named = [bundle for bundle in bundles if bundle.stem == name]
+        bundles = named or [
+            bundle for bundle in bundles if bundle.stem.startswith((f"{name}-", f"{name}_", f"{name}."))
         ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = "".join(f"\n  {each}" for each in found[:LISTED])
-        more = f"\n  and {len(found) - LISTED} more" if len(found) > LISTED else ""
-        raise UsageError(f"{path} has {len(found)} bundles: name one of them{listed}{more}")
-    which = "no bundle" if name is None else f"no bundle of {name}"
-    raise UsageError(f"{path} has {which} (NAME.edgekit), {SEARCHED_DEPTH} folders deep")
+    if len(bundles) == 1:
+        return bundles[0]
+    if bundles:
+        listed = "".join(f"\n  {bundle}" for bundle in bundles[:LISTED])
+        more = f"\n  and {len(bundles) - LISTED} more" if len(bundles) > LISTED else ""
+        raise UsageError(f"{path} has {len(bundles)} bundles: name one of them{listed}{more}")
+    missing = "no bundle" if name is None else f"no bundle of {name}"
+    raise UsageError(f"{path} has {missing} (NAME.edgekit), {SEARCHED_DEPTH} folders deep")
 
 
 def opened(root: Path, name: str | None) -> Store:
@@ -65,8 +65,8 @@ def opened(root: Path, name: str | None) -> Store:
         name = names[0]
     store = Store(root, None, name=name)
     if not _is_model(root if name is None else root / "models" / name):
-        of = "" if name is None else f" of {name}"
-        raise UsageError(f"{root} has no store{of}; `edgekit store install` makes one")
+        suffix = "" if name is None else f" of {name}"
+        raise UsageError(f"{root} has no store{suffix}; `edgekit store install` makes one")
     return store
 
 
@@ -79,8 +79,8 @@ def commit(store: Store) -> str:
     """
     state = store.state
     if not state.candidate:
-        why = "its staged bundle was not started yet" if state.staged else "it has no candidate"
-        raise UsageError(f"nothing to commit in {store.root}: {why}")
+        reason = "its staged bundle was not started yet" if state.staged else "it has no candidate"
+        raise UsageError(f"nothing to commit in {store.root}: {reason}")
     store.confirm(state.candidate)
     _must_be_stored(store, state.candidate in store.state.good)
     return state.candidate
@@ -111,7 +111,7 @@ def status(root: Path, name: str | None) -> dict[str, Json]:
     names += _names(root) if name is None else []
     if not names:
         raise UsageError(f"{root} has no store; `edgekit store install` makes one")
-    return {"store": str(root), "models": [_model(opened(root, each)) for each in names]}
+    return {"store": str(root), "models": [_model(opened(root, model)) for model in names]}
 
 
 def status_text(status: dict[str, Any]) -> str:
@@ -121,17 +121,17 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(f"{status['store']}{', ' + model['name'] if model['name'] else ''}")
         rows = [
             (
-                each["phase"],
-                each["digest"][:SHORT],
-                "" if each["version"] is None else str(each["version"]),
-                "missing" if each["size_bytes"] is None else f"{each['size_bytes'] / 1e6:.2f} MB",
-                each["note"],
+                entry["phase"],
+                entry["digest"][:SHORT],
+                "" if entry["version"] is None else str(entry["version"]),
+                "missing" if entry["size_bytes"] is None else f"{entry['size_bytes'] / 1e6:.2f} MB",
+                entry["note"],
             )
-            for each in model["bundles"]
+            for entry in model["bundles"]
         ]
         lines += table(("state", "bundle", "version", "size", ""), rows) if rows else []
         lines.append(f"  next start: {model['next'][:SHORT] or 'the factory bundle'}")
-        lines += [f"  given up: {each['digest'][:SHORT]}  {each['reason']}" for each in model["given_up"]]
+        lines += [f"  given up: {entry['digest'][:SHORT]}  {entry['reason']}" for entry in model["given_up"]]
         lines += [f"  note: {note}" for note in model["notes"]]
     return "\n".join(lines)
 
@@ -175,8 +175,8 @@ def _is_model(folder: Path) -> bool:
 
 def _names(root: Path) -> Sequence[str]:
     models = root / "models"
-    found = sorted(models.iterdir()) if models.is_dir() else []
-    return [path.name for path in found if path.is_dir() and _is_model(path)]
+    folders = sorted(models.iterdir()) if models.is_dir() else []
+    return [path.name for path in folders if path.is_dir() and _is_model(path)]
 
 
 def _must_be_stored(store: Store, is_so: bool) -> None:

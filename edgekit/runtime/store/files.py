@@ -69,12 +69,12 @@ class StoreFiles:
     def change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
         """Change the state and return it: saved to disk, or kept in memory if the disk cannot be written."""
         try:
-            with self.locked() as known:
-                return self.write(known, change(known))
+            with self.locked() as current:
+                return self.write(current, change(current))
         except OSError as problem:
             self.note(f"{self.cannot(problem)}; changes are kept in this process only")
-            known = self.state
-            self._unsaved = replace(change(known), serial=known.serial + 1)
+            current = self.state
+            self._unsaved = replace(change(current), serial=current.serial + 1)
             return self._unsaved
 
     @contextlib.contextmanager
@@ -98,7 +98,8 @@ class StoreFiles:
             yield self._newest(states)
 
     def write(self, previous: StoreState, state: StoreState) -> StoreState:
-        """Under the lock: write the older of the two state files, then remove what nothing needs.
+        """Write the older of the two state files, then remove files that are no longer needed. The caller
+        holds the lock.
 
         Args:
             previous: The state before.
@@ -121,25 +122,26 @@ class StoreFiles:
             yield from (self.folder.parent, self.folder)
 
     def _on_disk(self, folder: Path) -> tuple[list[StoreState], OSError | None]:
-        """The valid states in a folder, and why an existing one cannot be read; torn ones are ignored."""
+        """Return the valid states in a folder, and the error if an existing one cannot be read. Torn ones are
+        ignored."""
         states: list[StoreState] = []
         problem: OSError | None = None
         try:
-            for each in self._folders():
-                ownership.refuse_foreign(each, parents=False)
+            for directory in self._folders():
+                ownership.refuse_foreign(directory, parents=False)
             for number in (0, 1):
                 try:
                     state = read(folder / f"state.{number}.json")
                 except FileNotFoundError:
                     continue
-                except OSError as found:
-                    problem = found
+                except OSError as error:
+                    problem = error
                 else:
                     states += [state] if state is not None else []
         except FileNotFoundError:
             pass
-        except OSError as found:
-            problem = found
+        except OSError as error:
+            problem = error
         return states, problem
 
     def _remove_unneeded(self) -> None:
@@ -151,9 +153,9 @@ class StoreFiles:
             if problem is not None:
                 return  # the unreadable state may name a file to remove
             named |= {digest for state in states for digest in state.named}
-        kept = {name.name for slot in map(self.slot, named) for name in (slot, signature_path(slot))}
+        needed = {name.name for slot in map(self.slot, named) for name in (slot, signature_path(slot))}
         for path in [*self.folder.glob(".state.*.part"), *self.slots.iterdir()]:
-            if path.name not in kept and not self._in_use(path):
+            if path.name not in needed and not self._in_use(path):
                 with contextlib.suppress(OSError):  # Windows: open in a session; a later change removes it
                     path.unlink()
 
@@ -176,9 +178,9 @@ class StoreFiles:
 
     def release(self) -> None:
         """End :meth:`hold`."""
-        held, self._locked = self._locked, None
-        if held is not None:
-            held.close()
+        lease, self._locked = self._locked, None
+        if lease is not None:
+            lease.close()
 
     def _in_use(self, path: Path) -> bool:
         """Return whether a process holds the file, or the bundle that it is the signature of."""
@@ -202,7 +204,7 @@ class StoreFiles:
             self.notes = (*self.notes, note)[-NOTES_LIMIT:]
 
     def cannot(self, problem: OSError, action: str = "written") -> str:
-        """For messages: what the system said."""
+        """Format the system's error for a message."""
         return f"{self.root} cannot be {action}: {problem.strerror or problem}"
 
 

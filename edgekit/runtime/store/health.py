@@ -59,7 +59,7 @@ class CandidateWatch(NamedTuple):
 
 
 def watched(watch: CandidateWatch, counts: Counts, now_s: float) -> CandidateWatch:
-    """With the counts as they are now; a new failure begins a new window."""
+    """Return the watch with the current counts. A new failure begins a new window."""
     if counts.failed > watch.counts.failed:
         return CandidateWatch(now_s, counts, counts)
     return watch._replace(counts=counts)
@@ -93,8 +93,8 @@ def burns_faster(counts: Counts, before: tuple[int, int]) -> bool:
     p1 = max(2 * p0, p0 + LEAST_RISE)
     if p1 >= 1:
         return False  # the committed model is no better than this one can be
-    good = counts.answers - counts.bad
-    log_ratio = counts.bad * math.log(p1 / p0) + good * math.log((1 - p1) / (1 - p0))
+    successes = counts.answers - counts.bad
+    log_ratio = counts.bad * math.log(p1 / p0) + successes * math.log((1 - p1) / (1 - p0))
     return log_ratio >= math.log(1 / ALPHA)
 
 
@@ -140,6 +140,6 @@ class WatchedBundle:
         """
         self._watch = watched(self._watch, counts, now_s)
         if burns_faster(counts, before):
-            why = f"{counts.bad} of {counts.answers} answers failed or used a fallback"
-            return "rolled back", f"{why}; of the bundle before {before[1]} of {before[0]}"
+            reason = f"{counts.bad} of {counts.answers} answers failed or used a fallback"
+            return "rolled back", f"{reason}; of the bundle before {before[1]} of {before[0]}"
         return ("committed" if is_healthy(self._watch, window, now_s) else "candidate"), ""

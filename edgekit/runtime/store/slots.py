@@ -28,8 +28,8 @@ class Slots:
         self._slot, self._keys = slot, keys
 
     def keep(self, bundle: Bundle) -> None:
-        """Under the lock: write a bundle into its slot, every entry hashed. A sound file that is there stays,
-        because a process may hold it open.
+        """Write a bundle into its slot, with every entry hashed. An intact file in the slot stays, because a
+        process may hold it open. The caller holds the lock.
 
         Raises:
             BundleError: an entry is damaged, or the file cannot be written.
@@ -47,9 +47,9 @@ class Slots:
         try:
             if ownership.read_own(slot, HEADER.size)[-32:].hex() != digest:
                 return False
-            with Bundle.open(slot) as there:
-                there.verify_entries()
-                return there.digest == digest
+            with Bundle.open(slot) as stored:
+                stored.verify_entries()
+                return stored.digest == digest
         except (OSError, BundleError):
             return False
 
@@ -83,10 +83,10 @@ class Slots:
         """
         if self._keys is None:
             return None
-        beside = signature_path(bundle) if signature is None else Path(signature)
+        signature_file = signature_path(bundle) if signature is None else Path(signature)
         try:
-            self._keys.check(bundle, beside)
-            return read_plain(beside, SIGNATURE_LIMIT_BYTES)
+            self._keys.check(bundle, signature_file)
+            return read_plain(signature_file, SIGNATURE_LIMIT_BYTES)
         except OSError as problem:
             raise BundleError(f"{problem.filename or bundle} cannot be read: {problem.strerror}") from None
 
@@ -114,9 +114,9 @@ def version_of(bundle: Bundle, version: int | None) -> int | None:
         UsageError: the given one is not a whole number of 0 or more, or not the bundle's own.
         BundleError: its own is not one.
     """
-    own = model_version(bundle)
+    stated = model_version(bundle)
     if version is not None and not is_version(version):
         raise UsageError(f"a version is a whole number of 0 or more, not {version!r}")
-    if own is not None and version is not None and own != version:
-        raise UsageError(f"{bundle.name} has version {own}, but {version} was passed: leave it out")
-    return own if version is None else version
+    if stated is not None and version is not None and stated != version:
+        raise UsageError(f"{bundle.name} has version {stated}, but {version} was passed: leave it out")
+    return stated if version is None else version

@@ -103,7 +103,8 @@ def installed(state: StoreState, digest: str, version: int | None = None) -> Sto
 
 
 def refusal(state: StoreState, digest: str, version: int | None) -> str:
-    """Why a bundle of that version may not be installed: it is older than one that was committed.
+    """Return the reason that a bundle of this version may not be installed, or "". The reason is that a newer
+    version was already committed.
 
     >>> state = StoreState(good=("b", "a"), minimum=7, versions=(("a", 6), ("b", 7)))
     >>> refusal(state, "c", 8), refusal(state, "a", 6)
@@ -124,9 +125,9 @@ def to_start(state: StoreState, skipped: Collection[str] = ()) -> str:
         state: The state.
         skipped: Bundles skipped at this start.
     """
-    wanted = [state.staged] if state.staged else []
-    wanted += [state.active, *state.good]
-    return next((digest for digest in wanted if digest not in skipped), FACTORY)
+    candidates = [state.staged] if state.staged else []
+    candidates += [state.active, *state.good]
+    return next((digest for digest in candidates if digest not in skipped), FACTORY)
 
 
 def started(state: StoreState, skipped: Collection[str] = ()) -> StoreState:
@@ -153,7 +154,7 @@ def uncounted(state: StoreState, digest: str) -> StoreState:
 
 
 def starts_of(state: StoreState, digest: str) -> int:
-    """Starts of a bundle since it was last confirmed."""
+    """Return the number of starts of a bundle since it was last confirmed."""
     return state.starts if digest == state.active else dict(state.stood_in).get(digest, 0)
 
 
@@ -168,9 +169,9 @@ def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
     state = _counted(state, digest, 0)
     if digest == FACTORY:
         return state
-    good = (digest, *(known for known in state.good if known != digest))[:GOOD_LIMIT]
+    committed = (digest, *(other for other in state.good if other != digest))[:GOOD_LIMIT]
     minimum = max(state.minimum, dict(state.versions).get(digest, 0))
-    return _without_unused(replace(state, good=good, minimum=minimum))
+    return _without_unused(replace(state, good=committed, minimum=minimum))
 
 
 def given_up(state: StoreState, reason: str, digest: str | None = None) -> StoreState:
@@ -179,13 +180,13 @@ def given_up(state: StoreState, reason: str, digest: str | None = None) -> Store
     digest = state.current if digest is None else digest
     if digest == FACTORY:
         return state
-    good = tuple(known for known in state.good if known != digest)
+    committed = tuple(other for other in state.good if other != digest)
     entries = (*(entry for entry in state.given_up if entry[0] != digest), (digest, reason))
-    state = replace(_counted(state, digest, 0), good=good, given_up=entries[-REASONS_LIMIT:])
+    state = replace(_counted(state, digest, 0), good=committed, given_up=entries[-REASONS_LIMIT:])
     if digest == state.staged:
         state = replace(state, staged=NOTHING)
     if digest == state.active:
-        state = replace(state, active=good[0] if good else FACTORY, starts=0, stood_in=())
+        state = replace(state, active=committed[0] if committed else FACTORY, starts=0, stood_in=())
     return _without_unused(state)
 
 
@@ -226,7 +227,7 @@ def _counted(state: StoreState, digest: str, starts: int) -> StoreState:
 
 
 def _without_unused(state: StoreState) -> StoreState:
-    """Without the versions and counts of bundles that are gone."""
+    """Return the state without the versions and counts of removed bundles."""
     named = state.named
     return replace(
         state,

@@ -36,20 +36,20 @@ def decoded(content: bytes) -> StoreState | None:
     if hashlib.sha256(text).hexdigest().encode("ascii") != digest:
         return None
     try:
-        known = strict_json.decode(text, "state", STATE_LIMIT_BYTES)
-        good = tuple(checked_digest(digest) for digest in known["good"])
-        active, staged, starts = _running(known, good)
+        table = strict_json.decode(text, "state", STATE_LIMIT_BYTES)
+        committed = tuple(checked_digest(digest) for digest in table["good"])
+        active, staged, starts = _running(table, committed)
         return StoreState(
-            int(known["serial"]),
+            int(table["serial"]),
             checked_digest(active),
             starts,
             checked_digest(staged),
-            good,
-            tuple((checked_digest(digest), str(reason)) for digest, reason in known["given_up"]),
-            tuple((checked_digest(digest), int(count)) for digest, count in known.get("stood_in", ())),
-            int(known.get("minimum", 0)),
-            tuple((checked_digest(digest), int(version)) for digest, version in known.get("versions", ())),
-            tuple((checked_digest(digest), int(n), int(bad)) for digest, n, bad in known.get("answers", ())),
+            committed,
+            tuple((checked_digest(digest), str(reason)) for digest, reason in table["given_up"]),
+            tuple((checked_digest(digest), int(count)) for digest, count in table.get("stood_in", ())),
+            int(table.get("minimum", 0)),
+            tuple((checked_digest(digest), int(version)) for digest, version in table.get("versions", ())),
+            tuple((checked_digest(digest), int(n), int(bad)) for digest, n, bad in table.get("answers", ())),
         )
     except (JsonError, KeyError, TypeError, ValueError):
         return None

@@ -83,24 +83,24 @@ class Listening:
 
     def _predict(self, pieces: Iterable[Array]) -> Iterator[WindowPrediction]:
         source = self._source
-        room, hop = source.window - source.context, source.hop
+        capacity, hop = source.window - source.context, source.hop
         carried = Carried(self._session)
-        waiting, known = np.zeros(0), 0  # of the samples that wait, earlier windows held ``known``
+        waiting, covered = np.zeros(0), 0  # of the samples that wait, earlier windows held ``known``
         for piece in pieces:
             waiting = np.concatenate([waiting, piece])
-            while len(waiting) >= room:
-                yield self._window(carried, waiting[:room])
-                waiting, known = waiting[hop:], room - hop
-        if len(waiting) > known:
+            while len(waiting) >= capacity:
+                yield self._window(carried, waiting[:capacity])
+                waiting, covered = waiting[hop:], capacity - hop
+        if len(waiting) > covered:
             yield self._window(carried, waiting)
 
     def _window(self, carried: Carried, samples: Array) -> WindowPrediction:
         self.outputs, placed = carried.run(samples)
         card = self._session.card
-        found: Any = self.outputs
+        prediction: Any = self.outputs
         if card.task is not None:
-            found = processing.decode(card, self.outputs, placed, **self._options)
-        return WindowPrediction(placed.start_s, placed.end_s, found)
+            prediction = processing.decode(card, self.outputs, placed, **self._options)
+        return WindowPrediction(placed.start_s, placed.end_s, prediction)
 
 
 def check_live_rate(source: AudioInput, rate: int | None) -> None:

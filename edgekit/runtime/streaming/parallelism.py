@@ -58,15 +58,15 @@ class Parallelism:
         self._note = note
 
     def notes(self) -> tuple[str, ...]:
-        """Deviations from the plan, e.g. a failed worker."""
-        failed = dict.fromkeys(each.failed for each in self._replicas if each.failed)
+        """Return the deviations from the plan, e.g. a failed worker."""
+        failed = dict.fromkeys(replica.failed for replica in self._replicas if replica.failed)
         notes = tuple(f"a worker failed, its frames run on the session: {reason}" for reason in failed)
         return notes if not self._note else (self._note, *notes)
 
     def close(self) -> None:
         """Free the workers' runners."""
-        for each in self._replicas:
-            each.close()
+        for replica in self._replicas:
+            replica.close()
 
     def __repr__(self) -> str:
         return f"<Parallelism: {self.workers} x {self.threads} threads>"
@@ -90,9 +90,9 @@ def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bo
     if count == 1 or (workers is None and _on_accelerator(session)):
         return Parallelism(session, (), session.threads)
     key = _key(session)
-    least = EQUAL_RATIO if newest else 1 / STAGES_GAIN
-    known = timings.recall(key, {"ratio": float}) if workers is None else None
-    if known is not None and known["ratio"] <= least:
+    min_ratio = EQUAL_RATIO if newest else 1 / STAGES_GAIN
+    stored = timings.recall(key, {"ratio": float}) if workers is None else None
+    if stored is not None and stored["ratio"] <= min_ratio:
         return Parallelism(session, (), session.threads)
     # A session with one thread is one of the workers itself.
     replicas: list[Replica] = []
@@ -100,18 +100,18 @@ def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bo
         try:
             replicas.append(Replica(session, session.active.variant, 1))
         except (EdgeKitError, OSError, MemoryError) as problem:
-            for each in replicas:
-                each.close()
+            for replica in replicas:
+                replica.close()
             if workers is not None and isinstance(problem, UsageError):
                 raise
             note = f"{session.active.variant} did not load again, so one worker runs: {reason_of(problem)}"
             return Parallelism(session, (), session.threads, note)
     plan = Parallelism(session, replicas, 1)
-    if workers is not None or known is not None:
+    if workers is not None or stored is not None:
         return plan
-    one_ms, many_ms = compared(session.run, [each.run for each in plan.runners], _feeds(session))
+    one_ms, many_ms = compared(session.run, [replica.run for replica in plan.runners], _feeds(session))
     ratio = one_ms / many_ms
-    chosen = plan if ratio > least else Parallelism(session, (), session.threads)
+    chosen = plan if ratio > min_ratio else Parallelism(session, (), session.threads)
     chosen.ratio = ratio
     if chosen is not plan:
         plan.close()
@@ -120,23 +120,24 @@ def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bo
 
 
 def compared(one: Run, many: Sequence[Run], feeds: Mapping[str, Array]) -> tuple[float, float]:
-    """Milliseconds a run on ``one``, and in parallel on ``many``; medians of interleaved rounds."""
+    """Measure the milliseconds per run on ``one``, and in parallel on ``many``. Return the medians of
+    interleaved rounds."""
     for run in (one, *many):
         run(feeds)  # warm-up
     began = time.perf_counter()
     one(feeds)
-    each = max(1, round(ROUND_S / max(time.perf_counter() - began, 1e-6) / len(many)))
+    repeats = max(1, round(ROUND_S / max(time.perf_counter() - began, 1e-6) / len(many)))
     times: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + MEASURED_S
     while len(times[0]) < ROUNDS and (not times[0] or time.perf_counter() < end):
         for runs, took in (([one], times[0]), (many, times[1])):
-            count = each * len(many) // len(runs)
-            took.append(1000 * _together(runs, feeds, count) / (each * len(many)))
+            count = repeats * len(many) // len(runs)
+            took.append(1000 * _together(runs, feeds, count) / (repeats * len(many)))
     return median(times[0]), median(times[1])
 
 
 def _together(runs: Sequence[Run], feeds: Mapping[str, Array], count: int) -> float:
-    """Seconds until each of ``runs``, in a thread of its own, has run ``count`` times."""
+    """Measure the seconds until each of ``runs``, in a separate thread, has run ``count`` times."""
 
     def repeat(run: Run) -> None:
         for _ in range(count):

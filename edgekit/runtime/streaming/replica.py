@@ -52,10 +52,10 @@ class Replica:
     """
 
     def __init__(self, session: SessionProtocol, variant: str, threads: int) -> None:
-        found = variant_of(session, variant)
+        selected = variant_of(session, variant)
         active = session.runner
         bundle = session.bundle
-        self.variant = found
+        self.variant = selected
         self.failed = ""
         self._session = session
         self._check = OutputChecks(session.outputs, lambda: bundle.golden, bundle.shapes).check
@@ -124,8 +124,8 @@ class Replica:
         """Begin to load it again once its cooldown is over; use it once it is loaded and checked."""
         assert self._cooldown is not None
         if self._retry is None:
-            stuck = self._hung is not None and self._hung.is_stuck
-            if monotonic() >= self._cooldown.until_s and not stuck:
+            is_hung = self._hung is not None and self._hung.is_stuck
+            if monotonic() >= self._cooldown.until_s and not is_hung:
                 self._retry = Preparation(self._open_checked)
         elif self._retry.done:
             retry, self._retry = self._retry, None
@@ -140,7 +140,8 @@ class Replica:
 def _watched(
     session: SessionProtocol, active: WatchedRunner, open_runner: Callable[[], Runner]
 ) -> WatchedRunner:
-    """A runner that leaves a session, whose active one has a timeout, the time to answer instead of it."""
+    """Return a runner that leaves a session, whose active one has a timeout, the time to answer instead of
+    it."""
     from edgekit.runtime.deadline.deadline import FIRST_RUN_S, LOAD_S  # here: most sessions have no deadline
 
     zeros = {spec.name: spec.zeros() for spec in session.inputs}

@@ -227,7 +227,7 @@ class _Pipeline:
         works: list[Callable[[], None]]
         if len(runners) > 1:
             self._slots = slots
-            works = [partial(self._work, self._take, self._steps(each), self._finish) for each in runners]
+            works = [partial(self._work, self._take, self._steps(runner), self._finish) for runner in runners]
         else:
             self._slots = slots + 2
             first: SimpleQueue[_Task | None] = SimpleQueue()
@@ -347,8 +347,8 @@ def _steps(
             task.answer = runner.run(task.feeds)
         # Read now, not when the result is fetched: a later frame may cause a fallback meanwhile.
         now = session.active.engine, bool(session.fallbacks)
-        own = isinstance(runner, Replica) and not runner.failed
-        task.engine, task.fell_back = initial if own else now
+        is_replica = isinstance(runner, Replica) and not runner.failed
+        task.engine, task.fell_back = initial if is_replica else now
         task.feeds = None
 
     def answered(task: _Task) -> None:

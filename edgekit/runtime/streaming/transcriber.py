@@ -126,7 +126,7 @@ class Transcriber:
             else ModelDetector(voice_activity, source.rate)
         )
         self._step, self._pause, self._longest = (
-            round(each * source.rate) for each in (step_s, pause_s, longest_s)
+            round(duration_s * source.rate) for duration_s in (step_s, pause_s, longest_s)
         )
         self._context, self._pad = self._longest // 2, round(PAD_S * source.rate)
         self._silence, self._least_speech = round(SILENCE_S * source.rate), round(SPEECH_S * source.rate)
@@ -177,8 +177,8 @@ class Transcriber:
         return self._fetched()
 
     def _fetched(self) -> list[TranscriptUpdate]:
-        found, self._updates = self._updates, []
-        return found
+        updates, self._updates = self._updates, []
+        return updates
 
     def _take(self, frame: Array) -> None:
         """Add a frame, and run what is due after it."""
@@ -250,14 +250,14 @@ class Transcriber:
         """Return the text of the sound before ``end``, and the seconds that it took."""
         began_s = self._clock()
         try:
-            found = processing.predict_whole(
+            prediction = processing.predict_whole(
                 self._session.card, self._session.run, self._sound[:end].copy(), None, self._options
             )
         finally:
             seconds = self._clock() - began_s
             self._free_s = max(self._free_s, self._position / self._source.rate) + seconds
-        self._language = found.language
-        return found.text, seconds
+        self._language = prediction.language
+        return prediction.text, seconds
 
     def _report(self, new: str, provisional: str, end: int, is_end: bool, seconds: float) -> None:
         """Queue an update, if there is anything new."""

@@ -95,6 +95,6 @@ class ModelDetector:
             EngineError, NoVariantError: as ``Session.run``.
         """
         outputs, placed = self._carried.run(samples)
-        found = processing.decode(self._card, outputs, placed)
-        self._speaks = found.is_speech or (self._speaks and found.probability >= self._leave)
+        prediction = processing.decode(self._card, outputs, placed)
+        self._speaks = prediction.is_speech or (self._speaks and prediction.probability >= self._leave)
         return self._speaks

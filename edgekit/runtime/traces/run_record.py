@@ -36,7 +36,7 @@ class RunRecord:
 
     @contextmanager
     def running(self, runs: Any, together: int = 1) -> Iterator[None]:
-        """Around the run. A second one, after a batch that failed, replaces the first.
+        """Record the run while the block runs. A second run, after a batch that failed, replaces the first.
 
         Args:
             runs: The session, or what stands before it.
@@ -57,5 +57,5 @@ def new_fallbacks(before: Sequence[Fallback], after: Sequence[Fallback]) -> Sequ
     """Return the changes that were added to a session's history, whose oldest ones may be gone."""
     if not before:
         return after
-    at = next((i for i, change in enumerate(after) if change is before[-1]), -1)
-    return after[at + 1 :]
+    position = next((i for i, change in enumerate(after) if change is before[-1]), -1)
+    return after[position + 1 :]

@@ -87,10 +87,10 @@ def parsed(parents: Sequence[str], states: Sequence[str] = ()) -> TraceContext |
     """
     if len(parents) != 1 or len(parents[0]) > TRACEPARENT_CHARS:
         return None
-    found = _PARENT.fullmatch(parents[0].strip(" \t"))
-    if found is None:
+    match = _PARENT.fullmatch(parents[0].strip(" \t"))
+    if match is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
+    version, trace_id, span_id, flags, more = match.groups()
     if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
         return None
     return TraceContext(trace_id, span_id, bool(int(flags, 16) & SAMPLED), _state(states))
@@ -99,7 +99,7 @@ def parsed(parents: Sequence[str], states: Sequence[str] = ()) -> TraceContext |
 def _state(values: Sequence[str]) -> str:
     if sum(map(len, values)) + len(values) > TRACESTATE_CHARS + 1:
         return ""
-    members = [member.strip(" \t") for each in values for member in each.split(",")]
+    members = [member.strip(" \t") for value in values for member in value.split(",")]
     matches = [_MEMBER.fullmatch(member) for member in members if member]
     keys = {match[1] for match in matches if match is not None}
     if None in matches or len(keys) != len(matches) or len(matches) > TRACESTATE_MEMBERS:

@@ -31,25 +31,25 @@ class ApiError(RequestError):
 
 def error_object(problem: Exception) -> tuple[RequestError, dict[str, Json]]:
     """Return an error for a client, and its body."""
-    told = public_error(problem)
-    kind = "server_error" if told.status >= 500 else "invalid_request_error"
-    param = told.param if isinstance(told, ApiError) else None
-    code = told.code if isinstance(told, ApiError) else None
+    error = public_error(problem)
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    param = error.param if isinstance(error, ApiError) else None
+    code = error.code if isinstance(error, ApiError) else None
     if isinstance(problem, ContextLengthError):
         code = "context_length_exceeded"
-    found: dict[str, Json] = {
-        "message": str(told),
-        "type": TYPES.get(told.status, kind),
+    body: dict[str, Json] = {
+        "message": str(error),
+        "type": TYPES.get(error.status, kind),
         "param": param,
-        "code": code or CODES.get(told.status),
+        "code": code or CODES.get(error.status),
     }
-    return told, {"error": found}
+    return error, {"error": body}
 
 
 def response_of(problem: Exception) -> Response:
     """Return the HTTP response for an error."""
-    told, body = error_object(problem)
-    response = error_response("", told.status, told.retry_after_s)
+    error, body = error_object(problem)
+    response = error_response("", error.status, error.retry_after_s)
     response.body = json.dumps(body).encode()
     response.headers["content-length"] = str(len(response.body))
     return response

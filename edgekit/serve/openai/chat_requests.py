@@ -118,10 +118,10 @@ def read_completion(body: Mapping[str, Any], session: TextSession) -> TextReques
 
 
 def _stops(options: Mapping[str, Any]) -> Sequence[Any]:
-    given = options.get("stop", ())
-    if isinstance(given, str):
-        return (given,)
-    return given if isinstance(given, list) else ()
+    stop = options.get("stop", ())
+    if isinstance(stop, str):
+        return (stop,)
+    return stop if isinstance(stop, list) else ()
 
 
 def _schema_of(form: Any) -> Mapping[str, Any] | None:
@@ -133,8 +133,8 @@ def _schema_of(form: Any) -> Mapping[str, Any] | None:
         return None
     if kind == "json_object":
         return {"type": "object"}
-    found = form.get("json_schema") if kind == "json_schema" else None
-    schema = found.get("schema") if isinstance(found, dict) else None
+    json_schema = form.get("json_schema") if kind == "json_schema" else None
+    schema = json_schema.get("schema") if isinstance(json_schema, dict) else None
     if not isinstance(schema, dict):
         raise ApiError(
             'response_format is {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", '
@@ -156,22 +156,22 @@ def _message(message: Any, location: str) -> dict[str, Any]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str) or role not in ROLES:
         raise ApiError(f"{location}.role must be one of {', '.join(ROLES)}", location)
-    found: dict[str, Any] = {"role": ROLES[role]}
+    converted: dict[str, Any] = {"role": ROLES[role]}
     calls = message.get("tool_calls")
     content = message.get("content")
     if content is None and role == "assistant" and calls:
         content = ""
-    found["content"] = _content(content, location)
+    converted["content"] = _content(content, location)
     for name, value in message.items():
         if name in ("role", "content") or value is None or (name in EMPTY and not value):
             continue
         if name == "tool_calls" and role == "assistant":
-            found[name] = _calls(value, f"{location}.tool_calls")
+            converted[name] = _calls(value, f"{location}.tool_calls")
         elif (name == "name" or (name == "tool_call_id" and role == "tool")) and isinstance(value, str):
-            found[name] = value
+            converted[name] = value
         else:
             raise ApiError(f"{location}.{name[:64]} is not supported in a message of this role", location)
-    return found
+    return converted
 
 
 def _content(content: Any, location: str) -> str:
@@ -191,7 +191,7 @@ def _content(content: Any, location: str) -> str:
 def _calls(calls: Any, location: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list) or len(calls) > TOOLS:
         raise ApiError(f"{location} is a list of at most {TOOLS} calls", location)
-    found = []
+    converted = []
     for call in calls:
         function: Any = call.get("function") if isinstance(call, dict) else None
         try:
@@ -206,5 +206,5 @@ def _calls(calls: Any, location: str) -> list[dict[str, Any]]:
             )
         # Templates write the arguments as an object, as transformers passes them.
         id_ = {"id": call["id"]} if isinstance(call.get("id"), str) else {}
-        found.append({**id_, "type": "function", "function": {"name": name, "arguments": arguments}})
-    return found
+        converted.append({**id_, "type": "function", "function": {"name": name, "arguments": arguments}})
+    return converted

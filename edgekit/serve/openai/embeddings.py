@@ -62,7 +62,7 @@ async def embeddings(service: Service, model: ServedModel, body: Mapping[str, An
     form = text_of(body, "encoding_format", "float")
     if form not in ("float", "base64"):
         raise ApiError("encoding_format must be float or base64", "encoding_format")
-    wanted = whole_of(body, "dimensions", 1, 1 << 20, 0)
+    dimensions = whole_of(body, "dimensions", 1, 1 << 20, 0)
     rows: list[dict[str, Any]] = []
     tokens, texts = 0, _texts(body.get("input"))
     for index, text in enumerate(texts):
@@ -70,9 +70,9 @@ async def embeddings(service: Service, model: ServedModel, body: Mapping[str, An
         if index == 0:
             lease.hold(lease.size_bytes + len(texts) * (vector.size * VALUE_BYTES + ROW_BYTES))
         tokens += count
-        if wanted and wanted != vector.size:
+        if dimensions and dimensions != vector.size:
             raise ApiError(
-                f"dimensions is {wanted}, but the model's vectors have {vector.size} values",
+                f"dimensions is {dimensions}, but the model's vectors have {vector.size} values",
                 "dimensions",
             )
         data: Any = np.ascontiguousarray(vector, "<f4")
@@ -80,8 +80,8 @@ async def embeddings(service: Service, model: ServedModel, body: Mapping[str, An
             data = base64.b64encode(data.tobytes()).decode("ascii")
         rows.append({"object": "embedding", "index": index, "embedding": data})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    found = {"object": "list", "model": body["model"], "data": rows, "usage": usage}
-    return await run_in_threadpool(orjson.dumps, found, None, orjson.OPT_SERIALIZE_NUMPY)
+    response = {"object": "list", "model": body["model"], "data": rows, "usage": usage}
+    return await run_in_threadpool(orjson.dumps, response, None, orjson.OPT_SERIALIZE_NUMPY)
 
 
 async def _vector(service: Service, model: ServedModel, text: str) -> tuple[np.ndarray[Any, Any], int]:

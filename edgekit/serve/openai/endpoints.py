@@ -98,19 +98,19 @@ class OpenAiPath:
                 else:
                     text_model = _text_model(model, path == CHAT)
                     read = partial(read_chat if path == CHAT else read_completion, body, text_model.session)
-                    asked = await run_in_threadpool(read) if is_large else read()
-                    writer = ResponseWriter(body["model"], path == CHAT, asked.tools, asked.usage)
-                    begin = partial(asked.begin, text_model.session)
+                    request = await run_in_threadpool(read) if is_large else read()
+                    writer = ResponseWriter(body["model"], path == CHAT, request.tools, request.usage)
+                    begin = partial(request.begin, text_model.session)
                     run = self._begin(text_model, begin, lease, since_s)
-                    await _respond(run, writer, asked.stream, receive, send)
+                    await _respond(run, writer, request.stream, receive, send)
 
     # --- models ------------------------------------------------------------------------------------------
 
     def _list(self) -> dict[str, Any]:
-        found = self._service.models.current()
+        models = self._service.models.current()
         return {
             "object": "list",
-            "data": [self._about(name) for name, model in found if model is None or _is_served(model)],
+            "data": [self._about(name) for name, model in models if model is None or _is_served(model)],
         }
 
     def _model(self, name: str) -> dict[str, Any]:
@@ -172,12 +172,12 @@ class OpenAiPath:
                     raise ApiError(
                         f"{model.name} is not a speech model; its card must have the task transcribe", "model"
                     )
-                asked = read_transcription(form, model)
-                fields_bytes = FIELD_COPIES * (len(content) - len(asked.sound))
-                lease.hold(len(content) + fields_bytes + asked.decoded_bytes)
-                begin = partial(model.transcribe, asked.sound, asked.options)
+                request = read_transcription(form, model)
+                fields_bytes = FIELD_COPIES * (len(content) - len(request.sound))
+                lease.hold(len(content) + fields_bytes + request.decoded_bytes)
+                begin = partial(model.transcribe, request.sound, request.options)
                 run = self._begin(model, begin, lease, since_s)
-                await _respond(run, TranscriptWriter(asked), asked.stream, receive, send)
+                await _respond(run, TranscriptWriter(request), request.stream, receive, send)
 
 
 async def _respond(

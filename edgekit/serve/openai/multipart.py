@@ -43,10 +43,10 @@ def boundary_of(headers: Mapping[bytes, bytes]) -> bytes:
     Raises:
         ApiError: 415: the body is not a form.
     """
-    found = FORM.fullmatch(headers.get(b"content-type", b"").strip())
-    if found is None or found[2].endswith(b" "):
+    match = FORM.fullmatch(headers.get(b"content-type", b"").strip())
+    if match is None or match[2].endswith(b" "):
         raise ApiError("the body must be a form: Content-Type: multipart/form-data; boundary=...", status=415)
-    return found[2]
+    return match[2]
 
 
 def read_form(body: bytes, boundary: bytes) -> MultipartForm:
@@ -64,26 +64,26 @@ def read_form(body: bytes, boundary: bytes) -> MultipartForm:
     file: memoryview | None = None
     if not body.startswith(mark[2:]):
         raise _malformed("it does not begin with its boundary")
-    at, parts = len(mark) - 2, 0
-    while body[at : at + 2] == b"\r\n":
+    position, parts = len(mark) - 2, 0
+    while body[position : position + 2] == b"\r\n":
         if (parts := parts + 1) > PARTS:
             raise ApiError(f"the form has more than {PARTS} parts")
-        start = body.find(b"\r\n\r\n", at, at + PART_HEAD_BYTES)
+        start = body.find(b"\r\n\r\n", position, position + PART_HEAD_BYTES)
         if start < 0:
             raise ApiError(f"the headers of part {parts} have no end within {PART_HEAD_BYTES} bytes")
-        name, is_list = _name_of(body[at + 2 : start], parts)
+        name, is_list = _name_of(body[position + 2 : start], parts)
         start += 4
         end = body.find(mark, start)
         if end < 0:
             raise _malformed(f"part {parts} has no end")
-        at = end + len(mark)
+        position = end + len(mark)
         if (name == "file" and file is not None) or (name in fields and not is_list):
             raise ApiError(f"the form has two fields {name[:64]!r}", name[:64])
         if name == "file":
             file = view[start:end]
         else:
             fields.setdefault(name, []).append(_text_of(view[start:end], name))
-    if body[at : at + 5] not in (b"--", b"--\r\n"):
+    if body[position : position + 5] not in (b"--", b"--\r\n"):
         raise _malformed("it does not end after its last part")
     return MultipartForm(fields, file)
 
@@ -99,19 +99,19 @@ def _text_of(content: memoryview, name: str) -> str:
 
 def _name_of(head: bytes, part: int) -> tuple[str, bool]:
     """Return the name of a part's field, and whether it is one of a list."""
-    found = ""
+    field_name = ""
     for line in head.decode("utf-8", "replace").split("\r\n"):
         key, _, value = line.partition(":")
         key, value = key.strip().lower(), value.strip()
         if key == "content-transfer-encoding" and value.lower() not in ("binary", "8bit", "7bit"):
             raise ApiError(f"part {part} has the transfer encoding {value[:32]!r}; send it as it is")
         if key == "content-disposition":
-            if found or DISPOSITION.match(value) is None:
+            if field_name or DISPOSITION.match(value) is None:
                 raise _malformed(f"part {part} has no clear Content-Disposition")
-            found = _parameter(value.partition(";")[2], "name")
-    if not found:
+            field_name = _parameter(value.partition(";")[2], "name")
+    if not field_name:
         raise _malformed(f"part {part} has no name")
-    return found.removesuffix("[]"), found.endswith("[]")
+    return field_name.removesuffix("[]"), field_name.endswith("[]")
 
 
 def _parameter(text: str, name: str) -> str:
@@ -120,13 +120,13 @@ def _parameter(text: str, name: str) -> str:
     >>> _parameter(' name="a"; filename="; name=b"', "name"), _parameter(" filename=x; name=file", "name")
     ('a', 'file')
     """
-    at, values = 0, dict[str, str]()
-    while at < len(text):
-        found = PARAMETER.match(text, at)
-        if found is None or found[1].lower() in values:
+    position, values = 0, dict[str, str]()
+    while position < len(text):
+        match = PARAMETER.match(text, position)
+        if match is None or match[1].lower() in values:
             return ""
-        values[found[1].lower()] = found[2] if found[2] is not None else found[3]
-        at = found.end()
+        values[match[1].lower()] = match[2] if match[2] is not None else match[3]
+        position = match.end()
     return values.get(name, "")
 
 

@@ -67,19 +67,19 @@ def parsed_body(body: bytes) -> dict[str, Any]:
     """
     check_values(body)
     try:
-        found = orjson.loads(body)
+        parsed = orjson.loads(body)
     except ValueError as problem:
         raise ApiError(f"the body is not valid JSON: {str(problem)[:200]}") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise ApiError("the body is not a JSON object")
-    todo: list[tuple[Any, int]] = [(found, 1)]
+    todo: list[tuple[Any, int]] = [(parsed, 1)]
     while todo:
         value, depth = todo.pop()
         if depth > DEPTH:
             raise ApiError(f"the body has lists and objects more than {DEPTH} deep")
         children: Iterable[Any] = value.values() if isinstance(value, dict) else value
         todo += [(child, depth + 1) for child in children if isinstance(child, dict | list)]
-    return found
+    return parsed
 
 
 def check_fields(body: Mapping[str, Any], honored: Iterable[str], neutral: Iterable[str]) -> None:
@@ -93,24 +93,24 @@ def check_fields(body: Mapping[str, Any], honored: Iterable[str], neutral: Itera
     Raises:
         ApiError: a field is unknown or not supported.
     """
-    known, allowed = set(honored), set(neutral)
+    supported, allowed = set(honored), set(neutral)
     for name, value in body.items():
-        if name in known or (value is None and (name in UNSUPPORTED or name in allowed)):
+        if name in supported or (value is None and (name in UNSUPPORTED or name in allowed)):
             continue
         if name in allowed:
             if not any(
-                value == each and isinstance(value, bool) == isinstance(each, bool) for each in NEUTRAL[name]
+                value == item and isinstance(value, bool) == isinstance(item, bool) for item in NEUTRAL[name]
             ):
-                accepted = " or ".join(repr(each) for each in NEUTRAL[name])
+                accepted = " or ".join(repr(item) for item in NEUTRAL[name])
                 raise ApiError(f"{name} is not supported; leave it out or send {accepted}", name)
         elif name in UNSUPPORTED:
             raise ApiError(f"{name} is not supported; leave it out", name)
         else:
             raise ApiError(f"unknown field {name[:64]!r}; leave it out", name[:64], code="unknown_parameter")
     for name in LABELS:
-        if name in known:
+        if name in supported:
             text_of(body, name, "")
-    if (labels := body.get("metadata")) is not None and "metadata" in known:
+    if (labels := body.get("metadata")) is not None and "metadata" in supported:
         _check_metadata(labels)
 
 
@@ -180,19 +180,19 @@ def sampling_of(body: Mapping[str, Any]) -> dict[str, Any]:
     top_p = number_of(body, "top_p", 1.0, 1.0)
     if top_p == 0:
         raise ApiError("top_p must be above 0; for the likeliest token send temperature 0", "top_p")
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "temperature": number_of(body, "temperature", TEMPERATURE, 1.0),
         "top_p": top_p,
         "top_k": whole_of(body, "top_k", 0, 1 << 24, 0),
         "min_p": number_of(body, "min_p", 1.0, 0.0),
     }
     if body.get("seed") is not None:
-        found["seed"] = whole_of(body, "seed", -(1 << 63), (1 << 63) - 1, 0) % (1 << 64)
+        options["seed"] = whole_of(body, "seed", -(1 << 63), (1 << 63) - 1, 0) % (1 << 64)
     if body.get("repetition_penalty") is not None:
-        found["repetition_penalty"] = number_of(body, "repetition_penalty", 100.0, 1.0)
+        options["repetition_penalty"] = number_of(body, "repetition_penalty", 100.0, 1.0)
     if body.get("stop") is not None:
-        found["stop"] = body["stop"]  # checked with the other options, before anything runs
-    return found
+        options["stop"] = body["stop"]  # checked with the other options, before anything runs
+    return options
 
 
 def streaming_of(body: Mapping[str, Any]) -> tuple[bool, bool]:

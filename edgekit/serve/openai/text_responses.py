@@ -75,8 +75,8 @@ class ResponseWriter:
                 message["tool_calls"], choice["finish_reason"] = calls, "tool_calls"
             choice["message"] = message
         kind = "chat.completion" if self._chat else "text_completion"
-        found = {**self._head, "object": kind, "choices": [choice], "usage": usage_of(result)}
-        return JSON, json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+        response = {**self._head, "object": kind, "choices": [choice], "usage": usage_of(result)}
+        return JSON, json.dumps(response, ensure_ascii=False, separators=(",", ":")).encode()
 
     # --- streamed ----------------------------------------------------------------------------------------
 
@@ -107,19 +107,19 @@ class ResponseWriter:
 
     def last(self, result: GeneratedText) -> bytes:
         """Return the events at the end of the text."""
-        found, reason = b"", finish_reason(result)
+        events, reason = b"", finish_reason(result)
         if self._words is not None:
             text = "".join(self._text)
             before, calls = calls_in(text, self._tools)
             if rest := before[self._shown :]:
-                found += self._event({"content": rest})
+                events += self._event({"content": rest})
             if calls:
-                found += self._event({"tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]})
+                events += self._event({"tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]})
                 reason = "tool_calls"
-        found += self._event({} if self._chat else "", reason)
+        events += self._event({} if self._chat else "", reason)
         if self._usage:
-            found += event({**self._head, "object": self._kind, "choices": [], "usage": usage_of(result)})
-        return found + DONE
+            events += event({**self._head, "object": self._kind, "choices": [], "usage": usage_of(result)})
+        return events + DONE
 
     @property
     def _kind(self) -> str:

@@ -63,17 +63,17 @@ def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -
     Raises:
         ApiError: one is malformed, or the model's template has no place for functions.
     """
-    given, choice = body.get("tools"), body.get("tool_choice")
+    tools, choice = body.get("tools"), body.get("tool_choice")
     many = body.get("parallel_tool_calls")
     if many is not None and not isinstance(many, bool):
         raise ApiError("parallel_tool_calls must be true or false", "parallel_tool_calls")
-    if given is None or given == []:
+    if tools is None or tools == []:
         if choice not in (None, "none", "auto"):
             raise ApiError("tool_choice needs tools", "tool_choice")
         return Tools()
-    if not isinstance(given, list) or len(given) > TOOLS:
+    if not isinstance(tools, list) or len(tools) > TOOLS:
         raise ApiError(f"tools is a list of at most {TOOLS} functions", "tools")
-    functions = [_function(tool, f"tools[{index}]") for index, tool in enumerate(given)]
+    functions = [_function(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
     names = [function["name"] for function in functions]
     if len(set(names)) < len(names):
         raise ApiError("two tools have the same name", "tools")
@@ -95,7 +95,7 @@ def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -
     key = "parameters" if form == OBJECT else "arguments"
     schema = _call_schema([f for f in functions if f["name"] in forced], key) if forced else None
     begin = BEGIN + "\n" if forced and form == TAGS else ""
-    return Tools(given, frozenset(names), form, begin, schema, many is not False)
+    return Tools(tools, frozenset(names), form, begin, schema, many is not False)
 
 
 def _function(tool: Any, location: str) -> dict[str, Any]:
@@ -165,10 +165,10 @@ def calls_in(text: str, tools: Tools) -> tuple[str, list[dict[str, Any]]]:
         call = _call(text.strip(), tools.names)
         return (text, []) if call is None else ("", [call])
     calls = [_call(block, tools.names) for block in _blocks(text)]
-    found = [call for call in calls if call is not None]
-    if not found or len(found) < len(calls):
+    valid = [call for call in calls if call is not None]
+    if not valid or len(valid) < len(calls):
         return text, []
-    return text.partition(BEGIN)[0].rstrip(), found if tools.many else found[:1]
+    return text.partition(BEGIN)[0].rstrip(), valid if tools.many else valid[:1]
 
 
 def _blocks(text: str) -> Iterator[str]:
@@ -180,8 +180,8 @@ def _blocks(text: str) -> Iterator[str]:
 def _call(text: str, names: frozenset[str]) -> dict[str, Any] | None:
     """Return a call; None where the text is not a valid one. A model may write anything."""
     try:
-        found = orjson.loads(text)
-        name, arguments = found["name"], found.get("arguments", found.get("parameters", {}))
+        call = orjson.loads(text)
+        name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
         written = orjson.dumps(arguments).decode()
     except (ValueError, TypeError, KeyError, AttributeError):  # TypeError: more than 254 levels, too
         return None

@@ -29,13 +29,13 @@ class TranscriptWriter:
         if self._form in ("text", "srt", "vtt"):
             text = result.text + "\n" if self._form == "text" else subtitles(result, self._form == "vtt")
             return TEXT, text.encode()
-        found: dict[str, Any] = {"text": result.text}
+        response: dict[str, Any] = {"text": result.text}
         if self._form == "verbose_json":
-            segments = [_segment(number, each) for number, each in enumerate(result.segments)]
+            segments = [_segment(number, segment) for number, segment in enumerate(result.segments)]
             about = {"task": "transcribe", "language": result.language, "duration": self._seconds}
-            found = {**about, **found, "segments": segments}
-        found["usage"] = {"type": "duration", "seconds": math.ceil(self._seconds)}
-        return JSON, json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+            response = {**about, **response, "segments": segments}
+        response["usage"] = {"type": "duration", "seconds": math.ceil(self._seconds)}
+        return JSON, json.dumps(response, ensure_ascii=False, separators=(",", ":")).encode()
 
     def first(self) -> bytes:
         """Return the event before the text: there is none."""

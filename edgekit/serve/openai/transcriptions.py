@@ -85,9 +85,9 @@ def read_transcription(form: MultipartForm, model: ServedSpeech) -> Transcriptio
         raise ApiError("file must be a sound: a WAV file, sent as the form's field file", "file")
     entry = model.session.card.sources()[0]
     assert isinstance(entry, AudioInput)
-    found = _checked_format(form.file)
-    size_bytes = decoded_bytes(found, entry.rate)
-    return TranscriptionRequest(form.file, found.seconds, options, kind, stream == "true", size_bytes)
+    wav = _checked_format(form.file)
+    size_bytes = decoded_bytes(wav, entry.rate)
+    return TranscriptionRequest(form.file, wav.seconds, options, kind, stream == "true", size_bytes)
 
 
 def _single(name: str, texts: Sequence[str]) -> str:
@@ -98,10 +98,10 @@ def _single(name: str, texts: Sequence[str]) -> str:
 
 def _check_times(granularities: Sequence[str], kind: str) -> None:
     name = "timestamp_granularities"
-    for each in granularities:
-        if each == "word":
+    for granularity in granularities:
+        if granularity == "word":
             raise ApiError("times of words are not supported; send segment", name)
-        if each != "segment":
+        if granularity != "segment":
             raise ApiError("timestamp_granularities has word or segment", name)
     if granularities and kind != "verbose_json":
         raise ApiError("timestamp_granularities needs response_format verbose_json", name)
@@ -117,16 +117,16 @@ def _checked_format(sound: memoryview) -> WavFormat:
     if len(sound) > FILE_BYTES:
         raise ApiError(f"file has more than {FILE_BYTES >> 20} MB", "file", 413)
     try:
-        found = sound_format(sound)
+        wav = sound_format(sound)
     except ValueError as problem:
         raise ApiError(f"file can't be read as a sound: {problem}", "file") from None
-    if found.rate < LEAST_RATE_HZ:
-        raise ApiError(f"file has {found.rate} samples a second; at least {LEAST_RATE_HZ} are needed", "file")
-    if found.seconds > SECONDS:
+    if wav.rate < LEAST_RATE_HZ:
+        raise ApiError(f"file has {wav.rate} samples a second; at least {LEAST_RATE_HZ} are needed", "file")
+    if wav.seconds > SECONDS:
         raise ApiError(
-            f"file is {math.ceil(found.seconds)} s long; {SECONDS} s are allowed. Send it in parts", "file"
+            f"file is {math.ceil(wav.seconds)} s long; {SECONDS} s are allowed. Send it in parts", "file"
         )
-    return found
+    return wav
 
 
 def decoded_bytes(wav_format: WavFormat, rate: int) -> int:
@@ -143,10 +143,10 @@ def decoded_bytes(wav_format: WavFormat, rate: int) -> int:
     count, values = wav_format.frames, wav_format.frames * wav_format.channels
     result = math.ceil(count * rate / wav_format.rate)
     is_short = wav_format.bits == 16
-    kept = values * (2 if is_short else 4)
+    decoded = values * (2 if is_short else 4)
     peak = max(
-        values * (2 if is_short else 16), kept + 9 * values + (8 * count if wav_format.channels > 1 else 0)
+        values * (2 if is_short else 16), decoded + 9 * values + (8 * count if wav_format.channels > 1 else 0)
     )
     if wav_format.rate != rate:
-        peak = max(peak, kept + 16 * count + 16 * result + FILTER_BYTES)
+        peak = max(peak, decoded + 16 * count + 16 * result + FILTER_BYTES)
     return peak

@@ -57,8 +57,8 @@ def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
 
 
 def _closed(content: memoryview, spec: TensorSpec) -> TensorSpec:
-    """The spec with its open dimension, if there is one, as the size of the content says; the header must say
-    the same."""
+    """Return the spec with its open dimension, if there is one, set by the size of the content. The header
+    must declare the same size."""
     if not spec.is_open or len(content) < 10:
         return spec
     data_bytes = len(content) - 10 - int(struct.unpack("<H", content[8:10])[0])

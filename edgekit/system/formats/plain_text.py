@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns aligned on the left, two spaces apart.
+    """Return the lines of a table, with columns aligned on the left and two spaces apart.
 
     >>> print(*table(("a", "b"), [("long", "x"), ("s", "y")]), sep="\\n")
       a     b
@@ -28,12 +28,12 @@ def shortened(name: str, columns: int = 60) -> str:
     """
     if len(name) <= columns:
         return name
-    kept = (columns - 3) // 2
-    return f"{name[: columns - 3 - kept]}...{name[-kept:]}"
+    tail = (columns - 3) // 2
+    return f"{name[: columns - 3 - tail]}...{name[-tail:]}"
 
 
 def size(size_bytes: int) -> str:
-    """Bytes as people read them.
+    """Format a number of bytes in kB or MB.
 
     >>> size(3_678_356), size(512_000), size(900)
     ('3.7 MB', '0.51 MB', '0.9 kB')
@@ -44,7 +44,7 @@ def size(size_bytes: int) -> str:
 
 
 def kibibytes(size_bytes: int) -> str:
-    """Bytes as the memories of small devices are told.
+    """Format a number of bytes in KiB, the unit for the memories of small devices.
 
     >>> kibibytes(103_696), kibibytes(262_144)
     ('101.3 KiB', '256 KiB')
@@ -63,7 +63,7 @@ def milliseconds(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds as text.
+    """Format a duration as hours, minutes and seconds.
 
     >>> duration(7.4), duration(84), duration(3700)
     ('7 s', '1:24 min', '1:01:40 h')

@@ -91,7 +91,8 @@ def brief(value: Json) -> str:
 
 
 def check_text(text: str, location: str) -> None:
-    """Raises JsonError if a string is too long, or holds control characters or lone surrogates."""
+    """Raise JsonError if a string is too long or contains control characters, direction overrides or lone
+    surrogates."""
     if len(text) > TEXT_LIMIT_CHARS:
         raise JsonError(f"{location}: a text of {len(text)} characters; the limit is {TEXT_LIMIT_CHARS}")
     if printable(text) != text:
@@ -99,14 +100,14 @@ def check_text(text: str, location: str) -> None:
 
 
 def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
+            if key in keys:
                 raise JsonError(f"key {brief(key)} is twice in one object")
-            seen.add(key)
-    return found
+            keys.add(key)
+    return table
 
 
 def _parse_int(text: str) -> int:

@@ -147,13 +147,13 @@ def pairs(table: Mapping[str, Json], key: str, location: str) -> tuple[tuple[int
         CardError: it is missing or holds something else.
     """
     values = get(table, key, list, location)
-    found = []
+    result = []
     for index, value in enumerate(values):
         if not isinstance(value, list) or len(value) != 2:
             raise CardError(f"{location}.{key}[{index}] is {value}; it must be a pair of whole numbers")
         first, second = whole_numbers({f"{key}[{index}]": value}, f"{key}[{index}]", location)
-        found.append((first, second))
-    return tuple(found)
+        result.append((first, second))
+    return tuple(result)
 
 
 def as_lists(table: Mapping[str, Any]) -> dict[str, Json]:

@@ -27,8 +27,8 @@ def load_toml(text: str, description: str, error: type[Exception]) -> dict[str, 
     except RecursionError:
         raise error(f"{description} is not valid TOML: its lists or tables are nested too deep") from None
     except ValueError as problem:  # TOMLDecodeError, and what int() and datetime say
-        why = "a number of thousands of digits" if "integer string conversion" in str(problem) else problem
-        raise error(f"{description} is not valid TOML: {why}") from None
+        reason = "a number of thousands of digits" if "integer string conversion" in str(problem) else problem
+        raise error(f"{description} is not valid TOML: {reason}") from None
     _within_64_bits(table, description, error)
     return table
 

@@ -89,7 +89,7 @@ class Executor:
         self._mode = mode
         self._constants: dict[str, Any] = {}
         self._steps: list[ReadyOperator] = []
-        known = set(program.inputs)
+        available = set(program.inputs)
         pending: list[tuple[Op, dict[str, Any], dict[str, Any]]] = []
         for op in program.ops:
             if op.type == "const":
@@ -97,7 +97,7 @@ class Executor:
                     raise EngineError("the program holds a const without a value")
                 self._constants[op.outputs[0][0]] = op.attributes["val"]
                 continue
-            fixed, named = self._split(op, known)
+            fixed, named = self._split(op, available)
             if not named:  # a constant expression: once, now
                 results = _run(op, KERNELS[op.type], fixed, keep=mode == "integers")
                 self._constants.update(zip((name for name, _ in op.outputs), results, strict=True))
@@ -105,9 +105,9 @@ class Executor:
             halved = bool(op.outputs) and op.outputs[0][1].dtype == "float16"
             if mode == "strict" and op.type not in EXACT and halved:
                 fixed = {key: _halved(value) for key, value in fixed.items()}
-            known |= {name for name, _ in op.outputs}
+            available |= {name for name, _ in op.outputs}
             pending.append((op, fixed, named))
-        lost = [name for name in program.outputs if name not in known and name not in self._constants]
+        lost = [name for name in program.outputs if name not in available and name not in self._constants]
         if lost:
             raise EngineError(f"nothing makes the program's output {', '.join(lost)}")
         last_read: dict[str, int] = {}
@@ -116,31 +116,31 @@ class Executor:
                 for name in names if isinstance(names, tuple) else (names,):
                     if isinstance(name, str):
                         last_read[name] = number
-        kept = set(program.outputs)
+        outputs = set(program.outputs)
         for number, (op, fixed, named) in enumerate(pending):
-            done = tuple(n for n, at in last_read.items() if at == number and n not in kept)
+            done = tuple(n for n, index in last_read.items() if index == number and n not in outputs)
             self._steps.append(ReadyOperator(op, KERNELS[op.type], fixed, named, done))
 
     def _split(self, op: Op, available: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The operands of an operator that are known, and the names of the others."""
+        """Return the operands of an operator that are known, and the names of the other operands."""
         fixed, named = dict(op.attributes), {}
         for key, operands in op.operands.items():
-            found: list[Any] = []
+            values: list[Any] = []
             for operand in operands:
                 if not isinstance(operand, Name):
-                    found.append(operand)
+                    values.append(operand)
                 elif operand.name in self._constants:
-                    found.append(self._constants[operand.name])
+                    values.append(self._constants[operand.name])
                 elif operand.name in available:
-                    found.append(operand)
+                    values.append(operand)
                 else:
                     raise EngineError(f"{op.type} reads {operand.name!r}, which nothing makes before it")
-            several = len(found) != 1 or key == "values"
-            if any(isinstance(one, Name) for one in found):
-                names = tuple(one.name if isinstance(one, Name) else one for one in found)
+            several = len(values) != 1 or key == "values"
+            if any(isinstance(one, Name) for one in values):
+                names = tuple(one.name if isinstance(one, Name) else one for one in values)
                 named[key] = names if several else names[0]
             else:
-                fixed[key] = found if several else found[0]
+                fixed[key] = values if several else values[0]
         return fixed, named
 
     @property
@@ -208,7 +208,7 @@ class Executor:
 
 
 def overflows(extremes: Mapping[str, float]) -> dict[str, float]:
-    """The values that left float16's range, in the order they are computed."""
+    """Return the values that left float16's range, in the order of their computation."""
     return {name: size for name, size in extremes.items() if not size <= HALF_LIMIT}
 
 
@@ -219,7 +219,8 @@ def _run(
     extremes: dict[str, float] | None = None,
     keep: bool = False,
 ) -> list[Array]:
-    """One operator's outputs, of the declared shapes, rounded to the declared types; not with ``keep``."""
+    """Return the outputs of one operator, in the declared shapes. Unless ``keep`` is set, they are rounded to
+    the declared types."""
     try:
         returned = kernel(**operands)
     except EngineError:
@@ -247,6 +248,6 @@ def _run(
 
 
 def _halved(value: Any) -> Any:
-    """A float32 scalar as float16."""
+    """Return a float32 scalar as float16."""
     scalar = isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == 0
     return value.astype(np.float16) if scalar else value

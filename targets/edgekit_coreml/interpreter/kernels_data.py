@@ -12,7 +12,7 @@ from edgekit_coreml.interpreter.kernels_elementwise import Operand, wide
 
 
 def ints(x: Operand) -> list[int]:
-    """A constant operand as Python's integers."""
+    """Return a constant operand as Python's integers."""
     return [int(n) for n in np.ravel(x)]
 
 
@@ -43,14 +43,14 @@ def slice_by_index(
     no_end = ints(end_mask) if end_mask is not None else [0] * rank
     gone = ints(squeeze_mask) if squeeze_mask is not None else [0] * rank
     cut = tuple(
-        at if gone[a] else slice(None if no_begin[a] else at, None if no_end[a] else to, steps[a])
-        for a, (at, to) in enumerate(zip(ints(begin), ints(end), strict=True))
+        start if gone[a] else slice(None if no_begin[a] else start, None if no_end[a] else to, steps[a])
+        for a, (start, to) in enumerate(zip(ints(begin), ints(end), strict=True))
     )
     return x[cut]
 
 
 def slice_by_size(x: Operand, begin: Operand, size: Operand) -> Operand:
-    cut = tuple(slice(at, None if n < 0 else at + n) for at, n in zip(ints(begin), ints(size), strict=True))
+    cut = tuple(slice(i, None if n < 0 else i + n) for i, n in zip(ints(begin), ints(size), strict=True))
     return x[cut]
 
 
@@ -66,8 +66,8 @@ def split(
 
 def pad(x: Operand, pad: Operand, mode: str = "constant", constant_val: Operand = 0.0) -> Operand:
     flat = ints(pad)
-    given = [(flat[2 * i], flat[2 * i + 1]) for i in range(len(flat) // 2)]
-    width = [(0, 0)] * (x.ndim - len(given)) + given
+    pairs = [(flat[2 * i], flat[2 * i + 1]) for i in range(len(flat) // 2)]
+    width = [(0, 0)] * (x.ndim - len(pairs)) + pairs
     if mode == "constant":
         return np.pad(x, width, constant_values=np.asarray(constant_val).astype(x.dtype))
     if mode == "reflect":
@@ -76,11 +76,12 @@ def pad(x: Operand, pad: Operand, mode: str = "constant", constant_val: Operand 
 
 
 def checked(indices: Operand, size: int) -> Operand:
-    """Indices within ``size``, from either end; beyond it Core ML reads what it likes."""
-    at = np.asarray(indices).astype(np.int64)
-    if at.size and (at.min() < -size or at.max() >= size):
-        raise EngineError(f"an index of {int(at.min())} to {int(at.max())} into {size} elements")
-    return np.where(at < 0, at + size, at)
+    """Check that indices are within ``size`` from either end, and return them as non-negative ones. Core ML
+    reads arbitrary data outside of this range."""
+    idx = np.asarray(indices).astype(np.int64)
+    if idx.size and (idx.min() < -size or idx.max() >= size):
+        raise EngineError(f"an index of {int(idx.min())} to {int(idx.max())} into {size} elements")
+    return np.where(idx < 0, idx + size, idx)
 
 
 def gather(
@@ -187,13 +188,13 @@ def _log_sum_exp(x: Operand, axis: tuple[int, ...], keepdims: bool) -> Operand:
 
 
 def argmax(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
-    found = np.argmax(x, int(axis), keepdims=True)
-    return found if keep_dims else np.squeeze(found, int(axis))
+    result = np.argmax(x, int(axis), keepdims=True)
+    return result if keep_dims else np.squeeze(result, int(axis))
 
 
 def argmin(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
-    found = np.argmin(x, int(axis), keepdims=True)
-    return found if keep_dims else np.squeeze(found, int(axis))
+    result = np.argmin(x, int(axis), keepdims=True)
+    return result if keep_dims else np.squeeze(result, int(axis))
 
 
 def cumsum(x: Operand, axis: Operand = 0, exclusive: Operand = False, reverse: Operand = False) -> Operand:
@@ -234,7 +235,7 @@ def band_part(x: Operand, lower: Operand = -1, upper: Operand = -1) -> Operand:
 
 
 def _spread(parameter: Operand, axis: Operand, rank: int) -> Operand:
-    """A scale or zero point against a tensor of ``rank`` axes, float32."""
+    """Broadcast a scale or zero point to a tensor of ``rank`` axes, float32."""
     array = np.asarray(parameter, np.float32)
     if array.ndim == 0 or axis is None:
         return array
@@ -266,7 +267,7 @@ def constexpr_affine_dequantize(
 
 
 def _blocks(parameter: Operand, shape: Sequence[int]) -> Operand:
-    """One parameter a block, repeated over the block."""
+    """Return the parameter, which has one value for each block, repeated over the blocks."""
     spread = np.asarray(parameter, np.float32)
     for axis, (count, size) in enumerate(zip(spread.shape, shape, strict=True)):
         if count != size:
@@ -283,11 +284,11 @@ def constexpr_lut_to_dense(
     indices: Operand, lut: Operand, shape: Operand = None, vector_axis: Operand = None
 ) -> Operand:
     if shape is not None:  # iOS 16: one table, indices packed
-        wanted = ints(shape)
-        count, bits = int(np.prod(wanted)), int(np.log2(lut.size))
+        target = ints(shape)
+        count, bits = int(np.prod(target)), int(np.log2(lut.size))
         flat = np.unpackbits(indices.view(np.uint8), bitorder="little")[: count * bits]
         picked = (flat.reshape(count, bits) * (1 << np.arange(bits))).sum(1)
-        return lut[picked].reshape(wanted)
+        return lut[picked].reshape(target)
     if vector_axis is not None or lut.shape[-1] != 1:
         raise EngineError("constexpr_lut_to_dense of vectors")
     groups = lut.shape[: indices.ndim]
@@ -299,17 +300,17 @@ def constexpr_lut_to_dense(
 
 
 def read_state(input: Operand) -> Operand:
-    """The executor gives what the state holds."""
+    """Return the content of the state, which the executor passes."""
     return input
 
 
 def write_state(input: Operand, data: Operand) -> list[Operand]:
-    """The executor keeps what is written; there is no result."""
+    """Return an empty list. The executor stores the written data."""
     return []
 
 
 def classify(probabilities: Operand, classes: Sequence[str]) -> list[Operand]:
-    """The label of the greatest, and a dictionary of all."""
+    """Return the label of the highest probability, and a dictionary of all labels and probabilities."""
     flat = wide(probabilities).ravel()
     if len(classes) != flat.size:
         raise EngineError(f"{len(classes)} classes for {flat.size} probabilities")

@@ -150,8 +150,8 @@ def layer_norm(
     beta: Operand = None,
     epsilon: Operand = 1e-5,
 ) -> Operand:
-    over = tuple(range(x.ndim)) if axes is None else tuple(a % x.ndim for a in ints(axes))
-    result = _normalized(wide(x), over, epsilon)
+    norm_axes = tuple(range(x.ndim)) if axes is None else tuple(a % x.ndim for a in ints(axes))
+    result = _normalized(wide(x), norm_axes, epsilon)
     result = result if gamma is None else result * wide(gamma)
     return result if beta is None else result + wide(beta)
 
@@ -231,10 +231,10 @@ def upsample_bilinear(
         out = int(np.floor(size * factor))
         i = np.arange(out, dtype=np.float64)
         if align_corners:
-            at = i * (size - 1) / max(out - 1, 1)
+            positions = i * (size - 1) / max(out - 1, 1)
         else:
-            at = (i + 0.5) / factor - 0.5 if half_pixel else i / factor
-        x = _stretched(x, axis, at)
+            positions = (i + 0.5) / factor - 0.5 if half_pixel else i / factor
+        x = _stretched(x, axis, positions)
     return x
 
 
@@ -283,11 +283,11 @@ def lstm(
         return [sequence if output_sequence else last, h, c]
     if weight_ih_back is None or weight_hh_back is None:
         raise EngineError("a bidirectional lstm without weights for its way back")
-    there, h1, c1 = _lstm(wide(x), h[:, :hidden], c[:, :hidden], weight_ih, weight_hh, bias, gates)
+    forward, h1, c1 = _lstm(wide(x), h[:, :hidden], c[:, :hidden], weight_ih, weight_hh, bias, gates)
     back, h2, c2 = _lstm(
         wide(x)[::-1], h[:, hidden:], c[:, hidden:], weight_ih_back, weight_hh_back, bias_back, gates
     )
-    both = np.concatenate([there, back[::-1]], -1)
+    both = np.concatenate([forward, back[::-1]], -1)
     h, c = np.concatenate([h1, h2], -1), np.concatenate([c1, c2], -1)
     return [both if output_sequence else h[None], h, c]
 

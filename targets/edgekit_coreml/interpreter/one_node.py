@@ -32,7 +32,7 @@ _threads: ContextVar[int] = ContextVar("threads", default=1)
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """Within the block, operators run on ``count`` threads."""
+    """Run operators on ``count`` threads while the block runs."""
     token = _threads.set(count)
     try:
         yield
@@ -41,7 +41,7 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def run_node(op: str, operands: Sequence[Array], attributes: Mapping[str, Any]) -> Array:
-    """One operator on ONNX Runtime; float32 in, float32 out."""
+    """Run one operator on ONNX Runtime, with float32 inputs and a float32 output."""
     fixed = tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in attributes.items()))
     types = tuple((array.dtype.name, array.shape) for array in operands)
     session = _session(op, types, fixed, "float32", _threads.get())
@@ -79,7 +79,7 @@ def release_sessions() -> None:
 
 
 def onnxruntime() -> Any:
-    """The package.
+    """Return the package ``onnxruntime``.
 
     Raises:
         MissingDependency: it is not installed.
@@ -88,7 +88,7 @@ def onnxruntime() -> Any:
 
 
 def one_node_model(op: str, types: Types, attributes: Attributes, result: str) -> bytes:
-    """A serialized ModelProto: inputs i0, i1 ..., one node, output o of element type ``result``."""
+    """Return a serialized ModelProto: inputs i0, i1 ..., one node, output o of element type ``result``."""
     node = b"".join(_text(1, f"i{n}") for n in range(len(types))) + _text(2, "o") + _text(4, op)
     node += b"".join(_message(5, _attribute(name, value)) for name, value in attributes)
     graph = _message(1, node) + _text(2, "g")
@@ -116,11 +116,11 @@ def _attribute(name: str, value: Any) -> bytes:
 
 def _varint(value: int) -> bytes:
     value &= 2**64 - 1
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def _number(field: int, value: int) -> bytes:

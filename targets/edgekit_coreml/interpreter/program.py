@@ -170,8 +170,8 @@ class _MessageReader:
             if code in NARROW:
                 return _unpacked(raw, *NARROW[code], size).reshape(declared.shape)
             return np.frombuffer(raw, declared.dtype).reshape(declared.shape)
-        found = floats(values) if number == 1 else varints(values)
-        return np.array(found, declared.dtype).reshape(declared.shape)
+        numbers = floats(values) if number == 1 else varints(values)
+        return np.array(numbers, declared.dtype).reshape(declared.shape)
 
     def _weights(self, offset: int) -> bytes:
         header = self._blob[offset : offset + BLOB_HEADER.size].tobytes()

@@ -22,24 +22,24 @@ def fields(buffer: bytes) -> Iterator[tuple[int, Field]]:
     Raises:
         EngineError: a field reaches beyond the buffer, or is of an unknown wire type.
     """
-    at, end = 0, len(buffer)
-    while at < end:
-        key, at = varint(buffer, at)
+    pos, end = 0, len(buffer)
+    while pos < end:
+        key, pos = varint(buffer, pos)
         number, kind = key >> 3, key & 7
         if kind == VARINT:
-            value, at = varint(buffer, at)
+            value, pos = varint(buffer, pos)
             yield number, value
             continue
         if kind == BYTES:
-            size, at = varint(buffer, at)
+            size, pos = varint(buffer, pos)
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
         else:
-            raise EngineError(f"the specification is damaged: wire type {kind} at byte {at}")
-        if at + size > end:
-            raise EngineError(f"the specification is damaged: a field of {size} bytes at byte {at} of {end}")
-        content = buffer[at : at + size]
-        at += size
+            raise EngineError(f"the specification is damaged: wire type {kind} at byte {pos}")
+        if pos + size > end:
+            raise EngineError(f"the specification is damaged: a field of {size} bytes at byte {pos} of {end}")
+        content = buffer[pos : pos + size]
+        pos += size
         if kind == BYTES:
             yield number, content
         else:
@@ -47,7 +47,7 @@ def fields(buffer: bytes) -> Iterator[tuple[int, Field]]:
 
 
 def varint(buffer: bytes, offset: int) -> tuple[int, int]:
-    """A variable-length number at ``offset``, and where the next field begins."""
+    """Return a variable-length number at ``offset``, and the offset of the next field."""
     value = 0
     for shift in range(0, 70, 7):
         if offset >= len(buffer):
@@ -61,43 +61,43 @@ def varint(buffer: bytes, offset: int) -> tuple[int, int]:
 
 
 def grouped(buffer: bytes) -> dict[int, list[Field]]:
-    """Field number -> its contents in order."""
-    found: dict[int, list[Field]] = {}
+    """Return the contents of each field number, in order."""
+    groups: dict[int, list[Field]] = {}
     for number, content in fields(buffer):
-        found.setdefault(number, []).append(content)
-    return found
+        groups.setdefault(number, []).append(content)
+    return groups
 
 
 def signed(value: int) -> int:
-    """A varint as the signed 64-bit number that it encodes."""
+    """Return a varint as the signed 64-bit number that it encodes."""
     return value - 2**64 if value >= 2**63 else value
 
 
 def varints(contents: list[Field]) -> list[int]:
-    """A repeated number, packed or not."""
-    found = []
+    """Return a repeated number, packed or not."""
+    numbers = []
     for content in contents:
         if isinstance(content, int):
-            found.append(signed(content))
+            numbers.append(signed(content))
             continue
-        at = 0
-        while at < len(content):
-            value, at = varint(content, at)
-            found.append(signed(value))
-    return found
+        pos = 0
+        while pos < len(content):
+            value, pos = varint(content, pos)
+            numbers.append(signed(value))
+    return numbers
 
 
 def floats(contents: list[Field]) -> list[float]:
-    """A repeated float, packed or not."""
-    found: list[float] = []
+    """Return a repeated float, packed or not."""
+    numbers: list[float] = []
     for content in contents:
         raw = content.to_bytes(4, "little") if isinstance(content, int) else content
-        found += struct.unpack(f"<{len(raw) // 4}f", raw[: len(raw) // 4 * 4])
-    return found
+        numbers += struct.unpack(f"<{len(raw) // 4}f", raw[: len(raw) // 4 * 4])
+    return numbers
 
 
 def text(content: Field) -> str:
-    """A string field."""
+    """Return a string field."""
     return _bytes(content).decode("utf-8", "replace")
 
 
@@ -108,14 +108,14 @@ def _bytes(content: Field) -> bytes:
 
 
 def message(content: Field) -> dict[int, list[Field]]:
-    """A nested message."""
+    """Return a nested message."""
     return grouped(_bytes(content))
 
 
 def mapping(contents: list[Field]) -> dict[str, Field]:
-    """A map field with string keys: key -> the value's content."""
-    found: dict[str, Field] = {}
+    """Return a map field with string keys: key -> the value's content."""
+    entries: dict[str, Field] = {}
     for content in contents:
         entry = message(content)
-        found[text(entry[1][-1]) if 1 in entry else ""] = entry[2][-1] if 2 in entry else b""
-    return found
+        entries[text(entry[1][-1]) if 1 in entry else ""] = entry[2][-1] if 2 in entry else b""
+    return entries

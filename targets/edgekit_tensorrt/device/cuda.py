@@ -51,14 +51,14 @@ class Cuda:
 
     def version(self) -> int:
         """Return the version of the runtime library in CUDA's form: 12060 for 12.6."""
-        found = c_int()
-        self.check("cudaRuntimeGetVersion", byref(found))
-        return found.value
+        result = c_int()
+        self.check("cudaRuntimeGetVersion", byref(result))
+        return result.value
 
     def attribute(self, number: int) -> int:
-        found = c_int()
-        self.check("cudaDeviceGetAttribute", byref(found), c_int(number), c_int(0))
-        return found.value
+        result = c_int()
+        self.check("cudaDeviceGetAttribute", byref(result), c_int(number), c_int(0))
+        return result.value
 
     def gpu_name(self) -> str:
         properties = ctypes.create_string_buffer(PROPERTIES_BYTES)

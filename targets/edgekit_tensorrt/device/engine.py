@@ -31,7 +31,7 @@ KINDS = {
 
 
 def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
-    """The serialized engine of a strongly typed ONNX file.
+    """Return the serialized engine of a strongly typed ONNX file.
 
     Raises:
         EngineError: TensorRT rejects the file; the text names nodes where it does.
@@ -59,8 +59,8 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
 
 
 def _logger(trt: Any) -> Any:
-    """For errors alone. From now on NVIDIA's own plugins are there: parser and engines have some operators by
-    them, such as DeformConv, and a process that has not loaded them finds none."""
+    """Return a logger for errors alone, and load NVIDIA's own plugins. The parser and engines need them for
+    some operators, such as DeformConv. A process that has not loaded them does not find these operators."""
     logger = trt.Logger(trt.Logger.ERROR)
     trt.init_libnvinfer_plugins(logger, "")
     return logger
@@ -181,7 +181,7 @@ class TensorRtRunner:
 
 
 def read_file(files: Mapping[str, Path], name: str) -> bytes:
-    """A file of the variant.
+    """Read a file of the variant.
 
     Raises:
         EngineError: it cannot be read.

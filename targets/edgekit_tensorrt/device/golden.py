@@ -78,13 +78,13 @@ def why_wrong(
     """Return the error in outputs for :func:`golden_feeds`, or "", and the lowest SNR, dB; None if exact."""
     lowest: float | None = None
     for number, spec in enumerate(outputs):
-        own = thinned(results[spec.name])
+        actual = thinned(results[spec.name])
         try:
             content = memoryview(files[golden_file(number)].read_bytes())
-            expected = parse_npy(content, TensorSpec(spec.name, spec.dtype, own.shape))
+            expected = parse_npy(content, TensorSpec(spec.name, spec.dtype, actual.shape))
         except (OSError, NpyError) as problem:
             return f"the golden vector of {spec.name} cannot be read: {problem}", None
-        snr = snr_db(expected, own)
+        snr = snr_db(expected, actual)
         if snr is not None and (lowest is None or snr < lowest):
             lowest = snr
         if snr is not None and snr < LIMITS_DB[precision]:

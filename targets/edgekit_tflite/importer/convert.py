@@ -50,16 +50,16 @@ def convert_file(path: Path, options: ImportOptions) -> Converted:
 
 
 def convert(data: bytes, options: ImportOptions) -> Converted:
-    """The content of a .tflite file as ONNX; see :func:`convert_file`."""
+    """Convert the content of a .tflite file to ONNX; see :func:`convert_file`."""
     file = read_file(data)
     _refuse_unknown(file.graph.ops)
     _refuse_other_shapes(file.graph, options)
-    made = OnnxGraph(file, len(data))
+    graph = OnnxGraph(file, len(data))
     for index, op in enumerate(file.graph.ops):
-        read(made, index, op)
+        read(graph, index, op)
     props, notes = metadata_props(file, data)
-    precision = "int8-dynamic" if DYNAMIC_RANGE in made.notes else ""
-    return Converted(made.model(props), (*made.notes, *notes), precision)
+    precision = "int8-dynamic" if DYNAMIC_RANGE in graph.notes else ""
+    return Converted(graph.model(props), (*graph.notes, *notes), precision)
 
 
 def _refuse_unknown(ops: list[Op]) -> None:
@@ -82,11 +82,11 @@ def _refuse_unknown(ops: list[Op]) -> None:
 
 def _refuse_other_shapes(graph: Graph, options: ImportOptions) -> None:
     shapes = {graph.tensors[i].name: graph.tensors[i].shape for i in graph.inputs}
-    for given, shape in options.shapes.items():
-        name = given or (next(iter(shapes)) if len(shapes) == 1 else "")
+    for key, shape in options.shapes.items():
+        name = key or (next(iter(shapes)) if len(shapes) == 1 else "")
         if name in shapes and shapes[name] != tuple(shape):
-            held, asked = ("x".join(map(str, each)) for each in (shapes[name], shape))
+            fixed, requested = ("x".join(map(str, dims)) for dims in (shapes[name], shape))
             raise UsageError(
-                f"--shape {name}={asked}: shapes in a .tflite file are fixed, and this one is {held}; "
+                f"--shape {name}={requested}: shapes in a .tflite file are fixed, and this one is {fixed}; "
                 "export the model again with the new shape"
             )

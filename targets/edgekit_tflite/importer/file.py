@@ -117,8 +117,8 @@ def _graph(
     for index, entry in enumerate(table.tables(GRAPH_TENSORS, "tensor", MAX_TENSORS)):
         tensor = _tensor(view, entry, buffers, budget)
         scales = 0 if tensor.quantization is None else len(tensor.quantization.scale)
-        held = 0 if tensor.data is None else tensor.data.nbytes
-        budget -= held + SCALE_BYTES * scales + len(tensor.name)
+        data_bytes = 0 if tensor.data is None else tensor.data.nbytes
+        budget -= data_bytes + SCALE_BYTES * scales + len(tensor.name)
         if budget < 0:
             raise DamagedFileError(_TOO_MUCH)
         graph.add_tensor(tensor)
@@ -131,29 +131,29 @@ def _graph(
         raise DamagedFileError("it has no output, or an input or output that is not a tensor")
     if len(set(graph.inputs)) < len(graph.inputs):
         raise DamagedFileError("one tensor is two of its inputs")
-    known = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
-    if known.intersection(graph.inputs):
+    available = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
+    if available.intersection(graph.inputs):
         raise DamagedFileError("an input of it is a constant")
-    known |= {*graph.inputs, *variables}
-    made, ends = set(graph.inputs), 0
+    available |= {*graph.inputs, *variables}
+    produced, ends = set(graph.inputs), 0
     for number, entry in enumerate(table.tables(GRAPH_OPERATORS, "operator", MAX_OPERATORS)):
         op = _operator(view, entry, codes, count, number)
         ends += len(op.inputs) + len(op.outputs)
         if ends > MAX_ALL_ENDS:
             raise DamagedFileError(f"its operators have more than {MAX_ALL_ENDS} inputs and outputs")
-        _fill_empty(graph, op, known)
-        late = [i for i in op.inputs if i >= 0 and i not in known]
-        if late:
-            name = graph.tensors[late[0]].name
-            raise DamagedFileError(f"{op.node} reads tensor {late[0]} ({name}) before it is produced")
-        if made.intersection(op.outputs) or len(set(op.outputs)) < len(op.outputs):
+        _fill_empty(graph, op, available)
+        missing = [i for i in op.inputs if i >= 0 and i not in available]
+        if missing:
+            name = graph.tensors[missing[0]].name
+            raise DamagedFileError(f"{op.node} reads tensor {missing[0]} ({name}) before it is produced")
+        if produced.intersection(op.outputs) or len(set(op.outputs)) < len(op.outputs):
             raise DamagedFileError(f"{op.node} produces a tensor that already exists")
         if any(graph.tensors[o].data is not None for o in op.outputs):
             raise DamagedFileError(f"{op.node} produces a tensor that is a constant")
-        known.update(op.outputs)
-        made.update(op.outputs)
+        available.update(op.outputs)
+        produced.update(op.outputs)
         graph.add_op(op)
-    unmade = [i for i in graph.outputs if i not in known]
+    unmade = [i for i in graph.outputs if i not in available]
     if unmade:
         raise DamagedFileError(f"no operator produces its output {graph.tensors[unmade[0]].name}")
     return graph, frozenset(variables)
@@ -221,8 +221,8 @@ def _halves(content: memoryview, shape: Sequence[int]) -> Array:
     """Unpack signed 4-bit numbers, the lower half of a byte first."""
     packed = np.frombuffer(content, np.int8)
     pairs = np.stack([np.left_shift(packed, 4) >> 4, packed >> 4], axis=1)
-    found: Array = pairs.reshape(-1)[: math.prod(shape)].reshape(shape)
-    return found
+    numbers: Array = pairs.reshape(-1)[: math.prod(shape)].reshape(shape)
+    return numbers
 
 
 def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> TensorQuantization | None:
@@ -278,16 +278,16 @@ def _operator(
 
 
 def _indices(table: Table, slot: int, tensors: int) -> list[int]:
-    found = table.array(slot, "int32")
-    if len(found) > MAX_ENDS:
+    indices = table.array(slot, "int32")
+    if len(indices) > MAX_ENDS:
         raise DamagedFileError(
-            f"{table.description} has {len(found)} inputs or outputs; at most {MAX_ENDS} are supported"
+            f"{table.description} has {len(indices)} inputs or outputs; at most {MAX_ENDS} are supported"
         )
-    if len(found) and (found.min() < -1 or found.max() >= tensors):
+    if len(indices) and (indices.min() < -1 or indices.max() >= tensors):
         raise DamagedFileError(
-            f"{table.description} names a tensor that does not exist: {found.min()} to {found.max()}"
+            f"{table.description} names a tensor that does not exist: {indices.min()} to {indices.max()}"
         )
-    return [int(i) for i in found]
+    return [int(i) for i in indices]
 
 
 def _signature(model: Table, graph: Graph) -> dict[int, str]:

@@ -95,21 +95,21 @@ def _as_text(value: Json) -> str:
 
 def _tensors(file: TfliteFile) -> Json:
     """Return signature name, scale and zero point of inputs and outputs, by their names in ONNX."""
-    found: dict[str, Json] = {}
+    entries: dict[str, Json] = {}
     for key, ends, names in zip(
         ("inputs", "outputs"), (file.graph.inputs, file.graph.outputs), end_names(file.graph), strict=True
     ):
-        found[key] = {}
+        entries[key] = {}
         for i, name in zip(ends, names, strict=True):
-            held = file.graph.tensors[i]
+            tensor = file.graph.tensors[i]
             entry: dict[str, Json] = {}
             if i in file.signature:
                 entry["signature_name"] = file.signature[i]
-            if held.quantization is not None and held.dtype in SCALED:
-                entry["scale"] = held.quantization.scale[0]
-                entry["zero_point"] = held.quantization.zero_point[0]
-            found[key][name] = entry
-    return found
+            if tensor.quantization is not None and tensor.dtype in SCALED:
+                entry["scale"] = tensor.quantization.scale[0]
+                entry["zero_point"] = tensor.quantization.zero_point[0]
+            entries[key][name] = entry
+    return entries
 
 
 def _model(content: bytes, file: TfliteFile) -> Json:
@@ -123,69 +123,69 @@ def _model(content: bytes, file: TfliteFile) -> Json:
         "author": model.text(MODEL_AUTHOR),
         "license": model.text(MODEL_LICENCE),
     }
-    found: dict[str, Json] = _without_empty(texts)
-    found |= _without_empty({"files": _associated(model, MODEL_FILES)})
+    entry: dict[str, Json] = _without_empty(texts)
+    entry |= _without_empty({"files": _associated(model, MODEL_FILES)})
     for graph in model.tables(MODEL_SUBGRAPHS, "subgraph's metadata", MAX_ENTRIES)[:1]:
         names = end_names(file.graph)
         for key, slot, ends in zip(("inputs", "outputs"), (GRAPH_INPUTS, GRAPH_OUTPUTS), names, strict=True):
             tensors = graph.tables(slot, f"metadata of {key}", MAX_ENTRIES)
-            found[key] = {name: _tensor(each) for name, each in zip(ends, tensors, strict=False)}
-        found |= _without_empty({"graph_files": _associated(graph, GRAPH_FILES)})
-    return found
+            entry[key] = {name: _tensor(tensor) for name, tensor in zip(ends, tensors, strict=False)}
+        entry |= _without_empty({"graph_files": _associated(graph, GRAPH_FILES)})
+    return entry
 
 
 def _tensor(tensor: Table) -> Json:
-    found: dict[str, Json] = {
+    entry: dict[str, Json] = {
         "name": tensor.text(TENSOR_NAME),
         "description": tensor.text(TENSOR_DESCRIPTION),
         "dimensions": tensor.texts(TENSOR_DIMENSIONS, MAX_ENTRIES),
         "files": _associated(tensor, TENSOR_FILES),
-        "steps": [_step(each) for each in tensor.tables(TENSOR_STEPS, "process unit", MAX_ENTRIES)],
+        "steps": [_step(step) for step in tensor.tables(TENSOR_STEPS, "process unit", MAX_ENTRIES)],
     }
     content = tensor.table(TENSOR_CONTENT, "content")
     if content is not None:
-        found["content"] = _content(content)
+        entry["content"] = _content(content)
     stats = tensor.table(TENSOR_STATS, "stats")
     if stats is not None:
-        found |= {"min": _numbers(stats, STATS_MIN), "max": _numbers(stats, STATS_MAX)}
-    return _without_empty(found)
+        entry |= {"min": _numbers(stats, STATS_MIN), "max": _numbers(stats, STATS_MAX)}
+    return _without_empty(entry)
 
 
 def _content(content: Table) -> Json:
     kind = CONTENTS.get(content.number(CONTENT_TYPE, "B"), "")
-    held = content.table(CONTENT, "content's properties")
-    found: dict[str, Json] = {"type": kind}
-    if held is None:
-        return found
+    properties = content.table(CONTENT, "content's properties")
+    entry: dict[str, Json] = {"type": kind}
+    if properties is None:
+        return entry
     if kind == "image":
-        found["color_space"] = COLOURS.get(held.number(0, "b"), "")
-        size = held.table(1, "image's size")
+        entry["color_space"] = COLOURS.get(properties.number(0, "b"), "")
+        size = properties.table(1, "image's size")
         if size is not None:
-            found["default_size"] = [size.number(0, "I"), size.number(1, "I")]
+            entry["default_size"] = [size.number(0, "I"), size.number(1, "I")]
     elif kind == "bounding_box":
-        found["index"] = held.array(0, "uint32")[:MAX_ENTRIES].tolist()
-        found["box"] = BOX_TYPES.get(held.number(1, "b"), "")
-        found["coordinates"] = COORDINATES.get(held.number(2, "b"), "")
+        entry["index"] = properties.array(0, "uint32")[:MAX_ENTRIES].tolist()
+        entry["box"] = BOX_TYPES.get(properties.number(1, "b"), "")
+        entry["coordinates"] = COORDINATES.get(properties.number(2, "b"), "")
     elif kind == "audio":
-        found |= {"sample_rate": held.number(0, "I"), "channels": held.number(1, "I")}
-    return _without_empty(found)
+        entry |= {"sample_rate": properties.number(0, "I"), "channels": properties.number(1, "I")}
+    return _without_empty(entry)
 
 
 def _step(step: Table) -> Json:
     kind = STEPS.get(step.number(UNION_TYPE, "B"), "")
-    held = step.table(UNION, "process unit's options")
-    found: dict[str, Json] = {"type": kind}
-    if held is None:
-        return found
+    options = step.table(UNION, "process unit's options")
+    entry: dict[str, Json] = {"type": kind}
+    if options is None:
+        return entry
     if kind == "normalization":
-        found |= {"mean": _numbers(held, 0), "std": _numbers(held, 1)}
+        entry |= {"mean": _numbers(options, 0), "std": _numbers(options, 1)}
     elif kind == "score_thresholding":
-        found["threshold"] = float(held.number(0, "f"))
+        entry["threshold"] = float(options.number(0, "f"))
     elif kind == "bert_tokenizer":
-        found["vocabulary"] = _associated(held, 0)
+        entry["vocabulary"] = _associated(options, 0)
     elif kind == "regex_tokenizer":
-        found |= {"delimiter": held.text(0), "vocabulary": _associated(held, 1)}
-    return found
+        entry |= {"delimiter": options.text(0), "vocabulary": _associated(options, 1)}
+    return entry
 
 
 def _associated(table: Table, slot: int) -> list[Json]:
@@ -223,8 +223,8 @@ def _files(data: bytes) -> tuple[dict[str, str], str]:
         EOFError,
         OSError,
         ValueError,
-    ) as why:
-        return {}, f"the files that come with it could not be read: {why}"
+    ) as error:
+        return {}, f"the files that come with it could not be read: {error}"
 
 
 def _unpacked(data: bytes) -> Iterator[tuple[str, str]]:

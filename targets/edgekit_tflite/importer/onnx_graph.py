@@ -135,10 +135,10 @@ class OnnxGraph:
         Raises:
             UnreadableError: it is not a constant of one integer.
         """
-        found = self.ints(i)
-        if len(found) != 1:
-            raise UnreadableError(self.op, f"its input {self._names[i]} is {found}; it must be one number")
-        return found[0]
+        numbers = self.ints(i)
+        if len(numbers) != 1:
+            raise UnreadableError(self.op, f"its input {self._names[i]} is {numbers}; it must be one number")
+        return numbers[0]
 
     def value(self, i: int) -> str:
         """Return the ONNX value of a tensor, in real numbers where it has a scale."""
@@ -174,11 +174,11 @@ class OnnxGraph:
             return self.node("Transpose", [self.value(i)], perm=perm)
         key = (i, tuple(perm))
         if key not in self._transposed:
-            moved = content.transpose(perm)
-            stored = self._initializer(moved, f"{self._names[i]}/{''.join(map(str, perm))}")
+            transposed = content.transpose(perm)
+            stored = self._initializer(transposed, f"{self._names[i]}/{''.join(map(str, perm))}")
             if quantization is not None:
                 axis = key[1].index(quantization.axis)
-                stored = self._dequantize(stored, moved, quantization, axis)
+                stored = self._dequantize(stored, transposed, quantization, axis)
             self._transposed[key] = stored
         return self._transposed[key]
 
@@ -203,9 +203,9 @@ class OnnxGraph:
             raise UnreadableError(self.op, f"the ONNX model would have more than {MAX_NODES} nodes")
         name = self._new(f"{self._prefix}/{op_type}")
         outputs = [name] if count == 1 else [f"{name}/{n}" for n in range(count)]
-        made = helper.make_node(op_type, list(inputs), outputs, name, **attributes)
-        self._nodes.append(made)
-        self._made_by.update(dict.fromkeys(outputs, made))
+        node = helper.make_node(op_type, list(inputs), outputs, name, **attributes)
+        self._nodes.append(node)
+        self._made_by.update(dict.fromkeys(outputs, node))
         return outputs
 
     def constant(self, array: Any, name: str = "constant") -> str:
@@ -304,13 +304,13 @@ class OnnxGraph:
 
     def _outputs(self) -> list[onnx.ValueInfoProto]:
         self.op, self._prefix = Op("", (), (), node="an output"), "output"
-        found = []
+        infos = []
         for i, name in zip(self.source.outputs, end_names(self.source)[1], strict=True):
             value = self.stored(i)
             if value != name:  # an input, a constant or another output too: it has to be a copy
                 self._nodes.append(helper.make_node("Identity", [value], [name], f"{name}/Identity"))
-            found.append(self._info(i, name))
-        return found
+            infos.append(self._info(i, name))
+        return infos
 
     def _info(self, i: int, name: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, element_type(self.dtype(i)), self.shape(i))
@@ -373,19 +373,19 @@ class OnnxGraph:
 
     def _new(self, name: str) -> str:
         """Return an unused name."""
-        found = name
-        while found in self._use_counts:
-            found = f"{name}_{self._use_counts[name]}"
+        candidate = name
+        while candidate in self._use_counts:
+            candidate = f"{name}_{self._use_counts[name]}"
             self._use_counts[name] += 1
-        self._use_counts[found] = 1
-        return found
+        self._use_counts[candidate] = 1
+        return candidate
 
     def _renamed(self, value: str, name: str) -> str:
         """Give the value the tensor's name, if the last node produced it; return its name."""
-        made = self._made_by.get(value)
-        if made is None or made is not self._nodes[-1] or name in self._made_by:
+        producer = self._made_by.get(value)
+        if producer is None or producer is not self._nodes[-1] or name in self._made_by:
             return value
-        made.output[list(made.output).index(value)] = name
+        producer.output[list(producer.output).index(value)] = name
         self._made_by[name] = self._made_by.pop(value)
         return name
 
@@ -396,5 +396,5 @@ def _dequantized(content: Array, quantization: TensorQuantization) -> Array:
         shape[quantization.axis] = -1
     scale = np.array(quantization.scale).reshape(shape)
     real = (content.astype(np.float64) - np.array(quantization.zero_point).reshape(shape)) * scale
-    found: Array = real.astype(np.float32)
-    return found
+    floats: Array = real.astype(np.float32)
+    return floats

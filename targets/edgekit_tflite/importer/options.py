@@ -56,7 +56,7 @@ OPTIONS: Mapping[str, str] = {
 
 
 def options_of(entry: Table, code: str, name: str) -> dict[str, Any]:
-    """Every field of the operator's options table, in snake case; enum values by name.
+    """Return every field of the operator's options table, in snake case, with enum values by name.
 
     Args:
         entry: The operator.
@@ -71,15 +71,15 @@ def options_of(entry: Table, code: str, name: str) -> dict[str, Any]:
         return {}
     number = entry.number(OPTIONS_TYPE, "B")
     table = entry.table(OPTIONS_TABLE, f"options of {name}") if number else None
-    found = TABLES.get(number, f"table {number}")
-    if table is not None and found != expected:
-        raise DamagedFileError(f"{name} has the options of another operator, {found}")
+    actual = TABLES.get(number, f"table {number}")
+    if table is not None and actual != expected:
+        raise DamagedFileError(f"{name} has the options of another operator, {actual}")
     options = Record(expected) if table is None else read(table, expected)
     return {_snake(field): _option(field, value) for field, value in options.fields().items()}
 
 
 def _option(field: str, value: Any) -> Any:
-    """An enum's value by its name, a vector as a tuple."""
+    """Return an enum's value by its name, and a vector as a tuple."""
     kind = ENUMS.get(_snake(field))
     if kind is not None and isinstance(value, int):
         return next((name for name, number in NUMBERS[kind].items() if number == value), str(value))

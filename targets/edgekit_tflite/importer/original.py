@@ -61,18 +61,18 @@ def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Framewor
         except subprocess.TimeoutExpired:
             raise EngineError(f"{version} did not end within {SECONDS:g} s") from None
         try:
-            why = json.loads((folder / ANSWER).read_bytes())["why"]
+            reason = json.loads((folder / ANSWER).read_bytes())["why"]
         except (OSError, ValueError):
             raise EngineError(f"{version} crashed on it (exit code {child.returncode})") from None
-        if why:
-            raise EngineError(why)
-        found = [
+        if reason:
+            raise EngineError(reason)
+        results = [
             {key: np.load(folder / f"{number}.y{index}.npy") for index, key in enumerate(outputs)}
             for number in range(len(samples))
         ]
-    for answer in found:
+    for answer in results:
         _clear_unset(graph, dict(zip(graph.outputs, answer.values(), strict=True)))
-    return FrameworkOutputs(version, found)
+    return FrameworkOutputs(version, results)
 
 
 def _clear_unset(graph: Graph, outputs: Mapping[int, Array]) -> None:
@@ -85,14 +85,14 @@ def _clear_unset(graph: Graph, outputs: Mapping[int, Array]) -> None:
             boxes, classes, scores, count = (outputs.get(i) for i in op.outputs[:4])
             if count is None or not np.isfinite(count).all():
                 continue
-            for each in (boxes, classes, scores):
-                if each is not None and each.ndim > 1:
-                    each[:, max(int(count.ravel()[0]), 0) :] = 0
+            for array in (boxes, classes, scores):
+                if array is not None and array.ndim > 1:
+                    array[:, max(int(count.ravel()[0]), 0) :] = 0
 
 
 def run_folder(folder: Path) -> None:
     """Run the folder's file on its samples."""
-    why = ""
+    reason = ""
     try:
         version, interpreter = open_interpreter(folder / FILE, 1)
         number = 0
@@ -100,8 +100,8 @@ def run_folder(folder: Path) -> None:
             _run_once(folder, number, version, interpreter)
             number += 1
     except EdgeKitError as problem:
-        why = str(problem).replace(str(folder / FILE), "it")
-    (folder / ANSWER).write_text(json.dumps({"why": why}), "utf-8")
+        reason = str(problem).replace(str(folder / FILE), "it")
+    (folder / ANSWER).write_text(json.dumps({"why": reason}), "utf-8")
 
 
 def _run_once(folder: Path, number: int, version: str, interpreter: Any) -> None:

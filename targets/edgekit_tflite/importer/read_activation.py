@@ -21,13 +21,13 @@ L2_EPSILON = 1e-6
 
 @reads(*UNARY)
 def unary(g: OnnxGraph, op: Op) -> None:
-    """One node."""
+    """Convert the operator to one node."""
     g.set(op.outputs[0], g.node(UNARY[op.code], [g.value(op.inputs[0])]))
 
 
 @reads(*BOUNDS)
 def clipped(g: OnnxGraph, op: Op) -> None:
-    """Clip."""
+    """Convert the operator to Clip."""
     bounds = [g.number(bound, op.inputs[0]) for bound in BOUNDS[op.code]]
     g.set(op.outputs[0], g.node("Clip", [g.value(op.inputs[0]), *bounds]))
 
@@ -46,14 +46,14 @@ def prelu(g: OnnxGraph, op: Op) -> None:
 
 @reads("GELU")
 def gelu(g: OnnxGraph, op: Op) -> None:
-    """Gelu, by erf or by tanh."""
+    """Convert the operator to Gelu, by erf or by tanh."""
     approximate = "tanh" if op.options["approximate"] else "none"
     g.set(op.outputs[0], g.node("Gelu", [g.value(op.inputs[0])], approximate=approximate))
 
 
 @reads("SOFTMAX")
 def softmax(g: OnnxGraph, op: Op) -> None:
-    """Softmax along the last axis; beta is a factor before it."""
+    """Convert the operator to Softmax along the last axis, with beta as a factor before it."""
     x, beta = g.value(op.inputs[0]), op.options["beta"]
     x = x if beta == 1.0 else g.node("Mul", [x, g.number(beta, op.inputs[0])])
     g.set(op.outputs[0], g.node("Softmax", [x], axis=-1))
@@ -70,8 +70,8 @@ def l2_normalization(g: OnnxGraph, op: Op) -> None:
     """x / max(|x|, 1e-6), along the last axis."""
     x = g.value(op.inputs[0])
     norm = g.node("ReduceL2", [x, g.int64([-1])], keepdims=1)
-    least = g.node("Max", [norm, g.number(L2_EPSILON, op.inputs[0])])
-    g.set(op.outputs[0], activated(g, g.node("Div", [x, least])))
+    divisor = g.node("Max", [norm, g.number(L2_EPSILON, op.inputs[0])])
+    g.set(op.outputs[0], activated(g, g.node("Div", [x, divisor])))
 
 
 @reads("LOCAL_RESPONSE_NORMALIZATION")

@@ -47,16 +47,16 @@ def same_pads(
 
 @reads("CONV_2D", "DEPTHWISE_CONV_2D", inputs=2)
 def conv_2d(g: OnnxGraph, op: Op) -> None:
-    """Conv, in groups where the weights have fewer channels than the data."""
+    """Convert the operator to Conv, in groups if the weights have fewer channels than the data."""
     x, w, options = op.inputs[0], op.inputs[1], op.options
     _, height, width, channels = need_rank(g, x, 4)
     out_or_one, kernel_h, kernel_w, last = need_rank(g, w, 4)
     depthwise = op.code == "DEPTHWISE_CONV_2D"
     group = channels if depthwise else channels // max(last, 1)
-    made = last if depthwise else out_or_one
+    out_channels = last if depthwise else out_or_one
     if (
         not group
-        or made % group
+        or out_channels % group
         or (channels != group * last and not depthwise)
         or (depthwise and out_or_one != 1)
     ):
@@ -77,7 +77,7 @@ def conv_2d(g: OnnxGraph, op: Op) -> None:
 
 @reads("CONV_3D", inputs=2)
 def conv_3d(g: OnnxGraph, op: Op) -> None:
-    """Conv; the weights are D, H, W, in, out."""
+    """Convert the operator to Conv; the weights are D, H, W, in, out."""
     x, w, options = op.inputs[0], op.inputs[1], op.options
     shape, weights = need_rank(g, x, 5), need_rank(g, w, 5)
     if not weights[3] or shape[4] % weights[3]:
@@ -116,16 +116,16 @@ def _transposed(g: OnnxGraph, x: int, w: int, bias: str | None, strides: Sequenc
     if min(*kernel, *strides) < 1:
         raise UnreadableError(g.op, f"its kernel is {kernel}, its strides {strides}")
     begins, ends, added = [], [], []
-    for size, made, length, stride in zip(shape[1:3], out, kernel, strides, strict=True):
+    for size, out_size, length, stride in zip(shape[1:3], out, kernel, strides, strict=True):
         whole = (size - 1) * stride + length
-        total = max(whole - made, 0)
+        total = max(whole - out_size, 0)
         if g.op.options.get("padding", "SAME") == "VALID" and total:
             raise UnreadableError(
-                g.op, f"its output has {made} rows or columns, and VALID padding makes {whole}"
+                g.op, f"its output has {out_size} rows or columns, and VALID padding makes {whole}"
             )
         begins.append(total // 2)
         ends.append(total - total // 2)
-        added.append(made - whole + total)
+        added.append(out_size - whole + total)
     inputs = [g.nchw(g.value(x)), g.weights(w, (3, 0, 1, 2)), *([bias] if bias else [])]
     # Rows that are added hold the bias alone; ONNX allows fewer of them than the stride.
     if any(more >= stride for more, stride in zip(added, strides, strict=True)):
@@ -156,7 +156,7 @@ def convolution_2d_transpose_bias(g: OnnxGraph, op: Op) -> None:
 
 
 def _pooled(g: OnnxGraph, value: str, op_type: str, **attributes: Any) -> str:
-    """One pool of a value N, C, H, W."""
+    """Add one pool of a value N, C, H, W, and return its output."""
     options = g.op.options
     _, height, width, _ = need_rank(g, g.op.inputs[0], 4)
     kernel = [options["filter_height"], options["filter_width"]]

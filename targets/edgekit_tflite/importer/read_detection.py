@@ -67,19 +67,19 @@ def detection_postprocess(g: OnnxGraph, op: Op) -> None:
 def _options(g: OnnxGraph, op: Op) -> Options:
     from flatbuffers import flexbuffers
 
-    found: dict[str, Any] = dict(_OPTIONAL)
+    values: dict[str, Any] = dict(_OPTIONAL)
     for name in Options._fields:
         try:
-            held = flexbuffers.GetRoot(bytearray(op.options["custom_options"])).AsMap[name]
-            if not held.IsBool and not held.IsNumeric:
+            entry = flexbuffers.GetRoot(bytearray(op.options["custom_options"])).AsMap[name]
+            if not entry.IsBool and not entry.IsNumeric:
                 raise ValueError(f"{name} is not a number")
-            found[name] = held.AsFloat if name in FLOATS else held.AsInt
+            values[name] = entry.AsFloat if name in FLOATS else entry.AsInt
         except Exception as problem:  # the package's reader checks nothing: anything may be raised
-            if name not in found:
+            if name not in values:
                 raise UnreadableError(op, f"its options are damaged, or lack {name}") from problem
-    options = Options(**found)
+    options = Options(**values)
     scales = (options.y_scale, options.x_scale, options.h_scale, options.w_scale)
-    fits = all(math.isfinite(each) and each > 0 for each in scales) and math.isfinite(
+    fits = all(math.isfinite(scale) and scale > 0 for scale in scales) and math.isfinite(
         options.nms_iou_threshold
     )
     if not fits or not 0 < options.max_detections <= MAX_DETECTIONS or options.detections_per_class < 1:
@@ -96,22 +96,22 @@ _OPTIONAL: Mapping[str, Any] = {"use_regular_nms": False, "detections_per_class"
 
 
 def _decoded(g: OnnxGraph, encoded: int, anchors: int, options: Options) -> str:
-    """Boxes 1, N, 4: y and x of two corners."""
-    held = g.constant_floats(anchors)
-    if held is None:
+    """Return the boxes 1, N, 4: y and x of two corners."""
+    priors = g.constant_floats(anchors)
+    if priors is None:
         raise UnreadableError(g.op, "the model computes its anchors; they must be constant")
     with np.errstate(all="ignore"):
-        centre, half_size = held[None, :, :2].astype(np.float32), held[None, :, 2:].astype(np.float32) / 2
+        centre, half_size = priors[None, :, :2].astype(np.float32), priors[None, :, 2:].astype(np.float32) / 2
         size = half_size * 2
     scales = [(options.y_scale, options.x_scale), (options.h_scale, options.w_scale)]
-    moved, grown = g.nodes("Split", [g.value(encoded), g.int64([2, 2])], 2, axis=2)
+    offset, grown = g.nodes("Split", [g.value(encoded), g.int64([2, 2])], 2, axis=2)
     # (y / scale) * anchor's height + anchor's y; exp(h / scale) * anchor's height, half of it to each side
-    at = g.node("Mul", [g.node("Div", [moved, _floats(g, scales[0])]), g.constant(size)])
-    at = g.node("Add", [at, g.constant(centre)])
+    position = g.node("Mul", [g.node("Div", [offset, _floats(g, scales[0])]), g.constant(size)])
+    position = g.node("Add", [position, g.constant(centre)])
     half = g.node(
         "Mul", [g.node("Exp", [g.node("Div", [grown, _floats(g, scales[1])])]), g.constant(half_size)]
     )
-    return g.node("Concat", [g.node("Sub", [at, half]), g.node("Add", [at, half])], axis=2)
+    return g.node("Concat", [g.node("Sub", [position, half]), g.node("Add", [position, half])], axis=2)
 
 
 def _floats(g: OnnxGraph, numbers: tuple[float, ...]) -> str:
@@ -123,36 +123,38 @@ def _suppressed(g: OnnxGraph, boxes: str, scores: str, limit: int, options: Opti
     # It keeps what reaches the threshold, ONNX what is above it.
     above = float(np.nextafter(np.float32(options.nms_score_threshold), np.float32(-np.inf)))
     inputs = [boxes, scores, g.int64([limit]), g.scalar(options.nms_iou_threshold, "float32")]
-    kept = g.node("NonMaxSuppression", [*inputs, g.scalar(above, "float32")])
-    _, kind, box = g.nodes("Split", [kept, g.int64([1, 1, 1])], 3, axis=1)
+    selected = g.node("NonMaxSuppression", [*inputs, g.scalar(above, "float32")])
+    _, kind, box = g.nodes("Split", [selected, g.int64([1, 1, 1])], 3, axis=1)
     return g.reshape(box, (-1,)), g.reshape(kind, (-1,))
 
 
 def _best_of_all(g: OnnxGraph, boxes: str, scores: str, options: Options) -> tuple[str, str, str]:
-    """Indices of boxes, their classes and scores, the best first: each box stands for its best class."""
+    """Return the indices of the boxes, their classes and scores, the best first. Each box stands for its best
+    class."""
     best = g.node("ReduceMax", [scores, g.int64([2])], keepdims=1)
     kinds = g.reshape(g.node("ArgMax", [scores], axis=2, keepdims=0), (-1,))
-    across = g.node("Transpose", [best], perm=(0, 2, 1))
-    box, _ = _suppressed(g, boxes, across, options.max_detections, options)
-    found = [g.node("Gather", [each, box], axis=0) for each in (kinds, g.reshape(best, (-1,)))]
-    return box, found[0], found[1]
+    transposed = g.node("Transpose", [best], perm=(0, 2, 1))
+    box, _ = _suppressed(g, boxes, transposed, options.max_detections, options)
+    gathered = [g.node("Gather", [values, box], axis=0) for values in (kinds, g.reshape(best, (-1,)))]
+    return box, gathered[0], gathered[1]
 
 
 def _best_by_class(g: OnnxGraph, boxes: str, scores: str, options: Options) -> tuple[str, str, str]:
-    """The same, where each class is suppressed by itself; the best of all classes are kept."""
-    across = g.node("Transpose", [scores], perm=(0, 2, 1))
-    box, kind = _suppressed(g, boxes, across, options.detections_per_class, options)
-    places = g.node("Concat", [g.reshape(each, (-1, 1)) for each in (kind, box)], axis=1)
-    flat = g.node("Squeeze", [across, g.int64([0])])
+    """Return the indices, classes and scores if each class is suppressed by itself; the best of all classes
+    are kept."""
+    transposed = g.node("Transpose", [scores], perm=(0, 2, 1))
+    box, kind = _suppressed(g, boxes, transposed, options.detections_per_class, options)
+    places = g.node("Concat", [g.reshape(values, (-1, 1)) for values in (kind, box)], axis=1)
+    flat = g.node("Squeeze", [transposed, g.int64([0])])
     score = g.node("GatherND", [flat, places])
     count = g.node("Min", [g.node("Shape", [score]), g.int64([options.max_detections])])
     best, order = g.nodes("TopK", [score, count], 2, axis=0, largest=1, sorted=1)
-    box, kind = (g.node("Gather", [each, order], axis=0) for each in (box, kind))
+    box, kind = (g.node("Gather", [values, order], axis=0) for values in (box, kind))
     return box, kind, best
 
 
 def _set_padded(g: OnnxGraph, op: Op, boxes: str, detections: tuple[str, str, str], limit: int) -> None:
-    """The outputs, filled up with zeros to their size."""
+    """Set the outputs, padded with zeros to their size."""
     box, kind, score = detections
     corners = g.node("Gather", [g.reshape(boxes, (-1, 4)), box], axis=0)
     values = (corners, g.cast(kind, "float32"), score)

@@ -11,11 +11,11 @@ from edgekit_tflite.importer.readers import reads
 
 
 def _indices(g: OnnxGraph, i: int, dtype: str = "") -> str:
-    """Indices in int32 or int64, or in ``dtype``."""
-    given = g.dtype(i)
+    """Return the indices in int32 or int64, or in ``dtype`` if it is set."""
+    actual = g.dtype(i)
     if dtype:
-        return g.value(i) if given == dtype else g.cast(g.value(i), dtype)
-    return g.value(i) if given in ("int32", "int64") else g.cast(g.value(i), "int32")
+        return g.value(i) if actual == dtype else g.cast(g.value(i), dtype)
+    return g.value(i) if actual in ("int32", "int64") else g.cast(g.value(i), "int32")
 
 
 @reads("GATHER", inputs=2)
@@ -73,7 +73,7 @@ def one_hot(g: OnnxGraph, op: Op) -> None:
 @reads("WHERE")
 def where(g: OnnxGraph, op: Op) -> None:
     """NonZero, a row for each place."""
-    found = g.node("NonZero", [g.value(op.inputs[0])])
-    rows = g.node("Transpose", [found], perm=(1, 0))
+    nonzero = g.node("NonZero", [g.value(op.inputs[0])])
+    rows = g.node("Transpose", [nonzero], perm=(1, 0))
     dtype = g.dtype(op.outputs[0])
     g.set(op.outputs[0], rows if dtype == "int64" else g.cast(rows, dtype))

@@ -63,7 +63,7 @@ def unary(g: OnnxGraph, op: Op) -> None:
 
 @reads("NOT_EQUAL", inputs=2)
 def not_equal(g: OnnxGraph, op: Op) -> None:
-    """Not of Equal."""
+    """Convert the operator to Not of Equal."""
     x, y = (g.value(i) for i in op.inputs[:2])
     g.set(op.outputs[0], g.node("Not", [g.node("Equal", [x, y])]))
 
@@ -116,7 +116,7 @@ def _floor_mod(g: OnnxGraph, x: str, y: str, integer: bool) -> str:
 
 @reads("FLOOR_MOD", inputs=2)
 def floor_mod(g: OnnxGraph, op: Op) -> None:
-    """Mod, whose result has the divisor's sign."""
+    """Convert the operator to a Mod whose result has the divisor's sign."""
     x, y = (g.value(i) for i in op.inputs[:2])
     g.set(op.outputs[0], _floor_mod(g, x, y, _is_integer(g, op.inputs[0])))
 

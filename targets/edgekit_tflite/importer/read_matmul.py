@@ -12,7 +12,7 @@ from edgekit_tflite.importer.readers import activated, need_rank, reads
 
 @reads("FULLY_CONNECTED", inputs=2)
 def fully_connected(g: OnnxGraph, op: Op) -> None:
-    """Gemm of the data as rows, with the weights transposed."""
+    """Convert the operator to Gemm of the data as rows, with the weights transposed."""
     x, w, out = op.inputs[0], op.inputs[1], op.outputs[0]
     units, length = need_rank(g, w, 2)
     shape, options = g.shape(x), op.options
@@ -26,10 +26,10 @@ def fully_connected(g: OnnxGraph, op: Op) -> None:
     value = g.value(x) if shape == rows else g.reshape(g.value(x), rows)
     inputs = [value, g.value(w), *([] if g.is_left_out(2) else [g.value(op.inputs[2])])]
     y = activated(g, g.node("Gemm", inputs, transB=1))
-    made = (rows[0], units)
-    if math.prod(made) != math.prod(g.shape(out)):
+    result_shape = (rows[0], units)
+    if math.prod(result_shape) != math.prod(g.shape(out)):
         raise UnreadableError(op, f"it makes {g.shape(out)} of {shape} and {g.shape(w)}")
-    g.set(out, y if g.shape(out) == made else g.reshape(y, g.shape(out)))
+    g.set(out, y if g.shape(out) == result_shape else g.reshape(y, g.shape(out)))
 
 
 @reads("BATCH_MATMUL", inputs=2)

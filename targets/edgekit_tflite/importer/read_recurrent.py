@@ -50,7 +50,7 @@ def unidirectional_sequence_lstm(g: OnnxGraph, op: Op) -> None:
         raise UnreadableError(op, f"its biases are {b.shape}, its weights {w.shape}")
     bias = np.concatenate([b, np.zeros_like(b)], axis=1)
     value = g.value(x) if options["time_major"] else g.node("Transpose", [g.value(x)], perm=(1, 0, 2))
-    constants = [g.constant(each, name) for each, name in ((w, "W"), (r, "R"), (bias, "B"))]
+    constants = [g.constant(array, name) for array, name in ((w, "W"), (r, "R"), (bias, "B"))]
     y = g.node("LSTM", [value, *constants], hidden_size=units)
     # T, 1, B, units: one direction
     y = g.node("Squeeze", [y, g.int64([1])])
@@ -58,15 +58,15 @@ def unidirectional_sequence_lstm(g: OnnxGraph, op: Op) -> None:
 
 
 def _gates(g: OnnxGraph, start: int) -> Array:
-    """The weights or biases of four gates, one under the other in ONNX's order; 1, 4 x units ..."""
-    found = []
+    """Return the weights or biases of four gates, stacked in ONNX's order: 1, 4 x units ..."""
+    arrays = []
     for gate in ONNX_GATES:
         if g.is_left_out(start + gate):
             raise UnreadableError(g.op, "a gate has no weights or no bias: one that is coupled to another")
         content = g.constant_floats(g.op.inputs[start + gate])
         if content is None or content.dtype != np.float32 or not content.ndim:
             raise UnreadableError(g.op, "the model computes its weights, or they are not floats")
-        found.append(content)
-    if len({each.shape for each in found}) > 1:
+        arrays.append(content)
+    if len({array.shape for array in arrays}) > 1:
         raise UnreadableError(g.op, "the weights of its gates have different sizes")
-    return np.concatenate(found)[None]
+    return np.concatenate(arrays)[None]

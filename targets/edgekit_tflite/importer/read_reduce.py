@@ -29,15 +29,15 @@ def _reduced(g: OnnxGraph, op_type: str, value: str) -> str:
 
 @reads(*REDUCTIONS, inputs=2)
 def reduction(g: OnnxGraph, op: Op) -> None:
-    """One node."""
+    """Convert the operator to one reduction node."""
     g.set(op.outputs[0], _reduced(g, REDUCTIONS[op.code], g.value(op.inputs[0])))
 
 
 @reads(*OF_BOOLS, inputs=2)
 def reduction_of_bools(g: OnnxGraph, op: Op) -> None:
-    """The least or the greatest, as integers."""
-    found = _reduced(g, OF_BOOLS[op.code], g.cast(g.value(op.inputs[0]), "int32"))
-    g.set(op.outputs[0], g.cast(found, "bool"))
+    """Convert the operator to the minimum or maximum, computed as integers."""
+    reduced = _reduced(g, OF_BOOLS[op.code], g.cast(g.value(op.inputs[0]), "int32"))
+    g.set(op.outputs[0], g.cast(reduced, "bool"))
 
 
 @reads("ARG_MAX", "ARG_MIN", inputs=2)
@@ -45,9 +45,9 @@ def arg_extreme(g: OnnxGraph, op: Op) -> None:
     """ArgMax or ArgMin, in the integers that the result has."""
     axis = axis_of(g, g.integer(op.inputs[1]), len(g.shape(op.inputs[0])))
     op_type = "ArgMax" if op.code == "ARG_MAX" else "ArgMin"
-    found = g.node(op_type, [g.value(op.inputs[0])], axis=axis, keepdims=0)
+    indices = g.node(op_type, [g.value(op.inputs[0])], axis=axis, keepdims=0)
     dtype = g.dtype(op.outputs[0])
-    g.set(op.outputs[0], found if dtype == "int64" else g.cast(found, dtype))
+    g.set(op.outputs[0], indices if dtype == "int64" else g.cast(indices, dtype))
 
 
 @reads("TOPK_V2", inputs=2, outputs=2)

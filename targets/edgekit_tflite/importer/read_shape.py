@@ -15,7 +15,7 @@ MAX_MIRRORED = 1 << 20
 
 
 def axis_of(g: OnnxGraph, axis: int, rank: int) -> int:
-    """The axis, counted from the front.
+    """Return the axis, counted from the front.
 
     Raises:
         UnreadableError: there is no such axis.
@@ -42,18 +42,18 @@ def transpose(g: OnnxGraph, op: Op) -> None:
 
 @reads("CONCATENATION")
 def concatenation(g: OnnxGraph, op: Op) -> None:
-    """Concat."""
+    """Convert the operator to Concat."""
     axis = axis_of(g, op.options["axis"], len(g.shape(op.outputs[0])))
     g.set(op.outputs[0], activated(g, g.node("Concat", [g.value(i) for i in op.inputs], axis=axis)))
 
 
 @reads("PACK")
 def pack(g: OnnxGraph, op: Op) -> None:
-    """Concat of what has one axis more."""
+    """Convert the operator to Concat of the inputs, reshaped to one axis more."""
     shape = g.shape(op.outputs[0])
     axis = axis_of(g, op.options["axis"], len(shape))
-    each = (*shape[:axis], 1, *shape[axis + 1 :])
-    parts = [g.reshape(g.value(i), each) for i in op.inputs]
+    part_shape = (*shape[:axis], 1, *shape[axis + 1 :])
+    parts = [g.reshape(g.value(i), part_shape) for i in op.inputs]
     g.set(op.outputs[0], g.node("Concat", parts, axis=axis))
 
 
@@ -110,40 +110,40 @@ def strided_slice(g: OnnxGraph, op: Op) -> None:
         return bool(masks[f"{name}_mask"] >> entry & 1)
 
     starts, ends, steps, axes, axis = [], [], [], [], 0
-    taken = sum(not marked("new_axis", n) and not marked("ellipsis", n) for n in range(len(begin)))
-    if taken > len(shape) or sum(marked("ellipsis", n) for n in range(len(begin))) > 1:
-        raise UnreadableError(op, f"it slices {taken} axes of {shape}, or has two ellipses")
+    axis_count = sum(not marked("new_axis", n) and not marked("ellipsis", n) for n in range(len(begin)))
+    if axis_count > len(shape) or sum(marked("ellipsis", n) for n in range(len(begin))) > 1:
+        raise UnreadableError(op, f"it slices {axis_count} axes of {shape}, or has two ellipses")
     for entry in range(len(begin)):
         if marked("ellipsis", entry):
-            axis += len(shape) - taken
+            axis += len(shape) - axis_count
             continue
         if marked("new_axis", entry):
             continue
         if axis >= len(shape) or not step[entry]:
             raise UnreadableError(op, f"it slices axis {axis} of {shape} by a step of {step[entry]}")
-        size, by = shape[axis], step[entry]
+        size, stride = shape[axis], step[entry]
         first = begin[entry]
         last = begin[entry] + end[entry] if masks.get("offset") else end[entry]
         if marked("shrink_axis", entry):
             first = axis_of(g, first, size) if size else 0
-            by, last = 1, first + 1
+            stride, last = 1, first + 1
         else:
-            first = (0 if by > 0 else size - 1) if marked("begin", entry) else first
-            last = (size if by > 0 else -size - 1) if marked("end", entry) else last
+            first = (0 if stride > 0 else size - 1) if marked("begin", entry) else first
+            last = (size if stride > 0 else -size - 1) if marked("end", entry) else last
         starts.append(first)
         ends.append(last)
-        steps.append(by)
+        steps.append(stride)
         axes.append(axis)
         axis += 1
     y = g.value(op.inputs[0])
     if axes:
-        y = g.node("Slice", [y, *(g.int64(each) for each in (starts, ends, axes, steps))])
-    out, kept = g.shape(op.outputs[0]), list(shape)
-    for a, first, last, by in zip(axes, starts, ends, steps, strict=True):
-        kept[a] = len(range(shape[a])[slice(first, last, by)])
-    if math.prod(kept) != math.prod(out):
-        raise UnreadableError(op, f"it makes {out}, and its masks and numbers say {tuple(kept)}")
-    g.set(op.outputs[0], y if tuple(kept) == out else g.reshape(y, out))
+        y = g.node("Slice", [y, *(g.int64(values) for values in (starts, ends, axes, steps))])
+    out, sizes = g.shape(op.outputs[0]), list(shape)
+    for a, first, last, stride in zip(axes, starts, ends, steps, strict=True):
+        sizes[a] = len(range(shape[a])[slice(first, last, stride)])
+    if math.prod(sizes) != math.prod(out):
+        raise UnreadableError(op, f"it makes {out}, and its masks and numbers say {tuple(sizes)}")
+    g.set(op.outputs[0], y if tuple(sizes) == out else g.reshape(y, out))
 
 
 def _padding(g: OnnxGraph, x: int, paddings: int) -> list[list[int]]:
@@ -165,7 +165,7 @@ def pad(g: OnnxGraph, op: Op) -> None:
 
 
 def _scalar_value(g: OnnxGraph, i: int) -> str:
-    """A tensor of one element, of rank 0."""
+    """Return a tensor of one element, of rank 0."""
     content = g.constant_floats(i)
     if content is not None and content.size == 1:
         return g.constant(content.reshape(()))
@@ -192,7 +192,7 @@ def mirror_pad(g: OnnxGraph, op: Op) -> None:
 
 @reads("TILE", inputs=2)
 def tile(g: OnnxGraph, op: Op) -> None:
-    """Tile."""
+    """Convert the operator to Tile."""
     g.set(op.outputs[0], g.node("Tile", [g.value(op.inputs[0]), g.int64(g.ints(op.inputs[1]))]))
 
 
@@ -210,7 +210,7 @@ def reverse_v2(g: OnnxGraph, op: Op) -> None:
     axes = [axis_of(g, axis, rank) for axis in g.ints(op.inputs[1])]
     ends = [-(2**31)] * len(axes)
     numbers = [[-1] * len(axes), ends, axes, [-1] * len(axes)]
-    g.set(op.outputs[0], g.node("Slice", [g.value(op.inputs[0]), *(g.int64(each) for each in numbers)]))
+    g.set(op.outputs[0], g.node("Slice", [g.value(op.inputs[0]), *(g.int64(values) for values in numbers)]))
 
 
 @reads("DEPTH_TO_SPACE")
@@ -264,7 +264,7 @@ def space_to_batch_nd(g: OnnxGraph, op: Op) -> None:
 
 @reads("BATCH_TO_SPACE_ND", inputs=3)
 def batch_to_space_nd(g: OnnxGraph, op: Op) -> None:
-    """The blocks' axes out of the batch and behind theirs, then Slice."""
+    """Move the blocks' axes out of the batch and behind the spatial axes, then add Slice."""
     x, block, flat = op.inputs[0], g.ints(op.inputs[1]), g.ints(op.inputs[2])
     batch, *sizes = g.shape(x) or (0,)
     count = len(block)
@@ -291,7 +291,7 @@ def batch_to_space_nd(g: OnnxGraph, op: Op) -> None:
 
 @reads("SHAPE", "RANK")
 def shape_of(g: OnnxGraph, op: Op) -> None:
-    """A constant: shapes are static."""
+    """Add a constant: shapes are static."""
     shape = g.shape(op.inputs[0])
     content = np.array(shape if op.code == "SHAPE" else len(shape), g.dtype(op.outputs[0]))
     g.set_constant(op.outputs[0], content)
@@ -313,7 +313,7 @@ def zeros_like(g: OnnxGraph, op: Op) -> None:
 
 @reads("RANGE", inputs=3)
 def range_(g: OnnxGraph, op: Op) -> None:
-    """Range."""
+    """Convert the operator to Range."""
     g.set(op.outputs[0], g.node("Range", [_scalar_value(g, i) for i in op.inputs[:3]]))
 
 

@@ -76,16 +76,16 @@ def dense(
     values = np.frombuffer(content, dtype.newbyteorder("<"))
     if len(values) != len(positions):
         raise _unfit(name)
-    found = np.zeros(math.prod(full), dtype)
-    found[flat] = values[positions]
+    expanded = np.zeros(math.prod(full), dtype)
+    expanded[flat] = values[positions]
     axes = [
         a for axis in range(rank) for a in (axis, *(rank + n for n, b in enumerate(block_map) if b == axis))
     ]
-    return found.reshape(full).transpose(axes).reshape(shape)
+    return expanded.reshape(full).transpose(axes).reshape(shape)
 
 
 def _listed(level: Table, positions: int, size: int, limit: int, name: str) -> tuple[Array, Array]:
-    """For each index that is there: its position of the level before, and the index."""
+    """Return the position in the level before and the index, for each index that is stored."""
     segments = _numbers(level, SEGMENTS_TYPE, SEGMENTS, positions + 1, name)
     indices = _numbers(level, INDICES_TYPE, INDICES, limit, name)
     if len(segments) != positions + 1 or segments[0] or segments[-1] != len(indices):
@@ -101,10 +101,10 @@ def _numbers(level: Table, kind: int, slot: int, limit: int, name: str) -> Array
     table = level.table(slot, f"indices of {name}")
     if dtype is None or table is None:
         raise _unfit(name)
-    found = table.array(0, dtype)
-    if len(found) > limit:
+    numbers = table.array(0, dtype)
+    if len(numbers) > limit:
         raise _unfit(name)
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)
 
 
 def _unfit(name: str) -> DamagedFileError:

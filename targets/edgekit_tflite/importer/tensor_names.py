@@ -8,29 +8,29 @@ from edgekit_tflite.graph import Graph
 
 
 def end_names(graph: Graph) -> tuple[list[str], list[str]]:
-    """Names of the ONNX model's inputs and outputs: those in the file, as far as each has its own."""
+    """Return the names of the ONNX model's inputs and outputs: those in the file, where they are unique."""
     names = unique_names(graph)
     inputs = [names[i] for i in graph.inputs]
-    outputs, taken = [], set(inputs)
+    outputs, used = [], set(inputs)
     for number, i in enumerate(graph.outputs):
-        name = names[i] if names[i] not in taken else f"{names[i]}/output_{number}"
-        taken.add(name)
+        name = names[i] if names[i] not in used else f"{names[i]}/output_{number}"
+        used.add(name)
         outputs.append(name)
     return inputs, outputs
 
 
 def unique_names(graph: Graph) -> list[str]:
-    """A name for each tensor: its own, where no other has it; inputs and outputs choose first."""
+    """Return a unique name for each tensor: its own if no other has it. Inputs and outputs choose first."""
     ends = [*graph.inputs, *graph.outputs]
-    found: dict[int, str] = {}
-    taken: Counter[str] = Counter()
+    name_by_tensor: dict[int, str] = {}
+    used: Counter[str] = Counter()
     for i in [*ends, *range(len(graph.tensors))]:
-        if i in found:
+        if i in name_by_tensor:
             continue
         name = graph.tensors[i].name or f"tensor_{i}"
-        while name in taken:
-            taken[name] += 1
-            name = f"{name}_{taken[name]}"
-        taken[name] = 0
-        found[i] = name
-    return [found[i] for i in range(len(graph.tensors))]
+        while name in used:
+            used[name] += 1
+            name = f"{name}_{used[name]}"
+        used[name] = 0
+        name_by_tensor[i] = name
+    return [name_by_tensor[i] for i in range(len(graph.tensors))]

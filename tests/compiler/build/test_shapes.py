@@ -186,7 +186,7 @@ def test_a_server_is_not_asked_for_a_further_shape(three: Path) -> None:
     ):
         result = remote.run(image(64))
         assert result["boxes"].shape[1] == 84
-        assert (result.path, result.why) == (
+        assert (result.path, result.reason) == (
             "local", "the server runs the largest of the bundle's shapes only",
         )  # fmt: skip
         with pytest.raises(UsageError, match="input image has shape 1x3x32x32; float32 1x3x64x64 or "):
@@ -198,7 +198,7 @@ def test_golden_vectors_of_every_shape_are_verified(three: Path, tmp_path: Path)
         variant = bundle.variants[0]
         golden = bundle.golden_of(variant)
         assert [feeds["image"].shape for feeds, _ in golden] == [SHAPES[2], SHAPES[0], SHAPES[1]]
-        assert probe(bundle, variant, 1).why == ""
+        assert probe(bundle, variant, 1).reason == ""
         further = bundle.manifest["extensions"]["shapes"]
         # A damaged expectation at one shape is found.
         entry = further[0]["golden"]["outputs"]["boxes"]
@@ -208,7 +208,7 @@ def test_golden_vectors_of_every_shape_are_verified(three: Path, tmp_path: Path)
     (check,) = verify_bundle(wrong)
     assert check.outcome is CheckOutcome.FAILED
     assert check.reason.startswith("output boxes at image=1x3x64x64: ")
-    assert "output boxes of a golden vector" in probe(wrong, wrong.variants[0], 1).why
+    assert "output boxes of a golden vector" in probe(wrong, wrong.variants[0], 1).reason
 
 
 def test_large_golden_vectors_are_thinned(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_large_golden_vectors_are_thinned(tmp_path: Path) -> None:
     assert np.array_equal(feeds["image"], several.golden[0][0]["image"][..., :416, :416])
     assert outputs["boxes"].shape == (-(-3549 * 7 // 2),)
     assert verify_bundle(several)[0].outcome is CheckOutcome.VERIFIED
-    assert probe(several, several.variants[0], 1).why == ""
+    assert probe(several, several.variants[0], 1).reason == ""
 
 
 def test_the_manifest_of_a_stranger_is_checked(three: Path) -> None:

@@ -44,10 +44,10 @@ def open_draft(path: Path, model: LanguageModel) -> LanguageModel:
             f"--draft: {path} is not a language model; pass a GGUF file or a Hugging Face folder"
         )
     draft = open_language_model(path)
-    why = _other_tokens(draft, model)
-    if why:
+    gap = _other_tokens(draft, model)
+    if gap:
         raise UsageError(
-            f"--draft: {draft.name} cannot draft for {model.name}: {why}; use a model with the same tokenizer"
+            f"--draft: {draft.name} cannot draft for {model.name}: {gap}; use a model with the same tokenizer"
         )
     return draft
 
@@ -58,10 +58,10 @@ def _other_tokens(draft: LanguageModel, model: LanguageModel) -> str:
         return f"it has {draft.config.vocabulary} tokens but the model has {model.config.vocabulary}"
     if draft.tokenizer == model.tokenizer:
         return ""
-    own, wanted = (
-        guarded(open_whole(each.tokenizer).get_vocab, with_added_tokens=True) for each in (draft, model)
+    ids, target = (
+        guarded(open_whole(side.tokenizer).get_vocab, with_added_tokens=True) for side in (draft, model)
     )
-    others = sorted(wanted[text] for text in wanted.keys() | own.keys() if own.get(text) != wanted.get(text))
+    others = sorted(target[text] for text in target.keys() | ids.keys() if ids.get(text) != target.get(text))
     return f"{len(others)} of its tokens differ, the first one is {others[0]}" if others else ""
 
 
@@ -110,10 +110,10 @@ def agreement(model: TextReference, draft: LanguageJob) -> tuple[float, int]:
     likeliest, size = draft.reference.likeliest, draft.context
     if draft.reference.windows != model.windows:  # another token before them, or a shorter context
         rows = draft.decoder.hidden([window[:size] for window in model.windows])
-        likeliest = [draft.decoder.logits(each[:-1]).argmax(axis=-1) for each in rows]
-    same = [own == wanted[: len(own)] for own, wanted in zip(likeliest, model.likeliest, strict=True)]
-    found = np.concatenate(same)
-    return float(f"{found.mean():.6g}"), found.size
+        likeliest = [draft.decoder.logits(row[:-1]).argmax(axis=-1) for row in rows]
+    same = [ids == target[: len(ids)] for ids, target in zip(likeliest, model.likeliest, strict=True)]
+    matches = np.concatenate(same)
+    return float(f"{matches.mean():.6g}"), matches.size
 
 
 def parameters(model: LanguageModel) -> int:

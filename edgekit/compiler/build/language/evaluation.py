@@ -129,8 +129,8 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
     hidden = decoder.hidden([*windows, *prompts])
     likelihoods, likeliest = [], []
     for window, rows in zip(windows, hidden, strict=False):
-        found, best = judged(decoder.logits(rows[:-1]), window[1:])
-        likelihoods.append(found)
+        likelihood, best = judged(decoder.logits(rows[:-1]), window[1:])
+        likelihoods.append(likelihood)
         likeliest.append(best)
     logits = decoder.logits(np.stack([rows[-1] for rows in hidden[len(windows) :]]))
     if not (np.isfinite(logits).all() and np.isfinite(np.concatenate(likelihoods)).all()):
@@ -166,16 +166,16 @@ def written_by(
         started = time.perf_counter()
         rows = runner.forward(window[:-1], rows=len(window) - 1)
         seconds.append((time.perf_counter() - started, len(window)))
-        found, best = judged(rows, window[1:])
-        likelihoods.append(found)
+        likelihood, best = judged(rows, window[1:])
+        likelihoods.append(likelihood)
         likeliest.append(best)
     longest = max(length for _, length in seconds)
     answers, logits, token_seconds = [], [], list[float]()
     for prompt in reference.prompts:
-        first, answer, own = _answer(runner, prompt, stop_ids)
+        first, answer, elapsed_s = _answer(runner, prompt, stop_ids)
         logits.append(first)
         answers.append(answer)
-        token_seconds += own
+        token_seconds += elapsed_s
     same = np.concatenate(likeliest) == np.concatenate(reference.likeliest[:windows])
     agreement = float(np.mean(same))
     each_seconds = min(whole for whole, length in seconds if length == longest) / longest
@@ -211,7 +211,7 @@ def float_choices(
         answers: Tokens that each variant generated after each prompt.
     """
     texts = {
-        (tuple(prompt), tuple(answer)) for own in answers for prompt, answer in zip(prompts, own, strict=True)
+        (tuple(prompt), tuple(answer)) for row in answers for prompt, answer in zip(prompts, row, strict=True)
     }
     ordered = sorted(texts)
     hidden = decoder.hidden([[*prompt, *answer[:-1]] for prompt, answer in ordered])
@@ -221,21 +221,21 @@ def float_choices(
         chosen = logits[np.arange(len(answer)), list(answer)]
         counts[prompt, answer] = int((chosen >= logits.max(axis=-1) - TIE).sum())
     return [
-        sum(counts[tuple(prompt), tuple(answer)] for prompt, answer in zip(prompts, own, strict=True))
-        for own in answers
+        sum(counts[tuple(prompt), tuple(answer)] for prompt, answer in zip(prompts, row, strict=True))
+        for row in answers
     ]
 
 
 def judged(logits: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
     """Return log likelihoods of the next tokens, float64, and the likeliest ones, int64; both [rows]."""
-    found, best = [], []
-    for part, own in _parts(logits, tokens):
+    likelihoods, best = [], []
+    for part, targets in _parts(logits, tokens):
         wide = part.astype(np.float64)
         largest = wide.max(axis=-1, keepdims=True)
         total = np.log(np.exp(wide - largest).sum(axis=-1)) + largest[:, 0]
-        found.append(wide[np.arange(len(own)), own] - total)
+        likelihoods.append(wide[np.arange(len(targets)), targets] - total)
         best.append(wide.argmax(axis=-1))
-    return np.concatenate(found), np.concatenate(best)
+    return np.concatenate(likelihoods), np.concatenate(best)
 
 
 def _parts(logits: Array, tokens: Sequence[int]) -> Iterator[tuple[Array, list[int]]]:

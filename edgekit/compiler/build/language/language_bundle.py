@@ -72,13 +72,13 @@ def build_language_model(
     """
     bars, draft = _bars(request.precision, request.max_drop), request.draft and Path(request.draft)
     _check_targets(targets, TRIED_FIRST[request.precision])
-    with stage(request.progress, "opened") as say:
+    with stage(request.progress, "opened") as notify:
         model = open_language_model(path)
         context = _context(model, request.context)
-        say(f"{path.name}  {described(model)}")
+        notify(f"{path.name}  {described(model)}")
         small = open_draft(draft, model) if draft else None
         both = (model, small) if small else (model,)
-        claim(sum(decoder_need(each.config, len(targets), context, WINDOW_TOKENS) for each in both), 0.0)
+        claim(sum(decoder_need(part.config, len(targets), context, WINDOW_TOKENS) for part in both), 0.0)
     job, variants = _built(model, path, targets, bars, context, request)
     if not draft or small is None:
         return _bundle(job, path, targets, variants, {}, {}, request)
@@ -98,17 +98,17 @@ def _built(
 ) -> tuple[LanguageJob, list[VariantBuild]]:
     """Build and judge the variants of one model."""
     progress = request.progress
-    with stage(progress, "reference") as say:
+    with stage(progress, "reference") as notify:
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
-        say(f"perplexity {reference.perplexity():.2f} on {reference.tokens} tokens of English prose")
+        notify(f"perplexity {reference.perplexity():.2f} on {reference.tokens} tokens of English prose")
     job = LanguageJob(model, decoder, reference, context, bars, request.force, Faults(model.sha256))
     variants: list[VariantBuild] = []
     for target in targets:
         variants += _variants_of(job, target, request.precision, job.faults.passing(progress))
-    with stage(progress, "compared") as say:
+    with stage(progress, "compared") as notify:
         add_float_choices(job, variants)
-        say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
+        notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return job, variants
 
@@ -127,19 +127,19 @@ def _variants_of(
     job: LanguageJob, target: BuildTarget, precision: str, progress: Progress
 ) -> list[VariantBuild]:
     """Build the requested precision, then more accurate ones until one is good enough."""
-    found: list[VariantBuild] = []
+    variants: list[VariantBuild] = []
     waiting = list(TRIED_FIRST[precision])
     available = registry.decoder_compiler(target.name).PRECISIONS
     while waiting:
         tried = waiting.pop(0)
         if tried in available:
-            with stage(progress, "compiled") as say:
-                found.append(build_language_variant(job, target, tried))
-                say(f"{found[-1].name}  {found[-1].status}")
+            with stage(progress, "compiled") as notify:
+                variants.append(build_language_variant(job, target, tried))
+                notify(f"{variants[-1].name}  {variants[-1].status}")
         is_lost = target.profile.name in job.faults.by_profile
-        if not waiting and not is_lost and all(each.rejected for each in found):
+        if not waiting and not is_lost and all(variant.rejected for variant in variants):
             waiting = list(MORE_ACCURATE[MORE_ACCURATE.index(tried) + 1 :][:1])
-    return found
+    return variants
 
 
 def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
@@ -183,16 +183,16 @@ def _runs_language_models(name: str) -> bool:
 
 
 def _context(model: LanguageModel, context: int | None) -> int:
-    most = model.config.context_length
-    if most < LEAST_CONTEXT_TOKENS:
+    maximum = model.config.context_length
+    if maximum < LEAST_CONTEXT_TOKENS:
         raise ModelError(
-            f"{model.name}: has a context of {most} tokens; at least {LEAST_CONTEXT_TOKENS} are needed"
+            f"{model.name}: has a context of {maximum} tokens; at least {LEAST_CONTEXT_TOKENS} are needed"
         )
     if context is None:
-        return min(CONTEXT_TOKENS, most)
-    if not LEAST_CONTEXT_TOKENS <= context <= most:
+        return min(CONTEXT_TOKENS, maximum)
+    if not LEAST_CONTEXT_TOKENS <= context <= maximum:
         raise UsageError(
-            f"--context is {context}; {model.name} supports {LEAST_CONTEXT_TOKENS} to {most} tokens"
+            f"--context is {context}; {model.name} supports {LEAST_CONTEXT_TOKENS} to {maximum} tokens"
         )
     return context
 

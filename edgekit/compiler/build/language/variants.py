@@ -73,8 +73,8 @@ class LanguageJob:
 def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str) -> VariantBuild:
     """Build one variant; it is lost if its target meets a fault."""
     name = f"{target.profile.name}-{precision}"
-    found = job.faults.contain(target.profile.name, name, partial(_variant, job, target, precision, name))
-    return lost_variant(name, target, precision, None, found) if isinstance(found, Fault) else found
+    outcome = job.faults.contain(target.profile.name, name, partial(_variant, job, target, precision, name))
+    return lost_variant(name, target, precision, None, outcome) if isinstance(outcome, Fault) else outcome
 
 
 def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:

@@ -57,7 +57,7 @@ def read_recordings(samples: object, entry: AudioInput) -> Recordings:
     else:
         raise UsageError("samples of a speech model are WAV files: pass a folder or a glob")
     features = [np.ascontiguousarray(prepare_audio(entry, sound)[0]) for sound in sounds]
-    return Recordings(origin, features, [len(each) / entry.rate for each in sounds], samples is not None)
+    return Recordings(origin, features, [len(clip) / entry.rate for clip in sounds], samples is not None)
 
 
 def _generated(entry: AudioInput) -> Array:

@@ -77,20 +77,20 @@ def build_speech_model(
         BuildFault: every target met a fault.
     """
     words_limit = _checked(targets, request)
-    with stage(request.progress, "opened") as say:
+    with stage(request.progress, "opened") as notify:
         model = open_speech_model(path)
         c = model.config
         parameters = sum(math.prod(shape) for shape in c.weight_shapes().values())
-        say(f"{path.name}  {model.source_format}, Whisper, {parameters / 1e6:.1f} M parameters")
+        notify(f"{path.name}  {model.source_format}, Whisper, {parameters / 1e6:.1f} M parameters")
         claim(4 * (WEIGHT_COPIES * parameters + SCORE_COPIES * c.heads * c.positions**2), 0.0)
     card = card_of(model)
-    with stage(request.progress, "reference") as say:
+    with stage(request.progress, "reference") as notify:
         entry = card.inputs["features"]
         assert isinstance(entry, AudioInput)
         recordings = read_recordings(request.samples, entry)
         reference = reference_of(model, recordings)
         words = sum(len(text.split()) for text in reference.texts)
-        say(f"{words} words; {recordings.origin}")
+        notify(f"{words} words; {recordings.origin}")
     job = SpeechJob(
         model, recordings, reference, {n: b for n, b in BARS.items() if b is not None}, words_limit,
         request.force, Faults(model.sha256), with_folded_norms(model),
@@ -137,29 +137,29 @@ def _variants_of(
     job: SpeechJob, target: BuildTarget, precision: str, progress: Progress
 ) -> list[VariantBuild]:
     """Build the requested precisions; fp32 too where int8 is not good enough."""
-    found: list[VariantBuild] = []
+    variants: list[VariantBuild] = []
     waiting = list(TRIED[precision])
     while waiting:
-        with stage(progress, "compiled") as say:
-            found.append(build_speech_variant(job, target, waiting.pop(0)))
-            say(f"{found[-1].name}  {found[-1].status}{_in_words(found[-1])}")
+        with stage(progress, "compiled") as notify:
+            variants.append(build_speech_variant(job, target, waiting.pop(0)))
+            notify(f"{variants[-1].name}  {variants[-1].status}{_in_words(variants[-1])}")
         lost = target.profile.name in job.faults.by_profile
         if (
             not waiting
             and not lost
-            and len(found) == 1
-            and found[0].precision != FULL_PRECISION
-            and found[0].rejected
+            and len(variants) == 1
+            and variants[0].precision != FULL_PRECISION
+            and variants[0].rejected
         ):
             waiting = [FULL_PRECISION]
-    return found
+    return variants
 
 
 def _in_words(variant: VariantBuild) -> str:
-    found = variant.evidence.get("transcription")
-    if found is None or variant.rejected or not found["given"]:
+    counts = variant.evidence.get("transcription")
+    if counts is None or variant.rejected or not counts["given"]:
         return ""
-    return f"; {found['words'] - found['different']} of {found['words']} words are the float model's"
+    return f"; {counts['words'] - counts['different']} of {counts['words']} words are the float model's"
 
 
 def card_of(model: SpeechModel) -> Card:
@@ -224,8 +224,8 @@ def _bundle(
             **stored_options(request),
         },
         "samples": {"origin": job.recordings.origin},
-        "inputs": [_spec(each) for each in model_inputs(c.mels, c.frames)],
-        "outputs": [_spec(each) for each in outputs],
+        "inputs": [_spec(spec) for spec in model_inputs(c.mels, c.frames)],
+        "outputs": [_spec(spec) for spec in outputs],
         "card": card.as_json(),
         "profiles": {target.profile.name: target.profile.as_json() for target in targets},
         "variants": [variant_entry(variant, entries) for variant in variants],
@@ -244,7 +244,7 @@ def _golden(job: SpeechJob, entries: dict[str, bytes]) -> dict[str, Json]:
     tokens, and the reference's logits. Its figures are those of the prompt alone."""
     reference = job.reference
     tokens = np.full((1, job.model.config.context), -1, np.int64)
-    found: dict[str, dict[str, Array]] = {
+    vector: dict[str, dict[str, Array]] = {
         "inputs": {
             "features": job.recordings.features[0][None],
             "prompt": padded(reference.forced[0]),
@@ -253,7 +253,7 @@ def _golden(job: SpeechJob, entries: dict[str, bytes]) -> dict[str, Json]:
         "outputs": {"tokens": tokens, "logits": reference.logits[:1], "figures": reference.figures[:1]},
     }
     names: dict[str, Json] = {}
-    for kind, arrays in found.items():
+    for kind, arrays in vector.items():
         names[kind] = {name: f"golden/0/{kind}-{number}.npy" for number, name in enumerate(arrays)}
         entries.update({names[kind][name]: npy_bytes(array) for name, array in arrays.items()})
     return names

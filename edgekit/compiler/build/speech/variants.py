@@ -144,28 +144,28 @@ def reference_of(model: SpeechModel, recordings: Recordings) -> SpeechReference:
     reference, prompt, limit = ReferenceSpeech(model), prompt_of(model), model.config.context // 2
     forced, logits, tokens, figures = list[list[int]](), list[Array](), list[list[int]](), list[Array]()
     for features in recordings.features:
-        heard = reference.encode(features)
-        new = reference.transcribe(heard, prompt, limit)
+        encoded = reference.encode(features)
+        new = reference.transcribe(encoded, prompt, limit)
         tokens.append(new)
         forced.append([*prompt, *new][: min(PROMPT_TOKENS, model.config.context // 2)])
-        each = reference.logits(heard, forced[-1], [])
-        logits.append(each[-1])
-        figures.append(figures_of(0.0, each[0], model.rules)[0])
+        values = reference.logits(encoded, forced[-1], [])
+        logits.append(values[-1])
+        figures.append(figures_of(0.0, values[0], model.rules)[0])
     rows = np.stack(logits).astype(np.float32)
     if not np.isfinite(rows).all():
         raise EngineError(
             f"{model.name}: the float reference returns logits that are not finite; check the files"
         )
     pieces = token_texts(model.tokenizer)
-    texts = [text_of(each, pieces, model.rules.end) for each in tokens]
+    texts = [text_of(values, pieces, model.rules.end) for values in tokens]
     return SpeechReference(prompt, forced, rows, tokens, texts, np.stack(figures))
 
 
 def build_speech_variant(job: SpeechJob, target: BuildTarget, precision: str) -> VariantBuild:
     """Build one variant; it is lost if its target meets a fault."""
     name = f"{target.profile.name}-{precision}"
-    found = job.faults.contain(target.profile.name, name, partial(_variant, job, target, precision, name))
-    return lost_variant(name, target, precision, None, found) if isinstance(found, Fault) else found
+    outcome = job.faults.contain(target.profile.name, name, partial(_variant, job, target, precision, name))
+    return lost_variant(name, target, precision, None, outcome) if isinstance(outcome, Fault) else outcome
 
 
 def compile_speech(
@@ -181,23 +181,23 @@ def compile_speech(
     assert form is not None
     files, options, nodes = dict[str, bytes](), dict[str, Json](), 0
     rounds = precision_of(form).rounds_inputs
-    how = {
+    writer_options = {
         "rows": target.info.stores_rows, "by_row": rounds,
         "unsigned": rounds and target.info.unsigned_weights,
     }  # fmt: skip
     for part, writer in ((ENCODER, EncoderWriter), (DECODER, TokenWriter)):
-        graph = as_ir(writer(model, weights, **how).write())
+        graph = as_ir(writer(model, weights, **writer_options).write())
         run_passes(graph)
         artifact = target.compiler.compile_model(graph, target.profile, form)
         files |= {f"{part}/{name}": content for name, content in artifact.files.items()}
         options[part] = dict(artifact.options)
         nodes += len(graph.graph)
     sizes = shape_of(model.config)._asdict()
-    own: dict[str, Json] = {
+    artifact_options: dict[str, Json] = {
         "precision": precision,
         OPTION: {**sizes, "rules": model.rules.as_json(), **options},
     }
-    return Artifact(files, own, {"nodes": nodes})
+    return Artifact(files, artifact_options, {"nodes": nodes})
 
 
 def _variant(job: SpeechJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
@@ -248,7 +248,7 @@ def _run(job: SpeechJob, variant: VariantBuild) -> None:
     engine, limit_db = target.engine.engine_version(), job.bars[variant.precision].logits_db
     accuracy = compare([job.reference.logits], [logits], limit_db)
     pieces = token_texts(job.model.tokenizer)
-    texts = [text_of(each, pieces, job.model.rules.end) for each in tokens]
+    texts = [text_of(sequence, pieces, job.model.rules.end) for sequence in tokens]
     pairs = list(zip(job.reference.texts, texts, strict=True))
     words, edits = sum(len(words_of(text)) for text, _ in pairs), sum(word_edits(*pair) for pair in pairs)
     variant.evidence["engine"] = engine
@@ -287,7 +287,7 @@ def _results(job: SpeechJob, runner: Runner) -> tuple[Array, Array, list[list[in
         figures.append(outputs["figures"][0])
         feeds |= {"prompt": padded(job.reference.prompt), "limit": limit}
         started = time.perf_counter()
-        found = runner.run(feeds)["tokens"][0]
+        output = runner.run(feeds)["tokens"][0]
         seconds.append(time.perf_counter() - started)
-        tokens.append([int(token) for token in found if token != PADDING])
+        tokens.append([int(token) for token in output if token != PADDING])
     return np.stack(logits), np.stack(figures), tokens, seconds

@@ -42,8 +42,8 @@ def hidden(config: DecoderConfig, weights: Weights, tokens: Tensor, cache: Cache
         x = x + y @ weights[f"{prefix}self_attn.o_proj.weight"].T
         y = _norm(config, x, weights[f"{prefix}post_attention_layernorm.weight"])
         gate = silu(y @ weights[f"{prefix}mlp.gate_proj.weight"].T)
-        up = y @ weights[f"{prefix}mlp.up_proj.weight"].T
-        x = x + (gate * up) @ weights[f"{prefix}mlp.down_proj.weight"].T
+        up_proj = y @ weights[f"{prefix}mlp.up_proj.weight"].T
+        x = x + (gate * up_proj) @ weights[f"{prefix}mlp.down_proj.weight"].T
     return _norm(config, x, weights[LAST_NORM])
 
 
@@ -75,11 +75,11 @@ def _attention(
         else:
             cache.append((k, v))
     shared = config.heads // config.kv_heads
-    found = scaled_dot_product_attention(
+    attended = scaled_dot_product_attention(
         q, k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1), is_causal=start == 0,
         scale=config.attention_scale,
     )  # fmt: skip
-    return found.transpose(1, 2).reshape(texts, count, -1)
+    return attended.transpose(1, 2).reshape(texts, count, -1)
 
 
 def _rotated(config: DecoderConfig, heads: Tensor, start: int) -> Tensor:

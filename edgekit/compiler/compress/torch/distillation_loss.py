@@ -130,22 +130,22 @@ def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> lis
         student: The canonical student, with outputs of the same shapes.
         card: Card that identifies logits by the task ``classify``, or None.
     """
-    found = []
+    terms = []
     parts = find_parts(teacher.graph)
     for one, other in zip(teacher.graph.outputs, student.graph.outputs, strict=True):
         if one.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
             continue
         a, b = _logits(one), _logits(other)
         if a is not None and b is not None and a[1] == b[1]:
-            found.append(Term(b[0], a[0], a[1]))
+            terms.append(Term(b[0], a[0], a[1]))
         elif a is None and b is None and _is_logits(card, str(one.name)):
-            found.append(Term(str(other.name), str(one.name), len(static_dims(one) or ()) - 1))
+            terms.append(Term(str(other.name), str(one.name), len(static_dims(one) or ()) - 1))
         else:
             name = str(one.name)
             rows = _detector_rows(card, name)
             apart = rows.parts if rows else tuple(parts.get(name, ()))
-            found.append(Term(str(other.name), name, None, apart, rows=rows))
-    return found
+            terms.append(Term(str(other.name), name, None, apart, rows=rows))
+    return terms
 
 
 def shared_features(teacher: ir.Model, student: ir.Model) -> dict[str, bool]:
@@ -158,12 +158,12 @@ def shared_features(teacher: ir.Model, student: ir.Model) -> dict[str, bool]:
     shared: dict[str, bool] = {}
     for node in student.graph:
         for value in node.outputs:
-            name, own = str(value.name), static_dims(value) or ()
+            name, dim = str(value.name), static_dims(value) or ()
             whole = shapes.get(name, ())
             read = any(use.op_type in PRODUCTS for use in value.consumers())
-            fewer = len(own) == len(whole) > 1 and own[1] < whole[1] and own == (own[0], own[1], *whole[2:])
-            if read and value.dtype == ir.DataType.FLOAT and name not in outputs and own:
-                shared.update({name: fewer} if fewer or own == whole else {})
+            fewer = len(dim) == len(whole) > 1 and dim[1] < whole[1] and dim == (dim[0], dim[1], *whole[2:])
+            if read and value.dtype == ir.DataType.FLOAT and name not in outputs and dim:
+                shared.update({name: fewer} if fewer or dim == whole else {})
     count, names = min(len(shared), FEATURES), list(shared)
     chosen = [names[(2 * k + 1) * len(names) // (2 * count)] for k in range(count)]
     return {name: shared[name] for name in chosen}
@@ -216,14 +216,14 @@ class DistillationLoss:
         """
         total = torch.zeros(())
         for (term, part), (variance, mean) in self._scales.items():
-            made, wanted = _slice(student[term.student], part), _slice(term.of_teacher(teacher), part)
+            values, targets = _slice(student[term.student], part), _slice(term.of_teacher(teacher), part)
             share = term.weight / max(len(term.parts), 1)
             if term.axis is None:
                 weights = _weights(term, part, teacher[term.teacher])
                 error = _divergence if _are_scores(term, part) else _squared_error
-                total = total + share * error(made, wanted, weights) / (variance * mean)
+                total = total + share * error(values, targets, weights) / (variance * mean)
             else:
-                total = total + share * _of_logits(made, wanted, term.axis + 1, variance)
+                total = total + share * _of_logits(values, targets, term.axis + 1, variance)
         return total
 
 
@@ -261,9 +261,9 @@ def _are_scores(term: Term, part: OutputSlice | None) -> bool:
 
 def _divergence(student_values: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:
     """Compute the mean Kullback-Leibler divergence of Bernoulli distributions."""
-    p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (teacher_values, student_values))
-    found = p * (p.log() - q.log()) + (1 - p) * ((1 - p).log() - (1 - q).log())
-    return (found if weights is None else weights * found).mean()
+    p, q = (scores.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for scores in (teacher_values, student_values))
+    divergence = p * (p.log() - q.log()) + (1 - p) * ((1 - p).log() - (1 - q).log())
+    return (divergence if weights is None else weights * divergence).mean()
 
 
 def _squared_error(student_values: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:

@@ -69,7 +69,7 @@ def write_texts(
     draws, parts = torch.Generator().manual_seed(seed), []
     stops = torch.tensor(model.stop_ids)
     for start in range(0, len(prompts), TOGETHER):
-        tokens = torch.tensor([list(each) for each in prompts[start : start + TOGETHER]])
+        tokens = torch.tensor([list(sequence) for sequence in prompts[start : start + TOGETHER]])
         greedy = torch.arange(len(tokens)) % 2 == 0
         cache: Cache = []
         with torch.no_grad():
@@ -83,7 +83,7 @@ def write_texts(
         alive = torch.cat([torch.ones(len(tokens), len(prompts[0]), dtype=torch.bool), ~ended], 1)
         parts.append(TrainingTexts(tokens, torch.cat(states, 1), alive))
         notify(min(start + TOGETHER, len(prompts)))
-    return TrainingTexts(*(torch.cat(list(each)) for each in zip(*parts, strict=True)))
+    return TrainingTexts(*(torch.cat(list(sequence)) for sequence in zip(*parts, strict=True)))
 
 
 def chosen_layers(layers: int, layer_count: int) -> list[int]:
@@ -130,15 +130,15 @@ class DraftTraining(TrainingLoop):
         options: TrainingOptions,
     ) -> DraftTraining:
         """Create a draft from ``layer_count`` of a model's layers."""
-        config, own = replace(model.config, layers=layer_count), dict[str, Tensor]()
+        config, draft_weights = replace(model.config, layers=layer_count), dict[str, Tensor]()
         places = chosen_layers(model.config.layers, layer_count)
         for name in config.weight_shapes():
             source = name
             if name.startswith("model.layers."):
                 _, _, layer, rest = name.split(".", 3)
                 source = f"model.layers.{places[int(layer)]}.{rest}"
-            own[name] = weights[source] if name in (EMBEDDING, HEAD) else weights[source].clone()
-        return cls(config, own, training, validation, options)
+            draft_weights[name] = weights[source] if name in (EMBEDDING, HEAD) else weights[source].clone()
+        return cls(config, draft_weights, training, validation, options)
 
     def loss_of(self, texts: TrainingTexts) -> float:
         """Compute the mean divergence from the model, in nats per token."""
@@ -156,21 +156,21 @@ class DraftTraining(TrainingLoop):
         with torch.no_grad():
             for start in range(0, len(texts.tokens), self._batch):
                 part = texts.part(slice(start, start + self._batch))
-                own, wanted = self._rows(part)
-                same += int((own.argmax(-1) == wanted.argmax(-1)).sum())
-                tokens += len(own)
+                draft_logits, model_logits = self._rows(part)
+                same += int((draft_logits.argmax(-1) == model_logits.argmax(-1)).sum())
+                tokens += len(draft_logits)
         return same / max(tokens, 1)
 
     def _rows(self, texts: TrainingTexts) -> tuple[Tensor, Tensor]:
         """Compute the logits of the draft and of the model at the tokens that count."""
         states = hidden(self.config, self.weights, texts.tokens)
-        own = logits(self.config, self.weights, states[texts.counts])
+        draft_logits = logits(self.config, self.weights, states[texts.counts])
         with torch.no_grad():
-            return own, logits(self.config, self.weights, texts.states[texts.counts])
+            return draft_logits, logits(self.config, self.weights, texts.states[texts.counts])
 
     def _loss(self, texts: TrainingTexts) -> Tensor:
-        own, wanted = self._rows(texts)
-        return kl_div(log_softmax(own, -1), log_softmax(wanted, -1), reduction="batchmean", log_target=True)
+        draft, model = self._rows(texts)
+        return kl_div(log_softmax(draft, -1), log_softmax(model, -1), reduction="batchmean", log_target=True)
 
     def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
         return self._loss(self._training.part(torch.from_numpy(indices)))

@@ -74,11 +74,11 @@ class FakeQuantizedModule(OnnxModule):
                     self.hook(place, self._zeros[key])
 
     def write_back(self) -> ir.Model:
-        """The Q/DQ graph with the weights and scales as they are now: ``--precision int8`` compiles it as it
+        """Return the Q/DQ graph with the current weights and scales: ``--precision int8`` compiles it as it
         is, with these scales."""
         trained = {name: tensor.detach().numpy() for name, tensor in self.weights().items()}
-        scales = {key: each.array() for key, each in self._learned.items()}
-        zeros = {key: each.array() for key, each in self._zeros.items()}
+        scales = {key: parameter.array() for key, parameter in self._learned.items()}
+        zeros = {key: parameter.array() for key, parameter in self._zeros.items()}
         return self.placement.quantized(trained, scales, zeros)
 
 
@@ -105,20 +105,21 @@ class FakeQuantized(torch.nn.Module):  # type: ignore[misc]  # torch's types are
         Returns:
             ``[batch, ...]``: a tensor, or of several outputs a dictionary by name.
         """
-        given = self.graph.model.graph.inputs
-        feeds = {str(value.name): x.unsqueeze(1) for value, x in zip(given, inputs, strict=True)}
-        found = {name: y.flatten(0, 1) for name, y in self.graph(feeds).items()}
-        return found if len(found) > 1 else next(iter(found.values()))
+        graph_inputs = self.graph.model.graph.inputs
+        feeds = {str(value.name): x.unsqueeze(1) for value, x in zip(graph_inputs, inputs, strict=True)}
+        outputs = {name: y.flatten(0, 1) for name, y in self.graph(feeds).items()}
+        return outputs if len(outputs) > 1 else next(iter(outputs.values()))
 
     def to_onnx(self) -> bytes:
-        """An ONNX file with Q/DQ pairs: ``edgekit.build(..., precision="int8")`` compiles it as it is."""
+        """Return an ONNX file with Q/DQ pairs: ``edgekit.build(..., precision="int8")`` compiles it as it
+        is."""
         return save_model(self.graph.write_back())
 
 
 def fake_quantize(
     module: Any, target: str, samples: Sequence[Any], *, learned_scales: bool = True
 ) -> FakeQuantized:
-    """A module whose values and weights are rounded where a target's int8 rounds them, for loops that train.
+    """Return a module that rounds values and weights where a target's int8 rounds them, for training.
 
         quantized = fake_quantize(module, "tflite", samples)
         ...                                         # train quantized: its parameters() are new
@@ -187,8 +188,8 @@ class LearnedScale(torch.nn.Module):  # type: ignore[misc]  # torch's types are 
         )  # exactly the first scale until it is trained
 
     def array(self) -> Array:
-        found: Array = self.forward(self.first).detach().numpy()
-        return found
+        values: Array = self.forward(self.first).detach().numpy()
+        return values
 
 
 class LearnedZeroPoint(torch.nn.Module):  # type: ignore[misc]  # torch's types are not loaded
@@ -226,7 +227,7 @@ class _Rounded:
 
 
 def _pair_constants(graph: ir.Model, index: int) -> dict[str, str]:
-    """Value that has a pair -> the name of its scale (1) or zero point (2)."""
+    """Map each value that has a pair to the name of its scale (1) or zero point (2)."""
     suffix = "/quantized"
     return {
         str(node.outputs[0].name).removesuffix(suffix): str(value.name)

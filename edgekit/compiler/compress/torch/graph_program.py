@@ -102,10 +102,10 @@ class GraphProgram:
             outputs: Number of the node's outputs that it makes.
         """
         assert self._node is not None
-        made = tuple(_described(value, None) for value in self._node.outputs[:outputs])
+        values = tuple(_described(value, None) for value in self._node.outputs[:outputs])
         names = tuple(None if value is None else value.name for value in inputs)
-        self.steps.append(NodeStep(names, function, tuple(each.name for each in made), self._node.op_type))
-        return made
+        self.steps.append(NodeStep(names, function, tuple(v.name for v in values), self._node.op_type))
+        return values
 
     def out(self, index: int = 0) -> GraphValue:
         """Return an output of the current node, with its shape and type."""

@@ -131,10 +131,10 @@ class PruneGroups(Sequence[PruneGroup]):
                 raise UsageError(f"group {name} has no unit {wrong[0]}: it has {group.units}, from 0")
             if len(set(chosen)) == group.units:
                 raise UsageError(f"group {name} has {group.units} units, and at least one has to stay")
-            for each in group.slices:
-                if each.reads or not reads_only:
-                    positions = each.positions[sorted(set(chosen))].ravel().tolist()
-                    cuts.setdefault((each.name, each.axis), set()).update(positions)
+            for part in group.slices:
+                if part.reads or not reads_only:
+                    positions = part.positions[sorted(set(chosen))].ravel().tolist()
+                    cuts.setdefault((part.name, part.axis), set()).update(positions)
         return cuts
 
 
@@ -162,25 +162,25 @@ def prune_groups(module: Any, example_inputs: Any) -> PruneGroups:
     marked = _with_biases(copy.deepcopy(module).eval())
     marks = ParameterMarks(marked)
     channels = find_channels(_graph(marked, examples))
-    known = {name for name, _ in [*module.named_parameters(), *module.named_buffers()]}
-    found: dict[str, PruneGroup] = {}
+    parameter_names = {name for name, _ in [*module.named_parameters(), *module.named_buffers()]}
+    group_by_name: dict[str, PruneGroup] = {}
     refused: dict[str, str] = {}
     for group in channels.groups:
-        made = _group(group, channels, marks, known, found)
-        if isinstance(made, str):
-            refused[group.name] = made
+        outcome = _group(group, channels, marks, parameter_names, group_by_name)
+        if isinstance(outcome, str):
+            refused[group.name] = outcome
         else:
-            found[made.name] = made
-    for name in _contradicting(found):
+            group_by_name[outcome.name] = outcome
+    for name in _contradicting(group_by_name):
         refused[name] = "one of its parameters is also used elsewhere, without these channels"
-        del found[name]
-    tried = PruneGroups(module, list(found.values()), {})
-    for name in list(found):
-        why = _objection(module, tried, name, examples)
-        if why:
-            refused[name] = why
-            del found[name]
-    return PruneGroups(module, list(found.values()), refused)
+        del group_by_name[name]
+    tried = PruneGroups(module, list(group_by_name.values()), {})
+    for name in list(group_by_name):
+        objection = _objection(module, tried, name, examples)
+        if objection:
+            refused[name] = objection
+            del group_by_name[name]
+    return PruneGroups(module, list(group_by_name.values()), refused)
 
 
 def _torch() -> Any:
@@ -244,10 +244,10 @@ def _group(
         rows = [place.positions[np.flatnonzero(roots == unit)] for unit in group.units]
         if len({len(row) for row in rows}) > 1:
             return "its units have different sizes"
-        each = ParameterSlice(place.name, place.axis, np.stack(rows), use.role == "input")
-        if place.name in parameters and not any(_is_same(each, other) for other in slices):
-            slices.append(each)
-    first = next(each.name for each in slices if not each.reads)
+        part = ParameterSlice(place.name, place.axis, np.stack(rows), use.role == "input")
+        if place.name in parameters and not any(_is_same(part, other) for other in slices):
+            slices.append(part)
+    first = next(part.name for part in slices if not part.reads)
     name = base = first.removesuffix(".weight")
     number = 2
     while name in groups:
@@ -272,10 +272,10 @@ def _contradicting(groups: Mapping[str, PruneGroup]) -> set[str]:
     """Return the groups in which a position of a parameter belongs to two units."""
     owners: dict[tuple[str, int, int], set[tuple[str, int]]] = {}
     for group in groups.values():
-        for each in group.slices:
-            for unit, positions in enumerate(each.positions):
+        for part in group.slices:
+            for unit, positions in enumerate(part.positions):
                 for position in positions.tolist():
-                    owners.setdefault((each.name, each.axis, position), set()).add((group.name, unit))
+                    owners.setdefault((part.name, part.axis, position), set()).add((group.name, unit))
     return {name for units in owners.values() if len(units) > 1 for name, _ in units}
 
 

@@ -101,31 +101,32 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         Raises:
             KeyError: the graph has no such value or node, or it has a transform already.
         """
-        known: Collection[Any]
+        places: Collection[Any]
         if isinstance(place, str):
-            known = {
+            places = {
                 *self._inputs,
                 *self._constants,
                 *self.trained,
                 *(n for s in self._steps for n in s.outputs),
             }
-            taken: Any = self._at_values
+            transforms: Any = self._at_values
         else:
-            known = {(step.outputs[0], index) for step in self._steps for index in range(len(step.inputs))}
-            taken = self._at_reads
-        if place not in known or place in taken:
+            places = {(step.outputs[0], index) for step in self._steps for index in range(len(step.inputs))}
+            transforms = self._at_reads
+        if place not in places or place in transforms:
             raise KeyError(place)
-        taken[place] = transform
+        transforms[place] = transform
         if isinstance(transform, torch.nn.Module):
             self._hooked.append(transform)
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights as the graph has them, by name: parameters over their scale, without transforms."""
+        """Return the weights as the graph has them, by name: parameters over their scale, without
+        transforms."""
         pairs = zip(self.trained, self._parameters_of, strict=True)
         return {name: p / self._scales[name] if name in self._scales else p for name, p in pairs}
 
     def parameter(self, name: str) -> Tensor:
-        """The parameter of a weight."""
+        """Return the parameter of a weight."""
         return self._parameters_of[self.trained.index(name)]
 
     def forward(self, feeds: Mapping[str, Tensor], values: Sequence[str] = ()) -> dict[str, Tensor]:
@@ -147,11 +148,11 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         def one(sample: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return self._run_sample(sample, constants, names)
 
-        found: dict[str, Tensor] = torch.func.vmap(one)({name: feeds[name] for name in self._inputs})
-        return found
+        outputs: dict[str, Tensor] = torch.func.vmap(one)({name: feeds[name] for name in self._inputs})
+        return outputs
 
     def write_back(self) -> ir.Model:
-        """A copy of the graph with the weights as they are now, without transforms."""
+        """Return a copy of the graph with the current weights, without transforms."""
         copy = self.model.clone()
         for name, tensor in self.weights().items():
             array: Array = tensor.detach().numpy().copy()
@@ -171,12 +172,12 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
                     transform = self._at_reads.get((step.outputs[0], index))
                     if transform is not None and tensor is not None:
                         read[index] = transform(tensor)
-            made = step.function(*read)
-            if isinstance(made, tuple | list):
-                for name, tensor in zip(step.outputs, made, strict=True):
+            outputs = step.function(*read)
+            if isinstance(outputs, tuple | list):
+                for name, tensor in zip(step.outputs, outputs, strict=True):
                     values[name] = self._transformed(name, tensor)
             else:
-                values[step.outputs[0]] = self._transformed(step.outputs[0], made)
+                values[step.outputs[0]] = self._transformed(step.outputs[0], outputs)
         return {name: values[name] for name in names}
 
     def _transformed(self, name: str, tensor: Tensor) -> Tensor:
@@ -187,4 +188,4 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 def _refusal(findings: Sequence[Finding]) -> str:
     many = f"{len(findings)} nodes" if len(findings) > 1 else "a node"
     lines = [f"PyTorch cannot run {many} of the model here, so it cannot be trained"]
-    return "\n".join([*lines, *(f"  {each.node}: {each.message}" for each in findings)])
+    return "\n".join([*lines, *(f"  {finding.node}: {finding.message}" for finding in findings)])

@@ -93,20 +93,20 @@ for _op, _two in {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}.
 
 @lower("Mean", since=8)
 def mean(b: GraphProgram, *data: GraphValue) -> tuple[GraphValue, ...]:
-    """The mean of any number of values, broadcast."""
+    """Emit the mean of any number of values, broadcast."""
     return b.emit(lambda *given: reduce(torch.add, given) / len(given), *data)
 
 
 @lower("Div", since=7)
 def div(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, ...]:
-    """Integers are divided towards zero."""
+    """Emit a division; integers are divided towards zero."""
     mode = None if is_float(A) else "trunc"
     return b.emit(lambda x, y: torch.div(x, y, rounding_mode=mode), A, B)
 
 
 @lower("Where", since=9)
 def where(b: GraphProgram, condition: GraphValue, X: GraphValue, Y: GraphValue) -> tuple[GraphValue, ...]:
-    """X where the condition holds, else Y."""
+    """Return X where the condition holds, else Y."""
     return b.emit(torch.where, condition, X, Y)
 
 
@@ -114,7 +114,7 @@ def where(b: GraphProgram, condition: GraphValue, X: GraphValue, Y: GraphValue) 
 def clip(
     b: GraphProgram, input: GraphValue, min: GraphValue | None = None, max: GraphValue | None = None
 ) -> tuple[GraphValue, ...]:
-    """Between two numbers, each of which may be left out."""
+    """Emit a clamp between two numbers, each of which is optional."""
 
     def run(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
         return x if low is None and high is None else torch.clamp(x, low, high)
@@ -132,7 +132,7 @@ def clip(
 def cast(
     b: GraphProgram, input: GraphValue, *, to: int, saturate: int = 1, round_mode: str = "up"
 ) -> tuple[GraphValue, ...]:
-    """To another element type."""
+    """Emit a conversion to another element type."""
     dtype = _dtype(b.out())
     return b.emit(lambda x: x.to(dtype), input)
 
@@ -189,5 +189,5 @@ def thresholded_relu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> t
 
 @lower("Gelu", since=20)
 def gelu(b: GraphProgram, X: GraphValue, *, approximate: str = "none") -> tuple[GraphValue, ...]:
-    """Exact, or by tanh."""
+    """Emit GELU, exact or approximated by tanh."""
     return b.emit(lambda x: F.gelu(x, approximate=approximate), X)

@@ -83,8 +83,8 @@ def conv_transpose(
 
     def run(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         full = function(x, w, None, frame.stride, 0, 0, group, frame.dilation)
-        made = F.pad(full, cut) if any(cut) else full
-        return made if bias is None else made + bias.reshape(-1, *[1] * rank)
+        cropped = F.pad(full, cut) if any(cut) else full
+        return cropped if bias is None else cropped + bias.reshape(-1, *[1] * rank)
 
     return b.emit(run, X, W, B)
 
@@ -136,7 +136,7 @@ def attention(
     **other: Any,
 ) -> tuple[GraphValue, ...]:
     """Emit attention of four dimensions with equal heads, the form of the pass recognize_attention."""
-    heads = {each.shape[1] for each in (Q, K, V)}
+    heads = {operand.shape[1] for operand in (Q, K, V)}
     if {Q.rank, K.rank, V.rank} != {4} or len(heads) != 1 or past_key or past_value or is_causal or softcap:
         raise Inexpressible(
             "only attention on four dimensions, with equal heads, a scale and a mask, is supported in "

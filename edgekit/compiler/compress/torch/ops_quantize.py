@@ -25,23 +25,22 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> tuple[GraphValue, ...]:
-    """The stored integers as float32, bit for bit. Rounding has the gradient of the identity (the straight-
-    through estimator, arXiv 1308.3432); values that are clipped have none. With the DequantizeLinear after it
-    the scale's gradient is that of LSQ (arXiv 1902.08153).
-    """
+    """Emit the stored integers as float32, bit for bit. Rounding has the gradient of the identity (the
+    straight-through estimator, arXiv 1308.3432); values that are clipped have none. With the DequantizeLinear
+    after it, the scale's gradient is that of LSQ (arXiv 1902.08153)."""
     dtype = b.out().dtype
     if dtype not in _STORED or block_size:
         raise Inexpressible(
             f"{dtype} in blocks of {block_size}; training supports 8 and 16 bits without blocks"
         )
-    least, most = (float(end) for end in stored_range(dtype))  # type: ignore[arg-type]  # uint16 is one too
+    low, high = (float(end) for end in stored_range(dtype))  # type: ignore[arg-type]  # uint16 is one too
     rank = x.rank
 
     def run(x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
         middle = 0.0 if zero is None else _along(zero.to(x.dtype), rank, axis)
         steps = x / _along(scale, rank, axis)
         rounded = steps.round().detach() + (steps - steps.detach())
-        return torch.clamp(rounded, least - middle, most - middle) + middle
+        return torch.clamp(rounded, low - middle, high - middle) + middle
 
     return b.emit(run, x, y_scale, y_zero_point)
 
@@ -71,7 +70,7 @@ def dequantize_linear(
 
 
 def _along(numbers: Tensor, rank: int, axis: int) -> Tensor:
-    """Numbers of each channel, to broadcast; one number as it is."""
+    """Reshape the numbers of each channel so that they broadcast; one number becomes a scalar."""
     if numbers.ndim == 0 or numbers.numel() == 1:
         return numbers.reshape(())
     shape = np.ones(rank, int).tolist()

@@ -39,7 +39,8 @@ def max_pool(
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
 ) -> tuple[GraphValue, ...]:
-    """Padded by minus infinity as far as windows reach, which is what ceil_mode comes to."""
+    """Emit a max pool, padded by minus infinity as far as the windows reach, which is equivalent to
+    ceil_mode."""
     rank = X.rank - 2
     if rank not in MAX_POOL or not is_float(X):
         raise Inexpressible(f"it is {X.dtype} over {rank} axes; PyTorch pools floats over 1 to 3")
@@ -67,7 +68,7 @@ def average_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> tuple[GraphValue, ...]:
-    """The sum of each window over how many of its elements count."""
+    """Emit the sum of each window divided by the number of its elements that count."""
     rank = X.rank - 2
     size, out = X.shape[2:], b.out().shape[2:]
     frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
@@ -78,22 +79,22 @@ def average_pool(
     factor = None if (shares == 1).all() else constant(shares)
 
     def run(x: Tensor) -> Tensor:
-        made = function(F.pad(x, sides) if any(sides) else x, frame.kernel, frame.stride)
-        return made if factor is None else made * factor.to(x.dtype)
+        pooled = function(F.pad(x, sides) if any(sides) else x, frame.kernel, frame.stride)
+        return pooled if factor is None else pooled * factor.to(x.dtype)
 
     return b.emit(run, X)
 
 
 @lower("GlobalAveragePool", since=1)
 def global_average_pool(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
-    """The mean of each channel."""
+    """Emit the mean of each channel."""
     axes = tuple(range(2, X.rank))
     return b.emit(lambda x: x.mean(axes, keepdim=True), X)
 
 
 @lower("GlobalMaxPool", since=1)
 def global_max_pool(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
-    """The greatest of each channel."""
+    """Emit the maximum of each channel."""
     axes = tuple(range(2, X.rank))
     return b.emit(lambda x: x.amax(axes, keepdim=True), X)
 
@@ -107,10 +108,10 @@ def _reduction(op: str, function: Callable[[Tensor, tuple[int, ...], bool], Tens
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> tuple[GraphValue, ...]:
-        over = reduced_axes(data.rank, axes, noop_with_empty_axes)
-        if over is None:
+        reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
+        if reduced is None:
             raise Inexpressible("it has no axes to reduce")
-        return b.emit(lambda x, *_: function(x, over, bool(keepdims)), data, axes)
+        return b.emit(lambda x, *_: function(x, reduced, bool(keepdims)), data, axes)
 
     lowering.__doc__ = f"``{op}`` over some axes."
     lower(op, since=13)(lowering)
@@ -133,7 +134,7 @@ for _op, _function in {
 def arg_max(
     b: GraphProgram, data: GraphValue, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> tuple[GraphValue, ...]:
-    """No gradient goes through it."""
+    """Emit the index of the maximum; no gradient passes through it."""
     if select_last_index:
         raise Inexpressible("select_last_index is not supported in training")
     return b.emit(lambda x: x.argmax(axis, bool(keepdims)), data)
@@ -141,13 +142,13 @@ def arg_max(
 
 @lower("Softmax", since=13)
 def softmax(b: GraphProgram, input: GraphValue, *, axis: int = -1) -> tuple[GraphValue, ...]:
-    """Over one axis."""
+    """Emit a softmax over one axis."""
     return b.emit(lambda x: torch.softmax(x, axis), input)
 
 
 @lower("LogSoftmax", since=13)
 def log_softmax(b: GraphProgram, input: GraphValue, *, axis: int = -1) -> tuple[GraphValue, ...]:
-    """Over one axis."""
+    """Emit a log-softmax over one axis."""
     return b.emit(lambda x: torch.log_softmax(x, axis), input)
 
 
@@ -162,12 +163,12 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[GraphValue, ...]:
-    """Mean 0 and variance 1 over the last axes, then scale and shift."""
-    over = axes_from(axis, X.rank)
+    """Emit a normalization to mean 0 and variance 1 over the last axes, then scale and shift."""
+    norm_axes = axes_from(axis, X.rank)
 
     def run(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
-        made = _standard(x, over, epsilon) * scale
-        return made if shift is None else made + shift
+        normalized = _standard(x, norm_axes, epsilon) * scale
+        return normalized if shift is None else normalized + shift
 
     return b.emit(run, X, Scale, B)
 
@@ -182,20 +183,20 @@ def rms_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[GraphValue, ...]:
-    """Root mean square 1 over the last axes, then scale."""
-    over = axes_from(axis, X.rank)
-    return b.emit(lambda x, s: x * torch.rsqrt((x * x).mean(over, True) + epsilon) * s, X, scale)
+    """Emit a normalization to root mean square 1 over the last axes, then scale."""
+    norm_axes = axes_from(axis, X.rank)
+    return b.emit(lambda x, s: x * torch.rsqrt((x * x).mean(norm_axes, True) + epsilon) * s, X, scale)
 
 
 @lower("InstanceNormalization", since=6)
 def instance_normalization(
     b: GraphProgram, input: GraphValue, scale: GraphValue, B: GraphValue, *, epsilon: float = 1e-5
 ) -> tuple[GraphValue, ...]:
-    """Mean 0 and variance 1 of each channel of each sample, then scale and shift."""
-    over, wide = tuple(range(2, input.rank)), (-1, *[1] * (input.rank - 2))
+    """Emit a normalization of each channel of each sample to mean 0 and variance 1, then scale and shift."""
+    spatial_axes, wide = tuple(range(2, input.rank)), (-1, *[1] * (input.rank - 2))
 
     def run(x: Tensor, s: Tensor, shift: Tensor) -> Tensor:
-        return _standard(x, over, epsilon) * s.reshape(wide) + shift.reshape(wide)
+        return _standard(x, spatial_axes, epsilon) * s.reshape(wide) + shift.reshape(wide)
 
     return b.emit(run, input, scale, B)
 
@@ -211,12 +212,12 @@ def group_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[GraphValue, ...]:
-    """Mean 0 and variance 1 of each group of channels, then scale and shift."""
+    """Emit a normalization of each group of channels to mean 0 and variance 1, then scale and shift."""
     wide = (-1, *[1] * (X.rank - 2))
 
     def run(x: Tensor, s: Tensor, shift: Tensor) -> Tensor:
-        made = _standard(x.reshape(x.shape[0], num_groups, -1), (2,), epsilon).reshape(x.shape)
-        return made * s.reshape(wide) + shift.reshape(wide)
+        normalized = _standard(x.reshape(x.shape[0], num_groups, -1), (2,), epsilon).reshape(x.shape)
+        return normalized * s.reshape(wide) + shift.reshape(wide)
 
     return b.emit(run, X, scale, bias)
 
@@ -234,13 +235,13 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> tuple[GraphValue, ...]:
-    """With the mean and variance of the model."""
+    """Emit a normalization with the mean and variance of the model."""
     if training_mode:
         raise Inexpressible("training_mode=1 is not supported; export the model for inference")
     wide = (-1, *[1] * (X.rank - 2))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
-        s, shift, middle, variance = (each.reshape(wide) for each in parameters)
+        s, shift, middle, variance = (parameter.reshape(wide) for parameter in parameters)
         return (x - middle) * torch.rsqrt(variance + epsilon) * s + shift
 
     return b.emit(run, X, scale, B, input_mean, input_var)
@@ -255,7 +256,7 @@ def _standard(x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
 def lp_normalization(
     b: GraphProgram, input: GraphValue, *, axis: int = -1, p: int = 2
 ) -> tuple[GraphValue, ...]:
-    """Over its norm along one axis; 0 stays 0."""
+    """Emit a division by the norm along one axis; 0 stays 0."""
 
     def run(x: Tensor) -> Any:
         norm = torch.linalg.vector_norm(x, p, axis, True)

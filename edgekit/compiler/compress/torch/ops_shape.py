@@ -18,7 +18,7 @@ from edgekit.diagnostics import Inexpressible
 
 
 def _to_shape(b: GraphProgram, *inputs: GraphValue | None) -> tuple[GraphValue, ...]:
-    """All of the first input's elements in their order, in the output's static shape."""
+    """Emit all elements of the first input in their order, in the output's static shape."""
     shape = b.out().shape
     return b.emit(lambda x, *_: x.reshape(shape), *inputs)
 
@@ -27,47 +27,47 @@ def _to_shape(b: GraphProgram, *inputs: GraphValue | None) -> tuple[GraphValue, 
 def reshape(
     b: GraphProgram, data: GraphValue, shape: GraphValue, *, allowzero: int = 0
 ) -> tuple[GraphValue, ...]:
-    """To the static shape of its output."""
+    """Emit a reshape to the static shape of the output."""
     return _to_shape(b, data, shape)
 
 
 @lower("Flatten", since=1)
 def flatten(b: GraphProgram, input: GraphValue, *, axis: int = 1) -> tuple[GraphValue, ...]:
-    """To two axes."""
+    """Emit a reshape to two axes."""
     return _to_shape(b, input)
 
 
 @lower("Squeeze", since=13)
 def squeeze(b: GraphProgram, data: GraphValue, axes: GraphValue | None = None) -> tuple[GraphValue, ...]:
-    """Without axes of length 1."""
+    """Emit the removal of axes of length 1."""
     return _to_shape(b, data, axes)
 
 
 @lower("Unsqueeze", since=13)
 def unsqueeze(b: GraphProgram, data: GraphValue, axes: GraphValue) -> tuple[GraphValue, ...]:
-    """With more axes of length 1."""
+    """Emit the insertion of axes of length 1."""
     return _to_shape(b, data, axes)
 
 
 @lower("Expand", since=8)
 def expand(b: GraphProgram, input: GraphValue, shape: GraphValue) -> tuple[GraphValue, ...]:
     """Broadcast to the static shape of its output."""
-    wanted = b.out().shape
-    return b.emit(lambda x, _: x.expand(wanted), input, shape)
+    target_shape = b.out().shape
+    return b.emit(lambda x, _: x.expand(target_shape), input, shape)
 
 
 @lower("Transpose", since=1)
 def transpose(
     b: GraphProgram, data: GraphValue, *, perm: Sequence[int] | None = None
 ) -> tuple[GraphValue, ...]:
-    """Axes in another order."""
+    """Emit a permutation of the axes."""
     order = tuple(perm) if perm is not None else tuple(range(data.rank))[::-1]
     return b.emit(lambda x: x.permute(order), data)
 
 
 @lower("Concat", since=4)
 def concat(b: GraphProgram, *inputs: GraphValue, axis: int) -> tuple[GraphValue, ...]:
-    """One after the other."""
+    """Emit the concatenation of the inputs along an axis."""
     return b.emit(lambda *given: torch.cat(given, axis), *inputs)
 
 
@@ -80,7 +80,7 @@ def split(
     axis: int = 0,
     num_outputs: int | None = None,
 ) -> tuple[GraphValue, ...]:
-    """Into the lengths of its outputs."""
+    """Emit a split into the lengths of the outputs."""
     count = b.output_count
     sizes = [b.out(index).shape[axis] for index in range(count)]
     return b.emit(lambda x, *_: torch.split(x, sizes, axis), input, split, outputs=count)
@@ -95,15 +95,15 @@ def slice_(
     axes: GraphValue | None = None,
     steps: GraphValue | None = None,
 ) -> tuple[GraphValue, ...]:
-    """Negative steps are a flip after positive ones."""
-    found = slice_ranges(data.shape, starts, ends, axes, steps)
-    taken = slice_objects(found.begin, found.step, found.shape)
-    if 0 in found.shape:
+    """Emit a slice; negative steps become a flip after positive steps."""
+    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
+    slices = slice_objects(ranges.begin, ranges.step, ranges.shape)
+    if 0 in ranges.shape:
         raise Inexpressible("it has no inputs")
 
     def run(x: Tensor, *_: Tensor | None) -> Tensor:
-        part = x[taken]
-        return part.flip(found.reversed_axes) if found.reversed_axes else part
+        part = x[slices]
+        return part.flip(ranges.reversed_axes) if ranges.reversed_axes else part
 
     return b.emit(run, data, starts, ends, axes, steps)
 
@@ -118,15 +118,15 @@ def pad(
     *,
     mode: str = "constant",
 ) -> tuple[GraphValue, ...]:
-    """Constant, or elements of the data by their indices."""
+    """Emit a pad with a constant, or with elements of the data by their indices."""
     amounts = pad_amounts(data.shape, pads, axes, mode)
-    taken = tuple(slice(at, at + n) for at, n in zip(amounts.begin, amounts.shape, strict=True))
+    slices = tuple(slice(begin, begin + n) for begin, n in zip(amounts.begin, amounts.shape, strict=True))
     if mode == "constant":
         if constant_value is not None and constant_value.const is None:
             raise Inexpressible("the model computes its constant_value; it must be constant")
         filler = 0 if constant_value is None or constant_value.const is None else constant_value.const.item()
         sides = torch_pads(amounts.added)
-        return b.emit(lambda x, *_: F.pad(x[taken], sides, value=filler), data, pads, constant_value, axes)
+        return b.emit(lambda x, *_: F.pad(x[slices], sides, value=filler), data, pads, constant_value, axes)
     picked = {
         axis: constant(np.pad(np.arange(n), added, _NUMPY[mode]))
         for axis, (n, added) in enumerate(zip(amounts.shape, amounts.added, strict=True))
@@ -134,10 +134,10 @@ def pad(
     }
 
     def run(x: Tensor, *_: Tensor | None) -> Tensor:
-        made = x[taken]
+        padded = x[slices]
         for axis, indices in picked.items():
-            made = made.index_select(axis, indices)
-        return made
+            padded = padded.index_select(axis, indices)
+        return padded
 
     return b.emit(run, data, pads, constant_value, axes)
 
@@ -149,18 +149,18 @@ _NUMPY: Any = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 def gather(
     b: GraphProgram, data: GraphValue, indices: GraphValue, *, axis: int = 0
 ) -> tuple[GraphValue, ...]:
-    """Elements of one axis; negative indices count from its end."""
+    """Emit elements of one axis; negative indices count from its end."""
     before = (slice(None),) * (axis % data.rank)
     if indices.const is not None:
         picked, size = indices.const, data.shape[axis]
-        at, shape = constant(np.where(picked < 0, picked + size, picked).ravel()), b.out().shape
-        return b.emit(lambda x, _: x.index_select(axis, at).reshape(shape), data, indices)
-    return b.emit(lambda x, at: x[(*before, at.long())], data, indices)
+        positions, shape = constant(np.where(picked < 0, picked + size, picked).ravel()), b.out().shape
+        return b.emit(lambda x, _: x.index_select(axis, positions).reshape(shape), data, indices)
+    return b.emit(lambda x, positions: x[(*before, positions.long())], data, indices)
 
 
 @lower("Tile", since=6)
 def tile(b: GraphProgram, input: GraphValue, repeats: GraphValue) -> tuple[GraphValue, ...]:
-    """Repeated along its axes."""
+    """Emit the input repeated along its axes."""
     times = constant_ints(repeats, "repeats")
     return b.emit(lambda x, _: x.repeat(times), input, repeats)
 
@@ -169,7 +169,7 @@ def tile(b: GraphProgram, input: GraphValue, repeats: GraphValue) -> tuple[Graph
 def depth_to_space(
     b: GraphProgram, input: GraphValue, *, blocksize: int, mode: str = "DCR"
 ) -> tuple[GraphValue, ...]:
-    """Channels to blocks of pixels."""
+    """Emit a rearrangement of channels into blocks of pixels."""
     n, c, h, w = input.shape
     s, deep = blocksize, c // blocksize**2
 
@@ -185,7 +185,7 @@ def depth_to_space(
 
 @lower("SpaceToDepth", since=1)
 def space_to_depth(b: GraphProgram, input: GraphValue, *, blocksize: int) -> tuple[GraphValue, ...]:
-    """Blocks of pixels to channels."""
+    """Emit a rearrangement of blocks of pixels into channels."""
     n, c, h, w = input.shape
     s = blocksize
 
@@ -214,7 +214,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> tuple[GraphValue, ...]:
-    """Every mode, one axis after the other: by indices, or by a constant matrix."""
+    """Emit a resize in any mode, one axis after the other: by indices, or by a constant matrix."""
     lines = resized_axes(
         X.shape, b.out().shape, roi, scales, sizes, axes=axes, mode=mode,
         coordinate_transformation_mode=coordinate_transformation_mode,
@@ -231,17 +231,17 @@ def resize(
             matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
             steps.append((axis, 0, constant(matrix.T)))
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    inside = inside_of_image(lines) if crops else np.ones((), bool)
-    kept = None if inside.all() else constant(inside)
+    is_inside = inside_of_image(lines) if crops else np.ones((), bool)
+    mask = None if is_inside.all() else constant(is_inside)
 
     def run(x: Tensor, *_: Tensor | None) -> Tensor:
-        for axis, times, how in steps:
+        for axis, times, mapping in steps:
             if times:
                 x = x.repeat_interleave(times, axis)
             elif mode == "nearest":
-                x = x.index_select(axis, how)
+                x = x.index_select(axis, mapping)
             else:
-                x = (x.movedim(axis, -1) @ how.to(x.dtype)).movedim(-1, axis)
-        return x if kept is None else torch.where(kept, x, extrapolation_value)
+                x = (x.movedim(axis, -1) @ mapping.to(x.dtype)).movedim(-1, axis)
+        return x if mask is None else torch.where(mask, x, extrapolation_value)
 
     return b.emit(run, X, roi, scales, sizes)

@@ -49,14 +49,14 @@ class ParameterMarks:
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
         self._begins = [FIRST]
-        seen: set[int] = set()
+        visited: set[int] = set()
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-            if tensor.dtype != torch.float32 or not tensor.numel() or id(tensor) in seen:
+            if tensor.dtype != torch.float32 or not tensor.numel() or id(tensor) in visited:
                 continue
             begin, end = self._begins[-1], self._begins[-1] + tensor.numel()
             if end > LAST:
                 break
-            seen.add(id(tensor))
+            visited.add(id(tensor))
             numbers = np.arange(begin, end, dtype=np.int32).view(np.float32)
             tensor.data.copy_(torch.from_numpy(numbers.reshape(tuple(tensor.shape))))
             self._names.append(name)
@@ -96,8 +96,8 @@ def cut_parameters(module: Any, cuts: Cuts) -> None:
         for tensor, owners, axes in _cut_tensors(module, cuts):
             smaller = tensor.detach()
             for axis, positions in axes.items():
-                kept = [index for index in range(tensor.shape[axis]) if index not in positions]
-                smaller = smaller.index_select(axis, torch.tensor(kept, device=tensor.device))
+                remaining = [index for index in range(tensor.shape[axis]) if index not in positions]
+                smaller = smaller.index_select(axis, torch.tensor(remaining, device=tensor.device))
             smaller = smaller.clone()
             if isinstance(tensor, torch.nn.Parameter):
                 smaller = torch.nn.Parameter(smaller, requires_grad=tensor.requires_grad)

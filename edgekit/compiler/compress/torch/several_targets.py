@@ -26,14 +26,14 @@ class SeveralTargets(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
     ) -> None:
         super().__init__()
         self.targets = tuple(placements)
-        made = [FakeQuantizedModule(placement, scales=scales) for placement in placements.values()]
-        first = dict(zip(made[0].trained, made[0]._parameters_of, strict=True))
-        for other in made[1:]:
+        modules = [FakeQuantizedModule(placement, scales=scales) for placement in placements.values()]
+        first = dict(zip(modules[0].trained, modules[0]._parameters_of, strict=True))
+        for other in modules[1:]:
             for index, name in enumerate(other.trained):
                 # A rewrite for one target may have changed a weight; that one has its own.
                 if name in first and first[name].shape == other._parameters_of[index].shape:
                     other._parameters_of[index] = first[name]
-        self.parts = torch.nn.ModuleList(made)
+        self.parts = torch.nn.ModuleList(modules)
 
     def forward(self, feeds: Mapping[str, Tensor], values: Sequence[str] = ()) -> dict[str, Tensor]:
         """Run a batch: the first part of it as the first target computes, and so on.
@@ -44,13 +44,13 @@ class SeveralTargets(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
         """
         count = len(next(iter(feeds.values())))
         ends = [count * number // len(self.parts) for number in range(len(self.parts) + 1)]
-        found: list[dict[str, Tensor]] = [
+        outputs: list[dict[str, Tensor]] = [
             part({name: x[begin:end] for name, x in feeds.items()}, values)
             for part, begin, end in zip(self.parts, ends, ends[1:], strict=False)
             if end > begin
         ]
-        return {name: torch.cat([each[name] for each in found]) for name in found[0]}
+        return {name: torch.cat([output[name] for output in outputs]) for name in outputs[0]}
 
     def quantized(self) -> dict[str, ir.Model]:
-        """Target -> its Q/DQ graph with the weights and scales as they are now."""
+        """Return target -> its Q/DQ graph with the current weights and scales."""
         return {name: part.write_back() for name, part in zip(self.targets, self.parts, strict=True)}

@@ -35,7 +35,7 @@ def trained_weights(model: ir.Model) -> list[str]:
     The constant of an Add is a weight if it is added to a product (a bias). Other constants of elementwise
     operators are not weights: they are a detector's grids and anchors, or scales of a formula.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in model.graph:
         if node.domain:
             continue
@@ -43,8 +43,8 @@ def trained_weights(model: ir.Model) -> list[str]:
             value = node.inputs[index] if index < len(node.inputs) else None
             array = array_of(value)
             if value is not None and array is not None and array.dtype.kind == "f":
-                found[str(value.name)] = None
-    return list(found)
+                names[str(value.name)] = None
+    return list(names)
 
 
 def _weight_inputs(node: ir.Node) -> tuple[int, ...]:
@@ -56,16 +56,16 @@ def _weight_inputs(node: ir.Node) -> tuple[int, ...]:
 
 def first_weights(model: ir.Model) -> dict[str, str]:
     """Map weights that are multiplied with an input of the graph to that input's name."""
-    moved = {str(value.name): str(value.name) for value in model.graph.inputs}
-    found: dict[str, str] = {}
+    roots = {str(value.name): str(value.name) for value in model.graph.inputs}
+    input_by_weight: dict[str, str] = {}
     for node in model.graph:
-        read = next((moved[str(v.name)] for v in node.inputs if v is not None and str(v.name) in moved), None)
+        read = next((roots[str(v.name)] for v in node.inputs if v is not None and str(v.name) in roots), None)
         if read is None or node.domain:
             continue
         if node.op_type in MOVES:
-            moved.update({str(value.name): read for value in node.outputs})
+            roots.update({str(value.name): read for value in node.outputs})
         elif node.op_type in PRODUCTS:
             for value in node.inputs[:2]:
                 if value is not None and array_of(value) is not None:
-                    found[str(value.name)] = read
-    return found
+                    input_by_weight[str(value.name)] = read
+    return input_by_weight

@@ -99,18 +99,18 @@ class Moment:
 @contextmanager
 def asked_to_stop() -> Iterator[list[int]]:
     """Yield a list that Ctrl-C (SIGINT) appends to, in the main thread; a second one interrupts."""
-    asked: list[int] = []
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield signals
         return
 
     def stop(number: int, frame: object) -> None:
-        asked.append(number)
+        signals.append(number)
         signal.signal(signal.SIGINT, before)
 
     before = signal.signal(signal.SIGINT, stop)
     try:
-        yield asked
+        yield signals
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -197,8 +197,8 @@ class TrainingLoop(ABC):
         Raises:
             UsageError: the loss is not finite, and the rate may not be lowered.
         """
-        least = LEAST * self._options.learning_rate
-        may = self._options.lowered and self._progress(state) <= LATEST and state.learning_rate >= least
+        minimum = LEAST * self._options.learning_rate
+        may = self._options.lowered and self._progress(state) <= LATEST and state.learning_rate >= minimum
         if not may and not math.isfinite(loss):
             raise UsageError(
                 f"the training diverged at step {state.step}: its loss is {loss}; lower the learning rate"
@@ -208,13 +208,13 @@ class TrainingLoop(ABC):
     def _lowered(self, state: TrainingState) -> Any:
         """Restart with a lower learning rate, from the best weights so far."""
         self._put(state.best)
-        state.averages = [each.clone() for each in state.best]
+        state.averages = [weight.clone() for weight in state.best]
         state.learning_rate *= LOWERED
         state.begun = self._progress(state)
         return self._optimizer()
 
     def _save(self, state: TrainingState, optimizer: Any, save: Callable[[TrainingState], None]) -> None:
-        state.parameters = [each.detach().clone() for each in self._parameters]
+        state.parameters = [parameter.detach().clone() for parameter in self._parameters]
         state.optimizer = optimizer.state_dict()
         save(state)
 
@@ -227,23 +227,23 @@ class TrainingLoop(ABC):
             group["lr"] = state.learning_rate * rising * (1 + math.cos(math.pi * progress)) / 2
         optimizer.zero_grad()
         loss = self._loss_of(indices, epoch, place)
-        found: float = loss.item()
-        if not math.isfinite(found):
-            return found
+        value: float = loss.item()
+        if not math.isfinite(value):
+            return value
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, LARGEST_GRADIENT)
         optimizer.step()
         state.step += 1
         state.average(self._parameters, 1 / (1 + AVERAGED * state.step))
-        return found
+        return value
 
     def _check(self, state: TrainingState) -> None:
         """Compute the validation loss of the averages; keep them as the best if it is the lowest."""
-        now = [each.detach().clone() for each in self._parameters]
+        now = [tensor.detach().clone() for tensor in self._parameters]
         self._put(state.averages)
         loss = self._validation_loss()
         if loss < state.best_loss:
-            state.best = [each.clone() for each in state.averages]
+            state.best = [tensor.clone() for tensor in state.averages]
         state.losses.append(loss)
         self._put(now)
 
@@ -251,8 +251,8 @@ class TrainingLoop(ABC):
         return self._options.progress(state.step / self.steps_per_epoch, state.seconds)
 
     def _optimizer(self) -> Any:
-        decayed = [each for each in self._parameters if each.ndim > 1]
-        others = [each for each in self._parameters if each.ndim <= 1]
+        decayed = [parameter for parameter in self._parameters if parameter.ndim > 1]
+        others = [parameter for parameter in self._parameters if parameter.ndim <= 1]
         groups = [
             {"params": decayed, "weight_decay": self._options.weight_decay},
             {"params": others, "weight_decay": 0.0},
@@ -266,8 +266,8 @@ class TrainingLoop(ABC):
             optimizer.load_state_dict(state.optimizer)
             return optimizer
         state.learning_rate = self._options.learning_rate
-        state.averages = [each.detach().clone() for each in self._parameters]
-        state.best = [each.clone() for each in state.averages]
+        state.averages = [tensor.detach().clone() for tensor in self._parameters]
+        state.best = [tensor.clone() for tensor in state.averages]
         state.losses = [self._validation_loss()]
         return optimizer
 
@@ -302,7 +302,7 @@ class Training(TrainingLoop):
         augmentation: PictureAugmentation,
         options: TrainingOptions,
     ) -> None:
-        super().__init__([each for each in module.parameters() if each.requires_grad], len(training), options)
+        super().__init__([p for p in module.parameters() if p.requires_grad], len(training), options)
         self._module, self._names, self._teacher = module, names, teacher
         self._training, self._validation, self._augmentation = training, validation, augmentation
         self._student_values = tuple(term.student for term in terms)
@@ -324,8 +324,8 @@ class Training(TrainingLoop):
 
     def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Tensor]:
         feeds = {self._names[name]: torch.from_numpy(array) for name, array in batch.items()}
-        found: Mapping[str, Tensor] = self._module(feeds, self._student_values)
-        return found
+        outputs: Mapping[str, Tensor] = self._module(feeds, self._student_values)
+        return outputs
 
     def _validation_loss(self) -> float:
         total = 0.0

@@ -57,13 +57,13 @@ def _mark() -> None:
 
 
 def _loaded() -> dict[str, int]:
-    """Path -> lowest address, of each mapped file."""
-    found: dict[str, int] = {}
+    """Return path -> lowest address of each mapped file."""
+    address_by_path: dict[str, int] = {}
     for line in Path("/proc/self/maps").read_text("utf-8").splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].startswith("/"):
-            found.setdefault(fields[5], int(fields[0].partition("-")[0], 16))
-    return found
+            address_by_path.setdefault(fields[5], int(fields[0].partition("-")[0], 16))
+    return address_by_path
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ class FunctionNames:
     """
 
     def __init__(self, path: Path) -> None:
-        found = sorted(_functions(path.read_bytes()))
-        self._starts = [start for start, _, _ in found]
-        self._symbols = found
+        functions = sorted(_functions(path.read_bytes()))
+        self._starts = [start for start, _, _ in functions]
+        self._symbols = functions
 
     def name_at(self, address: int) -> str:
-        """The function at an address of the file's own address space; "" if none is known there."""
+        """Return the name of the function at an address of the file's own address space, or "" if it is
+        unknown."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return ""
@@ -32,7 +33,8 @@ class FunctionNames:
 
 
 def _functions(elf: bytes) -> Iterator[tuple[int, int, str]]:
-    """Address, size and name of each function; none if it is not such a file."""
+    """Yield the address, size and name of each function; none if the content is not a 64-bit little-endian
+    ELF file."""
     if elf[:6] != b"\x7fELF\x02\x01":
         return
     (table,) = struct.unpack_from("<Q", elf, 40)
@@ -40,9 +42,9 @@ def _functions(elf: bytes) -> Iterator[tuple[int, int, str]]:
     # name, type, flags, address, offset, size, link, info, alignment, entry size
     sections = [struct.unpack_from("<IIQQQQIIQQ", elf, table + i * entry_size) for i in range(count)]
     kinds = {section[1] for section in sections}
-    wanted = SYMTAB if SYMTAB in kinds else DYNSYM
+    table_kind = SYMTAB if SYMTAB in kinds else DYNSYM
     for section in sections:
-        if section[1] != wanted:
+        if section[1] != table_kind:
             continue
         names = sections[section[6]][4]
         for offset in range(section[4], section[4] + section[5], 24):

@@ -141,11 +141,11 @@ class EmulatedEngine:
         line = process.stdout.readline() if ready else b""
         if line.startswith(b"{"):
             return line
-        said = (home / "errors").read_text("utf-8", "replace").strip().splitlines()
+        lines = (home / "errors").read_text("utf-8", "replace").strip().splitlines()
         self.close()
         if not ready:
             raise EngineError("the time limit for runs under qemu was reached")
-        raise EngineError(f"the run under qemu failed: {said[-1] if said else 'it printed no message'}")
+        raise EngineError(f"the run under qemu failed: {lines[-1] if lines else 'it printed no message'}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -209,7 +209,7 @@ def _parse(text: str, loaded: Mapping[str, int]) -> Iterator[BasicBlock]:
         if not line:
             continue
         address, runs, code = line.split()
-        at = int(address, 16)
-        start, library = max((each for each in libraries if each[0] <= at), default=(0, ""))
+        position = int(address, 16)
+        start, library = max((entry for entry in libraries if entry[0] <= position), default=(0, ""))
         words = tuple(int(code[i : i + 8], 16) for i in range(0, len(code), 8))
-        yield BasicBlock(library, at - start, int(runs, 16), words)
+        yield BasicBlock(library, position - start, int(runs, 16), words)

@@ -74,7 +74,7 @@ class Estimator:
         return estimated(self.processor, ((self._function(block), block) for block in blocks))
 
     def _function(self, block: BasicBlock) -> str:
-        """The function of a block; the library's path where it has no name."""
+        """Return the name of a block's function, or the library's path if it has no name."""
         if not block.library:
             return ""
         if block.library not in self._names:
@@ -108,7 +108,7 @@ class RatioEstimator:
         self._estimator.close()
 
     def ratio(self, artifact: Artifact) -> float | None:
-        """Estimated cycles over the parent's, to 3 digits; None after a failure."""
+        """Estimate the ratio of cycles to the parent's, to 3 digits, or return None after a failure."""
         try:
             if not self._parent_cycles:
                 self._parent_cycles = self._cycles(self._parent)
@@ -136,7 +136,8 @@ def ratio_estimator(
     parent: Artifact,
     seconds: float,
 ) -> RatioEstimator | None:
-    """An estimator for a profile that names a known processor, where the emulator is installed."""
+    """Return an estimator for a profile that names a known processor, or None if it names none or the
+    emulator is not installed."""
     fact, folder = profile.facts.get("cpu"), emulator_folder()
     if fact is None or folder is None or fact.value not in PROCESSORS:
         return None
@@ -146,7 +147,7 @@ def ratio_estimator(
 
 
 def estimated(processor: Processor, blocks: Iterable[tuple[str, BasicBlock]]) -> Estimate:
-    """The estimate for blocks of functions."""
+    """Estimate the cycles of blocks of functions."""
     functions: dict[str, Counter[str]] = {}
     for function, block in blocks:
         counts = functions.setdefault(function, Counter())
@@ -176,5 +177,5 @@ def family_of(function: str) -> str:
     >>> family_of("memcpy")
     'rest'
     """
-    found = MICROKERNEL.match(function)
-    return found["family"] if found else REST
+    match = MICROKERNEL.match(function)
+    return match["family"] if match else REST

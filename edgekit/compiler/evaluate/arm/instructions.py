@@ -36,7 +36,7 @@ Row = tuple[int, int, str]
 
 
 def _sized(mask: int, value: int, wide: str, narrow: str) -> tuple[Row, Row]:
-    """A vector instruction by bit 30, Q: 128 bits or 64."""
+    """Return a vector instruction's rows by bit 30, Q: 128 bits or 64."""
     return (mask | 1 << 30, value | 1 << 30, wide), (mask | 1 << 30, value, narrow)
 
 
@@ -147,7 +147,7 @@ MEMORY_ROWS: tuple[Row, ...] = (
 
 @cache
 def class_of(word: int) -> str:
-    """The class of a 32-bit instruction.
+    """Return the class of a 32-bit instruction.
 
     >>> class_of(0x4F9FE0D0)  # sdot v16.4s, v6.16b, v31.4b[0]
     'dot product'

@@ -49,8 +49,8 @@ class BlockWeights:
         floats = (blocks - zeros) * self.scales[..., None]
         if self.minima is not None:
             floats += self.minima[..., None]
-        found: Array = floats.reshape(self.stored.shape)
-        return found
+        matrix: Array = floats.reshape(self.stored.shape)
+        return matrix
 
     def packed(self) -> Array:
         """Pack ``stored`` as uint8 [outputs, blocks, block * bits / 8]; even inputs in the low halves."""

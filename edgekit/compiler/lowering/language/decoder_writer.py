@@ -137,15 +137,15 @@ class DecoderWriter(ABC):
         """Compute several products of the same x, as one product if their weights can be stacked."""
         whole = self.whole(x, names)
         if whole is None:
-            return [self.linear(x, each) for each in names]
-        sizes = [self.config.weight_shapes()[each][0] for each in names]
+            return [self.linear(x, weight_name) for weight_name in names]
+        sizes = [self.config.weight_shapes()[weight_name][0] for weight_name in names]
         return self.graph.ops("Split", [whole, self.graph.ints(*sizes)], len(names), axis=-1)
 
     def whole(self, x: str, names: list[str]) -> str | None:
         """Compute the products concatenated in one value. Return None if they can't be one product."""
-        packed, name = [self.weights.get(each) for each in names], "+".join(names)
+        packed, name = [self.weights.get(weight_name) for weight_name in names], "+".join(names)
         if not any(p is not None for p in packed):
-            floats = np.concatenate([self.model.weight(each) for each in names])
+            floats = np.concatenate([self.model.weight(weight_name) for weight_name in names])
             return self.graph.op("MatMul", x, self._float(floats.T, name))
         stored = stacked([p for p in packed if p is not None]) if all(p is not None for p in packed) else None
         return None if stored is None else self.product(x, stored, name)
@@ -196,8 +196,8 @@ class DecoderWriter(ABC):
         x = g.op("Add", x, self.norm(y, after) if c.output_norms else y)
         before = f"{prefix}pre_feedforward_layernorm.weight" if c.output_norms else after
         y = self.norm(x, before)
-        gate, up = self.together(y, [f"{prefix}mlp.gate_proj.weight", f"{prefix}mlp.up_proj.weight"])
-        y = self.linear(g.op("Mul", self.activation(gate), up), f"{prefix}mlp.down_proj.weight")
+        gate, hidden = self.together(y, [f"{prefix}mlp.gate_proj.weight", f"{prefix}mlp.up_proj.weight"])
+        y = self.linear(g.op("Mul", self.activation(gate), hidden), f"{prefix}mlp.down_proj.weight")
         if c.output_norms:
             y = self.norm(y, f"{prefix}post_feedforward_layernorm.weight")
         return g.op("Add", x, y)
@@ -205,17 +205,17 @@ class DecoderWriter(ABC):
     def queries_keys_values(self, layer: int, x: str) -> list[str]:
         """Compute q, k and v of a layer, with biases and norms, before the rotation."""
         g, c, prefix = self.graph, self.config, f"model.layers.{layer}.self_attn."
-        qkv = self.together(x, [f"{prefix}{each}_proj.weight" for each in "qkv"])
+        qkv = self.together(x, [f"{prefix}{letter}_proj.weight" for letter in "qkv"])
         if c.qkv_bias:
-            names = [f"{prefix}{each}_proj.bias" for each in "qkv"]
+            names = [f"{prefix}{letter}_proj.bias" for letter in "qkv"]
             qkv = [
                 g.op("Add", value, g.constant(self.model.weight(name), name))
                 for value, name in zip(qkv, names, strict=True)
             ]
         if c.qk_norm:
-            for index, (each, heads) in enumerate((("q", c.heads), ("k", c.kv_heads))):
+            for index, (letter, heads) in enumerate((("q", c.heads), ("k", c.kv_heads))):
                 apart = g.op("Reshape", qkv[index], g.ints(0, -1, heads, c.head_size))
-                normed = self.norm(apart, f"{prefix}{each}_norm.weight")
+                normed = self.norm(apart, f"{prefix}{letter}_norm.weight")
                 qkv[index] = g.op("Reshape", normed, g.ints(0, -1, heads * c.head_size))
         return qkv
 

@@ -32,18 +32,18 @@ class EncoderWriter(SpeechWriter):
         x = self.norm(x, "encoder.layer_norm")
         for layer in range(c.decoder_layers):
             prefix = f"decoder.layers.{layer}.encoder_attn."
-            for kind, across in (("key", True), ("value", False)):
-                y = self.heads(self.linear(x, f"{prefix}{kind[0]}_proj"), c.positions, transposed=across)
-                size = [c.heads, c.head_size, c.positions] if across else [c.heads, c.positions, c.head_size]
+            for kind, swapped in (("key", True), ("value", False)):
+                y = self.heads(self.linear(x, f"{prefix}{kind[0]}_proj"), c.positions, transposed=swapped)
+                size = [c.heads, c.head_size, c.positions] if swapped else [c.heads, c.positions, c.head_size]
                 g.output(g.op("Identity", y, out=f"cross_{kind}{layer}"), "float32", size)
         return g
 
     def _layer(self, x: str, prefix: str) -> str:
-        g, c, own = self.graph, self.config, f"{prefix}self_attn."
+        g, c, attn = self.graph, self.config, f"{prefix}self_attn."
         y = self.norm(x, f"{prefix}self_attn_layer_norm")
-        names = [f"{own}{each}_proj" for each in "qkv"]
+        names = [f"{attn}{letter}_proj" for letter in "qkv"]
         q, k, v = self.split(self.linear(y, *names, scale=c.head_size**-0.5), 3)
         scores = g.op("MatMul", self.heads(q, c.positions), self.heads(k, c.positions, transposed=True))
         y = g.op("MatMul", g.op("Softmax", scores, axis=-1), self.heads(v, c.positions))
-        x = g.op("Add", x, self.linear(self.joined(y, c.positions), f"{own}out_proj"))
+        x = g.op("Add", x, self.linear(self.joined(y, c.positions), f"{attn}out_proj"))
         return self.mlp(x, prefix)

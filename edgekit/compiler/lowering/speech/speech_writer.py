@@ -60,14 +60,14 @@ class SpeechWriter:
         g, name = self.graph, "+".join(names)
         factors = [scale, *[1.0] * (len(names) - 1)]
         biases = np.concatenate(
-            [self._bias(each) * np.float32(f) for each, f in zip(names, factors, strict=True)]
+            [self._bias(item) * np.float32(f) for item, f in zip(names, factors, strict=True)]
         )
-        matrices = [f"{each}.weight" for each in names]
-        packed = [self.weights[each] for each in matrices if each in self.weights]
+        matrices = [f"{item}.weight" for item in names]
+        packed = [self.weights[item] for item in matrices if item in self.weights]
         largest = None
         if len(packed) == len(matrices):
-            stored = np.concatenate([self.integers(each) for each in packed]).T
-            scales = [each.scales[:, 0] * np.float32(f) for each, f in zip(packed, factors, strict=True)]
+            stored = np.concatenate([self.integers(item) for item in packed]).T
+            scales = [item.scales[:, 0] * np.float32(f) for item, f in zip(packed, factors, strict=True)]
             matrix = self.dequantized(stored, np.concatenate(scales), name)
             if self.by_row:
                 largest = g.op("ReduceMax", g.op("Abs", x), g.ints(-1), keepdims=1)
@@ -93,8 +93,8 @@ class SpeechWriter:
         """Return the integers of a matrix [outputs, inputs] as they are stored."""
         if self.unsigned:
             return weights.stored
-        found: Array = (weights.stored.astype(np.int16) - MIDDLE).astype(np.int8)
-        return found
+        signed: Array = (weights.stored.astype(np.int16) - MIDDLE).astype(np.int8)
+        return signed
 
     def _bias(self, name: str) -> Array:
         if name.endswith("k_proj"):

@@ -61,21 +61,21 @@ class TokenWriter(SpeechWriter):
 
     def _layer(self, x: str, layer: int) -> str:
         g, c, prefix = self.graph, self.config, f"decoder.layers.{layer}."
-        own, cross, scale = f"{prefix}self_attn.", f"{prefix}encoder_attn.", self.config.head_size**-0.5
+        attn, cross, scale = f"{prefix}self_attn.", f"{prefix}encoder_attn.", self.config.head_size**-0.5
         y = self.norm(x, f"{prefix}self_attn_layer_norm")
-        parts = self.split(self.linear(y, *(f"{own}{each}_proj" for each in "qkv"), scale=scale), 3)
+        parts = self.split(self.linear(y, *(f"{attn}{letter}_proj" for letter in "qkv"), scale=scale), 3)
         q, v = (g.op("Reshape", parts[index], g.ints(c.heads, 1, c.head_size)) for index in (0, 2))
         k = g.op("Reshape", parts[1], g.ints(c.heads, c.head_size, 1), out=f"key{layer}/own")
         g.op("Identity", v, out=f"value{layer}/own")
-        y = g.op("Add", x, self.linear(self._over_past(layer, q, k, v), f"{own}out_proj"))
+        y = g.op("Add", x, self.linear(self._over_past(layer, q, k, v), f"{attn}out_proj"))
         q = self.linear(self.norm(y, f"{prefix}encoder_attn_layer_norm"), f"{cross}q_proj", scale=scale)
         q = g.op("Reshape", q, g.ints(c.heads, 1, c.head_size))
         g.input(f"cross_key{layer}", "float32", [c.heads, c.head_size, c.positions])
         g.input(f"cross_value{layer}", "float32", [c.heads, c.positions, c.head_size])
         weights = g.op("Softmax", g.op("MatMul", q, f"cross_key{layer}"), axis=-1)
-        heard = g.op("MatMul", weights, f"cross_value{layer}")
-        heard = g.op("Reshape", heard, g.ints(1, c.width))
-        return self.mlp(g.op("Add", y, self.linear(heard, f"{cross}out_proj")), prefix)
+        attended = g.op("MatMul", weights, f"cross_value{layer}")
+        attended = g.op("Reshape", attended, g.ints(1, c.width))
+        return self.mlp(g.op("Add", y, self.linear(attended, f"{cross}out_proj")), prefix)
 
     def _over_past(self, layer: int, q: str, k: str, v: str) -> str:
         """Attend to the cache and to the token itself; return [1, width]."""
@@ -85,5 +85,5 @@ class TokenWriter(SpeechWriter):
         past = g.op("Add", g.op("MatMul", q, f"key{layer}"), "mask")
         weights = g.op("Softmax", g.op("Concat", past, g.op("MatMul", q, k), axis=-1), axis=-1)
         of_past, of_own = g.ops("Split", [weights, g.ints(c.context, 1)], 2, axis=-1)
-        seen = g.op("Add", g.op("MatMul", of_past, f"value{layer}"), g.op("Mul", of_own, v))
-        return g.op("Reshape", seen, g.ints(1, c.width))
+        attended = g.op("Add", g.op("MatMul", of_past, f"value{layer}"), g.op("Mul", of_own, v))
+        return g.op("Reshape", attended, g.ints(1, c.width))

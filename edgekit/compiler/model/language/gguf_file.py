@@ -113,14 +113,14 @@ class GgufFile:
         Raises:
             ModelError: the value is of another type.
         """
-        found = self.metadata.get(key)
-        if found is None:
+        value = self.metadata.get(key)
+        if value is None:
             return None
-        if kind is float and isinstance(found, int) and not isinstance(found, bool):
-            found = float(found)
-        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ModelError(f"{self.path}: its {key} is not a {_WORDS[kind]}")
-        return found
+        return value
 
     def need(self, key: str, kind: type[_T]) -> _T:
         """Return a required value of the metadata.
@@ -128,13 +128,13 @@ class GgufFile:
         Raises:
             ModelError: the value is absent, or of another type.
         """
-        found = self.get(key, kind)
-        if found is None:
+        value = self.get(key, kind)
+        if value is None:
             raise ModelError(
                 f"{self.path}: has no {key}, which a language model needs; convert it again with "
                 "llama.cpp's convert_hf_to_gguf.py"
             )
-        return found
+        return value
 
 
 _WORDS: Mapping[type, str] = {int: "whole number", float: "number", bool: "truth value", str: "text"}
@@ -196,16 +196,16 @@ def _placed(
             f"{path}: its general.alignment is {alignment!s:.40}, not a power of two from 8 to 1 MB"
         )
     start = -(-head_bytes // alignment) * alignment
-    found: dict[str, GgufTensor] = {}
+    tensors: dict[str, GgufTensor] = {}
     for name, shape, number, offset in entries:
         label = f"{path}: tensor {name[:60]}"
         kind = ELEMENT_TYPES.get(number)
         if kind is None:
             called = OTHER_TYPES.get(number, f"number {number}")
-            known = ", ".join(each.name for each in ELEMENT_TYPES.values())
+            supported = ", ".join(element_type.name for element_type in ELEMENT_TYPES.values())
             raise ModelError(
                 f"{label} has type {called}, which EdgeKit cannot read; use a file of this model with one "
-                f"of {known}"
+                f"of {supported}"
             )
         elements = math.prod(shape)
         if not shape or not elements or shape[-1] % kind.block:
@@ -219,14 +219,14 @@ def _placed(
                 f"{label} is at bytes {start + offset} to {start + offset + size_bytes}, beyond the file's "
                 f"{file_bytes}; the file is damaged or truncated: download it again"
             )
-        if name in found:
+        if name in tensors:
             raise ModelError(f"{path}: has tensor {name[:60]} twice")
-        found[name] = GgufTensor(kind, shape, start + offset, size_bytes)
-    in_order = sorted(found.items(), key=lambda entry: entry[1].offset)
+        tensors[name] = GgufTensor(kind, shape, start + offset, size_bytes)
+    in_order = sorted(tensors.items(), key=lambda entry: entry[1].offset)
     for (one, tensor), (other, after) in pairwise(in_order):
         if tensor.offset + tensor.size_bytes > after.offset:
             raise ModelError(f"{path}: tensors {one[:60]} and {other[:60]} overlap; download the file again")
-    return found
+    return tensors
 
 
 class _Head:
@@ -241,19 +241,19 @@ class _Head:
         if size > min(self._file.size, HEAD_LIMIT_BYTES) - self.position:
             self._refuse(size)
         while len(self._buffer) - self._offset < size:
-            wanted = max(BUFFER_BYTES, size)
-            at = self.position + len(self._buffer) - self._offset
+            chunk_bytes = max(BUFFER_BYTES, size)
+            offset = self.position + len(self._buffer) - self._offset
             try:
-                more = self._file.read(at, wanted)
+                more = self._file.read(offset, chunk_bytes)
             except OSError as problem:
                 raise ModelError(f"{self.path}: cannot be read ({problem.strerror})") from None
             if not more:
                 self._refuse(size)
             self._buffer, self._offset = self._buffer[self._offset :] + more, 0
-        found = self._buffer[self._offset : self._offset + size]
+        content = self._buffer[self._offset : self._offset + size]
         self._offset += size
         self.position += size
-        return found
+        return content
 
     def number(self, size_bytes: int) -> int:
         """Read the next unsigned number."""
@@ -261,15 +261,15 @@ class _Head:
 
     def count(self, description: str, limit: int, least_bytes: int) -> int:
         """Read the next count of items, each of which takes at least the given number of bytes."""
-        found = self.number(8)
-        if found > limit or found * least_bytes > self._file.size:
+        item_count = self.number(8)
+        if item_count > limit or item_count * least_bytes > self._file.size:
             raise ModelError(
-                f"{self.path}: claims {found} {description}, which do not fit into {self._file.size} "
+                f"{self.path}: claims {item_count} {description}, which do not fit into {self._file.size} "
                 "bytes; download the file again"
-                if found <= limit
-                else f"{self.path}: has {found} {description}; at most {limit} are supported"
+                if item_count <= limit
+                else f"{self.path}: has {item_count} {description}; at most {limit} are supported"
             )
-        return found
+        return item_count
 
     def text(self, limit_bytes: int, description: str) -> str:
         """Read the next string."""
@@ -297,13 +297,13 @@ class _Head:
                 f"{self.path}: the value of {key[:60]} has type {kind}, which GGUF does not define"
             )
         dtype = np.dtype(_NUMBERS[kind])
-        found: int | float | bool = np.frombuffer(self.take(dtype.itemsize), dtype)[0].item()
-        return found
+        number: int | float | bool = np.frombuffer(self.take(dtype.itemsize), dtype)[0].item()
+        return number
 
     def _array(self, key: str) -> Value:
-        kind, what = self.number(4), f"items in {key[:60]}"
+        kind, description = self.number(4), f"items in {key[:60]}"
         if kind == _TEXT:
-            count = self.count(what, ITEMS_LIMIT - self._items, 8)
+            count = self.count(description, ITEMS_LIMIT - self._items, 8)
             self._items += count
             return [self.text(TEXT_LIMIT_BYTES, f"a text of {key[:60]}") for _ in range(count)]
         if kind not in _NUMBERS:
@@ -313,7 +313,7 @@ class _Head:
                 else f"{self.path}: {key[:60]} is an array of type {kind}, which GGUF does not define"
             )
         dtype = np.dtype(_NUMBERS[kind])
-        count = self.count(what, ITEMS_LIMIT - self._items, dtype.itemsize)
+        count = self.count(description, ITEMS_LIMIT - self._items, dtype.itemsize)
         self._items += count
         return np.frombuffer(self.take(count * dtype.itemsize), dtype)
 

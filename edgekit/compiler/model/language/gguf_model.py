@@ -79,11 +79,11 @@ def open_gguf_model(path: Path) -> LanguageModel:
         if tensor.kind.unpack is None or len(tensor.shape) != 2:
             return None
         raw, shape = _rows(file.read(tensor_name), tensor.shape, rows)
-        found = read_packed(tensor.kind, raw, shape)
-        return found._replace(
-            integers=_half_rotation(found.integers, weight, config),
-            scales=_half_rotation(found.scales, weight, config),
-            minima=_half_rotation(found.minima, weight, config),
+        packed_weight = read_packed(tensor.kind, raw, shape)
+        return packed_weight._replace(
+            integers=_half_rotation(packed_weight.integers, weight, config),
+            scales=_half_rotation(packed_weight.scales, weight, config),
+            minima=_half_rotation(packed_weight.minima, weight, config),
         )
 
     return LanguageModel(
@@ -105,8 +105,8 @@ def _config(file: GgufFile) -> DecoderConfig:
         return file.need(f"{architecture}.{key}", int)
 
     def real(key: str, default: float) -> float:
-        found = file.get(f"{architecture}.{key}", float)
-        return default if found is None else found
+        value = file.get(f"{architecture}.{key}", float)
+        return default if value is None else value
 
     width, heads = number("embedding_length"), number("attention.head_count")
     embedding = file.tensors.get("token_embd.weight")
@@ -161,7 +161,7 @@ def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
     rotated = file.get(f"{architecture}.rope.dimension_count", int)
     scaling = file.get(f"{architecture}.rope.scaling.type", str)
     experts = file.get(f"{architecture}.expert_count", int)
-    for is_other, what in (
+    for is_other, setting in (
         (values not in (None, head_size), f"values of {values} and keys of {head_size} elements"),
         (rotated not in (None, head_size), f"a rotary embedding on {rotated} of {head_size} elements"),
         (scaling not in (None, "none", "linear"), f"a rotary embedding scaled by {scaling!s:.20}"),
@@ -169,7 +169,7 @@ def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
         ("rope_factors_long.weight" in file.tensors, "a rotary embedding scaled by longrope"),
     ):
         if is_other:
-            raise ModelError(f"{file.path}: has {what}, which is not supported")
+            raise ModelError(f"{file.path}: has {setting}, which is not supported")
 
 
 def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float, ...]:
@@ -193,7 +193,7 @@ def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float,
 
 def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice]]:
     """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
-    found: dict[str, tuple[str, slice]] = {}
+    places: dict[str, tuple[str, slice]] = {}
     for name, shape in config.weight_shapes().items():
         place, rows = _place(name, config)
         whole = (rows.stop, *shape[1:]) if rows.stop is not None else shape
@@ -206,8 +206,8 @@ def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice
             raise ModelError(
                 f"{file.path}: tensor {place} is {list(tensor.shape)}; its metadata says {list(whole)}"
             )
-        found[name] = place, rows
-    return found
+        places[name] = place, rows
+    return places
 
 
 def _place(name: str, config: DecoderConfig) -> tuple[str, slice]:

@@ -65,10 +65,10 @@ def _begins(file: GgufFile) -> bool:
 
 
 def _merges(file: GgufFile, by_token: Mapping[str, Json], types: Sequence[int]) -> list[Json]:
-    found = file.metadata.get("tokenizer.ggml.scores")
-    if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or len(found) != len(by_token):
+    scores = file.metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, np.ndarray) or scores.dtype.kind != "f" or len(scores) != len(by_token):
         raise ModelError(f"{file.path}: its tokenizer.ggml.scores does not have a number for each token")
-    if not np.isfinite(found).all():
+    if not np.isfinite(scores).all():
         raise ModelError(f"{file.path}: its tokenizer.ggml.scores holds a value that is not finite")
     pieces = {text for text, kind in zip(by_token, types, strict=True) if kind == _NORMAL}
     longest = max(map(len, pieces), default=0)
@@ -79,7 +79,7 @@ def _merges(file: GgufFile, by_token: Mapping[str, Json], types: Sequence[int]) 
         )
     ranked = [
         (score, len(first), len(second), first, second)
-        for text, score in zip(by_token, found.tolist(), strict=True)
+        for text, score in zip(by_token, scores.tolist(), strict=True)
         if text in pieces
         for first, second in _halves(text, pieces)
     ]

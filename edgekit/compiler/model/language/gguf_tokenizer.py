@@ -140,39 +140,39 @@ def _sentencepiece(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) 
 
 
 def _tokens(file: GgufFile, vocabulary: int) -> list[str]:
-    found = file.metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(found, list):
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list):
         raise ModelError(f"{file.path}: has no tokenizer.ggml.tokens, which EdgeKit needs to tokenize text")
-    if not 0 < len(found) <= vocabulary:
-        raise ModelError(f"{file.path}: has {len(found)} tokens but {vocabulary} embeddings")
-    return found
+    if not 0 < len(tokens) <= vocabulary:
+        raise ModelError(f"{file.path}: has {len(tokens)} tokens but {vocabulary} embeddings")
+    return tokens
 
 
 def _by_token(file: GgufFile, tokens: Sequence[str]) -> dict[str, Json]:
-    found: dict[str, Json] = {text: number for number, text in enumerate(tokens)}
-    if len(found) != len(tokens):
+    id_by_token: dict[str, Json] = {text: number for number, text in enumerate(tokens)}
+    if len(id_by_token) != len(tokens):
         raise ModelError(f"{file.path}: two of its tokens are the same")
-    return found
+    return id_by_token
 
 
 def _token_types(file: GgufFile, tokens: Sequence[str]) -> list[int]:
-    found = file.metadata.get("tokenizer.ggml.token_type")
-    if found is None:
+    types = file.metadata.get("tokenizer.ggml.token_type")
+    if types is None:
         return [_NORMAL] * len(tokens)
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu" or len(found) != len(tokens):
+    if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu" or len(types) != len(tokens):
         raise ModelError(f"{file.path}: its tokenizer.ggml.token_type does not have a number for each token")
-    return [int(number) for number in found]
+    return [int(number) for number in types]
 
 
 def _merges(file: GgufFile, tokens: Sequence[str]) -> list[Json]:
     """Return the pairs of tokens that merge into a token."""
-    found = file.metadata.get("tokenizer.ggml.merges")
-    if not isinstance(found, list):
+    merges = file.metadata.get("tokenizer.ggml.merges")
+    if not isinstance(merges, list):
         raise ModelError(f"{file.path}: has no tokenizer.ggml.merges, which EdgeKit needs to tokenize text")
-    known, pairs = set(tokens), list[Json]()
-    for text in found:
+    vocabulary, pairs = set(tokens), list[Json]()
+    for text in merges:
         first, _, second = text.partition(" ")
-        if first not in known or second not in known or first + second not in known:
+        if first not in vocabulary or second not in vocabulary or first + second not in vocabulary:
             raise ModelError(f"{file.path}: its merge {text[:60]!r} does not join two tokens into a token")
         pairs.append([first, second])
     return pairs

@@ -99,18 +99,18 @@ def _places(
     folder: Path, shards: Mapping[str, SafetensorsFile], config: DecoderConfig
 ) -> dict[str, tuple[str, slice]]:
     """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
-    found = {}
+    places = {}
     for name, shape in config.weight_shapes().items():
         place, rows, whole = _place(name, shape, config)
         if place not in shards:
             raise ModelError(f"{folder}: has no weight {place}, which {config.architecture} models need")
-        there = shards[place].tensors[place].shape
-        if there != whole:
+        stored_shape = shards[place].tensors[place].shape
+        if stored_shape != whole:
             raise ModelError(
-                f"{folder}: weight {place} is {list(there)}; its config.json requires {list(whole)}"
+                f"{folder}: weight {place} is {list(stored_shape)}; its config.json requires {list(whole)}"
             )
-        found[name] = place, rows
-    return found
+        places[name] = place, rows
+    return places
 
 
 def _place(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[str, slice, tuple[int, ...]]:
@@ -171,23 +171,23 @@ def _stop_ids(
     special: Mapping[str, int],
     vocabulary: int,
 ) -> tuple[int, ...]:
-    found: set[Any] = {special[text] for text in STOP_TOKENS if text in special}
+    stop_ids: set[Any] = {special[text] for text in STOP_TOKENS if text in special}
     generation = read_json(folder / "generation_config.json", needed=False)
     for table in (generation, config):
         ids = table.get("eos_token_id")
-        found |= set(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else {ids} - {None}
+        stop_ids |= set(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else {ids} - {None}
     named = settings.get("eos_token")
     text = named.get("content") if isinstance(named, dict) else named
     if isinstance(text, str) and text in special:
-        found.add(special[text])
+        stop_ids.add(special[text])
     wrong = next(
-        (number for number in found if type(number) is not int or not 0 <= number < vocabulary), None
+        (number for number in stop_ids if type(number) is not int or not 0 <= number < vocabulary), None
     )
     if wrong is not None:
         raise ModelError(f"{folder}: its eos_token_id is {str(wrong)[:40]}; it has {vocabulary} tokens")
-    if not found:
+    if not stop_ids:
         raise ModelError(f"{folder}: has no end-of-text token (eos_token_id in config.json)")
-    return tuple(sorted(found))
+    return tuple(sorted(stop_ids))
 
 
 def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
@@ -197,11 +197,11 @@ def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
             return read_part(path, TEMPLATE_LIMIT_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise ModelError(f"{path}: is not valid UTF-8; download it again") from None
-    given = settings.get("chat_template")
-    if isinstance(given, list):  # several, by name
-        named = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
-        given = named.get("default")
-    return given if isinstance(given, str) else ""
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else ""
 
 
 def read_json(path: Path, needed: bool = True) -> dict[str, Json]:
@@ -213,12 +213,12 @@ def read_json(path: Path, needed: bool = True) -> dict[str, Json]:
     if not needed and not path.exists():
         return {}
     try:
-        found = strict_json.decode(read_part(path, JSON_LIMIT_BYTES), path.name, JSON_LIMIT_BYTES)
+        content = strict_json.decode(read_part(path, JSON_LIMIT_BYTES), path.name, JSON_LIMIT_BYTES)
     except JsonError as problem:
         raise ModelError(f"{path.parent}: {problem}; download it again") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ModelError(f"{path}: is not a JSON object; download it again")
-    return found
+    return content
 
 
 def read_part(path: Path, limit_bytes: int) -> bytes:

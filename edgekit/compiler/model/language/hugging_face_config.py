@@ -35,8 +35,8 @@ def onnx_in_folder(folder: Path) -> Path | None:
         if not isinstance(config, dict) or config.get("model_type") in (*MODEL_TYPES, "whisper", None):
             return None
         for place in (folder, folder / "onnx"):
-            found = sorted(place.glob("*.onnx"))
-            named = [path for path in found if path.name == "model.onnx"] or found
+            onnx_files = sorted(place.glob("*.onnx"))
+            named = [path for path in onnx_files if path.name == "model.onnx"] or onnx_files
             if len(named) == 1:
                 return named[0]
     except (OSError, ValueError, RecursionError):
@@ -122,23 +122,23 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
 
 
 def _number(table: Mapping[str, Json], key: str, kind: type[_T], default: _T | None, folder: Path) -> _T:
-    found = table.get(key)
-    if found is None:
+    value = table.get(key)
+    if value is None:
         if default is None:
             raise ModelError(f"{folder}: its config.json has no {key}")
         return default
-    if isinstance(found, bool) or not isinstance(found, (int, kind)) or not abs(found) <= _SIZES_LIMIT:
+    if isinstance(value, bool) or not isinstance(value, (int, kind)) or not abs(value) <= _SIZES_LIMIT:
         raise ModelError(
-            f"{folder}: its config.json has {key} = {str(found)[:40]}, which is not a valid value"
+            f"{folder}: its config.json has {key} = {str(value)[:40]}, which is not a valid value"
         )
-    return kind(found)
+    return kind(value)
 
 
 def _refuse_unread(table: Mapping[str, Json], architecture: str, folder: Path) -> None:
     slides = architecture in ("llama", "qwen2", "qwen3") and table.get("sliding_window")
     if architecture.startswith("qwen"):
         slides = slides and table.get("use_sliding_window")
-    for is_other, what in (
+    for is_other, setting in (
         (table.get("quantization_config"), "already quantized weights; use the original float model"),
         (
             architecture != "qwen2" and table.get("attention_bias"),
@@ -153,7 +153,7 @@ def _refuse_unread(table: Mapping[str, Json], architecture: str, folder: Path) -
         (table.get("use_bidirectional_attention"), "bidirectional attention, which is not supported"),
     ):
         if is_other:
-            raise ModelError(f"{folder}: has {what}")
+            raise ModelError(f"{folder}: has {setting}")
 
 
 def _sliding(table: Mapping[str, Json], architecture: str, layers: int, folder: Path) -> tuple[bool, ...]:

@@ -59,7 +59,7 @@ def write_hugging_face(
     write_atomically(folder / "tokenizer.json", [model.tokenizer])
     if model.chat_template:
         write_atomically(folder / "chat_template.jinja", [model.chat_template.encode()])
-    parts = {each: np.ascontiguousarray(weights[each], "<f4") for each in config.weight_shapes()}
+    parts = {key: np.ascontiguousarray(weights[key], "<f4") for key in config.weight_shapes()}
     write_atomically(folder / WEIGHTS, [_header(parts), *(part.tobytes() for part in parts.values())])
     table = json.dumps({**_table(config, model), "_name_or_path": name}, indent=2)
     write_atomically(folder / "config.json", [table.encode()])  # last: without it there is no model
@@ -67,10 +67,14 @@ def write_hugging_face(
 
 def _header(parts: Mapping[str, Array]) -> bytes:
     header: dict[str, Json] = {"__metadata__": {"format": "pt"}}
-    at = 0
+    offset = 0
     for name, part in parts.items():
-        header[name] = {"dtype": "F32", "shape": list(part.shape), "data_offsets": [at, at + part.nbytes]}
-        at += part.nbytes
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(part.shape),
+            "data_offsets": [offset, offset + part.nbytes],
+        }
+        offset += part.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text

@@ -78,10 +78,10 @@ class DecoderConfig:
         (i, i + head_size / 2) of a head."""
         slides = bool(self.sliding_layers) and self.sliding_layers[layer]
         theta = self.sliding_rope_theta if slides and self.sliding_rope_theta else self.rope_theta
-        found = theta ** -(np.arange(0, self.head_size, 2, dtype=np.float64) / self.head_size)
+        frequencies = theta ** -(np.arange(0, self.head_size, 2, dtype=np.float64) / self.head_size)
         if self.rope_divisors and not (slides and self.sliding_rope_theta):
-            found = found / np.array(self.rope_divisors, np.float64)
-        return found
+            frequencies = frequencies / np.array(self.rope_divisors, np.float64)
+        return frequencies
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape by name of every weight that the model must have; matrices are [out, in]."""
@@ -107,10 +107,10 @@ class PackedWeight(NamedTuple):
     def values(self) -> Array:
         """Return the matrix, float32 [out, in]."""
         rows, columns = self.integers.shape
-        found = self.integers.reshape(rows, columns // self.block, self.block).astype(np.float32)
-        found *= self.scales[..., None]
-        found += self.minima[..., None]
-        return found.reshape(rows, columns)
+        matrix = self.integers.reshape(rows, columns // self.block, self.block).astype(np.float32)
+        matrix *= self.scales[..., None]
+        matrix += self.minima[..., None]
+        return matrix.reshape(rows, columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +154,14 @@ class LanguageModel:
             ModelError: the file has changed or can't be read, or a value is not finite.
         """
         shape = self.config.weight_shapes()[name]
-        found = self.read(name)
-        if found.shape != shape or found.dtype != np.float32:
-            raise AssertionError(f"{name} was read as {found.dtype} {found.shape}, not {shape}")
-        if not np.isfinite(found).all():
+        values = self.read(name)
+        if values.shape != shape or values.dtype != np.float32:
+            raise AssertionError(f"{name} was read as {values.dtype} {values.shape}, not {shape}")
+        if not np.isfinite(values).all():
             raise ModelError(
                 f"{self.name}: weight {name} holds a value that is not finite; download the file again"
             )
-        return found
+        return values
 
     def packed(self, name: str) -> PackedWeight | None:
         """Return a matrix as the file's integers and scales; None if the file stores floats."""

@@ -69,14 +69,14 @@ class ReferenceDecoder:
         config, prefix = self._config, f"model.layers.{layer}.self_attn."
         parts = {}
         for name in "qkv":
-            found = x @ self._model.weight(f"{prefix}{name}_proj.weight").T
+            projected = x @ self._model.weight(f"{prefix}{name}_proj.weight").T
             if config.qkv_bias:
-                found += self._model.weight(f"{prefix}{name}_proj.bias")
-            heads = found.reshape(len(x), -1, config.head_size)
+                projected += self._model.weight(f"{prefix}{name}_proj.bias")
+            heads = projected.reshape(len(x), -1, config.head_size)
             if config.qk_norm and name != "v":
                 heads = self._norm(heads, f"{prefix}{name}_norm.weight")
             parts[name] = np.split(heads, ends)
-        answers = [attention(config, layer, *each) for each in zip(*parts.values(), strict=True)]
+        answers = [attention(config, layer, *qkv) for qkv in zip(*parts.values(), strict=True)]
         return np.concatenate(answers) @ self._model.weight(f"{prefix}o_proj.weight").T
 
     def _norm(self, x: Array, name: str) -> Array:
@@ -109,9 +109,9 @@ def attention(config: DecoderConfig, layer: int, q: Array, k: Array, v: Array) -
     scores -= scores.max(-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(-1, keepdims=True)
-    found = scores.reshape(config.kv_heads, -1, tokens) @ v.transpose(1, 0, 2)
-    found = found.reshape(config.heads, tokens, config.head_size).transpose(1, 0, 2)
-    answer: Array = found.reshape(tokens, -1)
+    output = scores.reshape(config.kv_heads, -1, tokens) @ v.transpose(1, 0, 2)
+    output = output.reshape(config.heads, tokens, config.head_size).transpose(1, 0, 2)
+    answer: Array = output.reshape(tokens, -1)
     return answer
 
 

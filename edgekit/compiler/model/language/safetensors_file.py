@@ -66,8 +66,8 @@ class SafetensorsFile:
             values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
         else:
             values = raw.view("<f4" if tensor.dtype == "F32" else "<f2").astype(np.float32)
-        found: Array = values.reshape(tensor.shape)
-        return found
+        array: Array = values.reshape(tensor.shape)
+        return array
 
     def _bytes(self, tensor: SafetensorsTensor) -> bytes:
         raw = b""

@@ -112,9 +112,9 @@ class _Cursor:
         self.content, self.offset = content, 0
 
     def number(self, kind: str) -> int:
-        found: int = struct.unpack_from(f"<{kind}", self.content, self.offset)[0]
+        value: int = struct.unpack_from(f"<{kind}", self.content, self.offset)[0]
         self.offset += struct.calcsize(f"<{kind}")
-        return found
+        return value
 
     def text(self) -> str:
         return self.bytes(self.number("H"), NAME_LIMIT_BYTES).rstrip(b"\0").decode("ascii")

@@ -65,8 +65,8 @@ class ReferenceSpeech:
         x = self._weight(EMBEDDING)[list(tokens)] + self._weight(f"decoder.{POSITIONS}")[rows]
         for layer in range(self._config.decoder_layers):
             x = self._layer(f"decoder.layers.{layer}.", x, encoded[layer], caches)
-        found: Array = self._norm(x, "decoder.layer_norm") @ self._weight(EMBEDDING).T
-        return found
+        output: Array = self._norm(x, "decoder.layer_norm") @ self._weight(EMBEDDING).T
+        return output
 
     def transcribe(self, encoded: Sequence[KeysValues], prompt: Sequence[int], limit: int) -> list[int]:
         """Generate tokens greedily, by the model's rules, as the runner of a variant does.
@@ -84,7 +84,7 @@ class ReferenceSpeech:
             if token == rules.end:
                 break
             generated.append(token)
-            if repeated_tail([each for each in generated if each < rules.timestamp_first]):
+            if repeated_tail([previous for previous in generated if previous < rules.timestamp_first]):
                 break
             row = self.logits(encoded, [token], caches)[-1]
         return generated
@@ -93,8 +93,8 @@ class ReferenceSpeech:
         self, prefix: str, x: Array, encoded: KeysValues | None, caches: list[KeysValues] | None
     ) -> Array:
         y = self._norm(x, f"{prefix}self_attn_layer_norm")
-        q, k, v = (self._heads(y, f"{prefix}self_attn.{each}_proj") for each in "qkv")
-        seen = None
+        q, k, v = (self._heads(y, f"{prefix}self_attn.{letter}_proj") for letter in "qkv")
+        mask = None
         if caches is not None:
             layer = int(prefix.split(".")[2])
             if layer < len(caches):
@@ -102,8 +102,8 @@ class ReferenceSpeech:
                 caches[layer] = k, v
             else:
                 caches.append((k, v))
-            seen = np.arange(k.shape[1]) <= np.arange(k.shape[1] - len(x), k.shape[1])[:, None]
-        x = x + self._linear(_attended(q, k, v, seen), f"{prefix}self_attn.out_proj")
+            mask = np.arange(k.shape[1]) <= np.arange(k.shape[1] - len(x), k.shape[1])[:, None]
+        x = x + self._linear(_attended(q, k, v, mask), f"{prefix}self_attn.out_proj")
         if encoded is not None:
             q = self._heads(self._norm(x, f"{prefix}encoder_attn_layer_norm"), f"{prefix}encoder_attn.q_proj")
             x = x + self._linear(_attended(q, *encoded, None), f"{prefix}encoder_attn.out_proj")
@@ -118,12 +118,12 @@ class ReferenceSpeech:
             :, ::stride
         ]
         columns = windows.transpose(1, 0, 2).reshape(windows.shape[1], -1)
-        found: Array = (columns @ weight.reshape(len(weight), -1).T).T + self._weight(f"{name}.bias")[:, None]
-        return found
+        y: Array = (columns @ weight.reshape(len(weight), -1).T).T + self._weight(f"{name}.bias")[:, None]
+        return y
 
     def _linear(self, x: Array, name: str) -> Array:
-        found: Array = x @ self._weight(f"{name}.weight").T
-        return found if name.endswith("k_proj") else found + self._weight(f"{name}.bias")
+        product: Array = x @ self._weight(f"{name}.weight").T
+        return product if name.endswith("k_proj") else product + self._weight(f"{name}.bias")
 
     def _heads(self, x: Array, name: str) -> Array:
         whole = self._linear(x, name).reshape(len(x), self._config.heads, -1)
@@ -148,8 +148,8 @@ def _attended(q: Array, k: Array, v: Array, mask: Array | None) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    found: Array = np.float32(0.5) * x * (1 + _error_function(x * np.float32(math.sqrt(0.5))))
-    return found
+    activated: Array = np.float32(0.5) * x * (1 + _error_function(x * np.float32(math.sqrt(0.5))))
+    return activated
 
 
 def _error_function(x: Array) -> Array:
@@ -164,5 +164,5 @@ def _error_function(x: Array) -> Array:
     for term in reversed(terms):
         series = series * t + term
     tail = t * np.exp(-z * z + series)
-    found: Array = np.where(x >= 0, 1 - tail, tail - 1).astype(np.float32)
-    return found
+    erf: Array = np.where(x >= 0, 1 - tail, tail - 1).astype(np.float32)
+    return erf

@@ -47,7 +47,7 @@ def special_tokens(
     multilingual = settings.get("is_multilingual")
     if not isinstance(multilingual, bool):
         multilingual = vocabulary >= MULTILINGUAL_VOCABULARY
-    named = range(added[START] + 1, min(added.get(each, 1 << 31) for each in (TRANSLATE, TRANSCRIBE)))
+    named = range(added[START] + 1, min(added.get(token, 1 << 31) for token in (TRANSLATE, TRANSCRIBE)))
     languages = {
         text[2:-2]: number
         for text, number in added.items()
@@ -79,12 +79,12 @@ def special_tokens(
 
 
 def _tokens(settings: Mapping[str, Json], key: str, location: str) -> tuple[int, ...]:
-    found: Any = settings.get(key)
-    if found is None:
+    tokens: Any = settings.get(key)
+    if tokens is None:
         return ()
-    if not _are_tokens(found):
+    if not _are_tokens(tokens):
         raise ModelError(f"{location}: {key} must be a list of at most {TOKENS_LIMIT} tokens")
-    return tuple(token for token in found if token >= 0)  # -1 stands for a list of the program that reads it
+    return tuple(token for token in tokens if token >= 0)  # -1 stands for a list of the program that reads it
 
 
 def _are_tokens(value: Any) -> bool:

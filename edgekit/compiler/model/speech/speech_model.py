@@ -56,31 +56,31 @@ class SpeechConfig(NamedTuple):
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape by name of every weight; names are those of transformers, without ``model.``."""
-        width, found = self.width, dict[str, tuple[int, ...]]()
-        found["encoder.conv1.weight"] = (width, self.mels, 3)
-        found["encoder.conv2.weight"] = (width, width, 3)
-        found |= {f"encoder.conv{number}.bias": (width,) for number in (1, 2)}
-        found[f"encoder.{POSITIONS}"] = (self.positions, width)
-        found[f"decoder.{POSITIONS}"] = (self.context, width)
-        found[EMBEDDING] = (self.vocabulary, width)
+        width, shapes = self.width, dict[str, tuple[int, ...]]()
+        shapes["encoder.conv1.weight"] = (width, self.mels, 3)
+        shapes["encoder.conv2.weight"] = (width, width, 3)
+        shapes |= {f"encoder.conv{number}.bias": (width,) for number in (1, 2)}
+        shapes[f"encoder.{POSITIONS}"] = (self.positions, width)
+        shapes[f"decoder.{POSITIONS}"] = (self.context, width)
+        shapes[EMBEDDING] = (self.vocabulary, width)
         for part, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
-            found |= _norm_shapes(f"{part}.layer_norm", width)
+            shapes |= _norm_shapes(f"{part}.layer_norm", width)
             for layer in range(layers):
-                found |= self._layer_shapes(f"{part}.layers.{layer}.", part == "decoder")
-        return found
+                shapes |= self._layer_shapes(f"{part}.layers.{layer}.", part == "decoder")
+        return shapes
 
     def _layer_shapes(self, prefix: str, crosses: bool) -> dict[str, tuple[int, ...]]:
-        width, found = self.width, dict[str, tuple[int, ...]]()
+        width, shapes = self.width, dict[str, tuple[int, ...]]()
         for attention in ("self_attn", "encoder_attn") if crosses else ("self_attn",):
-            found |= _norm_shapes(f"{prefix}{attention}_layer_norm", width)
-            for each in ATTENTION:
-                found[f"{prefix}{attention}.{each}.weight"] = (width, width)
-                if each != "k_proj":
-                    found[f"{prefix}{attention}.{each}.bias"] = (width,)
-        found |= _norm_shapes(f"{prefix}final_layer_norm", width)
-        for each, rows, columns in (("fc1", self.mlp_width, width), ("fc2", width, self.mlp_width)):
-            found[f"{prefix}{each}.weight"], found[f"{prefix}{each}.bias"] = (rows, columns), (rows,)
-        return found
+            shapes |= _norm_shapes(f"{prefix}{attention}_layer_norm", width)
+            for part in ATTENTION:
+                shapes[f"{prefix}{attention}.{part}.weight"] = (width, width)
+                if part != "k_proj":
+                    shapes[f"{prefix}{attention}.{part}.bias"] = (width,)
+        shapes |= _norm_shapes(f"{prefix}final_layer_norm", width)
+        for part, rows, columns in (("fc1", self.mlp_width, width), ("fc2", width, self.mlp_width)):
+            shapes[f"{prefix}{part}.weight"], shapes[f"{prefix}{part}.bias"] = (rows, columns), (rows,)
+        return shapes
 
 
 def _norm_shapes(name: str, width: int) -> dict[str, tuple[int, ...]]:
@@ -146,13 +146,13 @@ class SpeechModel:
         Raises:
             ModelError: the file has changed or cannot be read.
         """
-        found = self.read(name)
+        values = self.read(name)
         expected = self.config.weight_shapes()[name]
-        if found.shape != expected:
+        if values.shape != expected:
             raise ModelError(
-                f"{self.name}: weight {name} is {list(found.shape)}; its sizes require {list(expected)}"
+                f"{self.name}: weight {name} is {list(values.shape)}; its sizes require {list(expected)}"
             )
-        return found
+        return values
 
 
 def check_sizes(config: SpeechConfig, location: str) -> None:

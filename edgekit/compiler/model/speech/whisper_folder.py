@@ -49,9 +49,9 @@ def open_whisper_folder(folder: Path) -> SpeechModel:
         place = files.get(prefix + name)
         if place is None:
             raise ModelError(f"{folder}: has no weight {prefix}{name}, which Whisper models need")
-        found = place.tensors[prefix + name].shape
-        if found != shape:
-            raise ModelError(f"{folder}: weight {name} is {list(found)}; config.json requires {list(shape)}")
+        actual = place.tensors[prefix + name].shape
+        if actual != shape:
+            raise ModelError(f"{folder}: weight {name} is {list(actual)}; config.json requires {list(shape)}")
     tokenizer = read_part(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
     settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
     tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
@@ -66,29 +66,29 @@ def open_whisper_folder(folder: Path) -> SpeechModel:
 
 
 def _config(table: Mapping[str, Json], folder: Path) -> SpeechConfig:
-    where = f"{folder}: config.json"
-    found: dict[str, Any] = {name: table.get(key) for name, key in SIZES.items()}
-    config = SpeechConfig(**found)
-    check_sizes(config, where)
+    source = f"{folder}: config.json"
+    sizes: dict[str, Any] = {name: table.get(key) for name, key in SIZES.items()}
+    config = SpeechConfig(**sizes)
+    check_sizes(config, source)
     for first, second in EQUAL:
         if table.get(first) != table.get(second):
-            raise ModelError(f"{where}: {first} and {second} differ, which is not supported")
+            raise ModelError(f"{source}: {first} and {second} differ, which is not supported")
     if table.get("activation_function", "gelu") != "gelu":
-        raise ModelError(f"{where}: activation {str(table['activation_function'])[:40]!r} is not supported")
+        raise ModelError(f"{source}: activation {str(table['activation_function'])[:40]!r} is not supported")
     if table.get("scale_embedding"):
-        raise ModelError(f"{where}: scale_embedding is not supported")
+        raise ModelError(f"{source}: scale_embedding is not supported")
     return config
 
 
 def _sound(folder: Path, config: SpeechConfig) -> SoundFormat:
     table = read_json(folder / "preprocessor_config.json", needed=False)
     plain = SoundFormat()
-    found = SoundFormat(
+    sound = SoundFormat(
         table.get("sampling_rate", plain.rate),
         table.get("n_fft", plain.frame),
         table.get("hop_length", plain.hop),
     )
-    if not all(type(each) is int and 2 <= each <= 1 << 17 for each in found) or found.hop > found.frame:
+    if not all(type(size) is int and 2 <= size <= 1 << 17 for size in sound) or sound.hop > sound.frame:
         raise ModelError(f"{folder}: preprocessor_config.json has invalid settings; download it again")
     mels = table.get("feature_size", config.mels)
     if mels != config.mels:
@@ -96,4 +96,4 @@ def _sound(folder: Path, config: SpeechConfig) -> SoundFormat:
             f"{folder}: preprocessor_config.json has {str(mels)[:20]} mel bands, but config.json "
             f"{config.mels}"
         )
-    return found
+    return sound

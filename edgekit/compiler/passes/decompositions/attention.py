@@ -27,7 +27,7 @@ def attention(node: ir.Node) -> onnx.GraphProto | None:
 
     The scale is on Q, not on the product: one of float16 numbers may leave their range.
     """
-    q, k, v = (dims_of(node.inputs[at]) for at in range(3))
+    q, k, v = (dims_of(node.inputs[index]) for index in range(3))
     kind = node.inputs[0].dtype if node.inputs[0] is not None else None
     if q is None or k is None or v is None or kind not in KINDS or 0 in (*q, *k, *v):
         return None
@@ -60,19 +60,19 @@ def attention(node: ir.Node) -> onnx.GraphProto | None:
         scores = tape("Mul", bent, np.array(softcap, dtype))
     mask, lowest = input_of(node, 3), np.array(np.finfo(dtype).min, dtype)
     causal = np.tril(np.ones((length, seen_length), bool)) if int_of(node, "is_causal", 0) else None
-    seen: Operand | None = None
+    visible: Operand | None = None
     if mask is not None and mask.dtype == ir.DataType.BOOL:
-        seen = "i3" if causal is None else tape("And", "i3", causal)
-        scores = tape("Where", seen, scores, lowest)
+        visible = "i3" if causal is None else tape("And", "i3", causal)
+        scores = tape("Where", visible, scores, lowest)
     else:
         if mask is not None:
             scores = tape("Add", scores, "i3")
         if causal is not None:
             scores = tape("Add", scores, np.where(causal, 0, lowest).astype(dtype))
     weights = tape("Softmax", scores, axis=-1)
-    if seen is not None and not _sees_something(mask, causal):
+    if visible is not None and not _sees_something(mask, causal):
         # A fully masked row is zero, not the mean.
-        weights = tape("Where", seen, weights, np.zeros((), dtype))
+        weights = tape("Where", visible, weights, np.zeros((), dtype))
     output = tape("MatMul", weights, values)
     if apart:
         return tape.body(output)
@@ -96,7 +96,7 @@ def _repeated(tape: Tape, x: str, dims: tuple[int, int, int, int], times: int) -
 
 def _sees_something(mask: ir.Value | None, causal: Array | None) -> bool:
     """Return whether every row of a constant mask has an unmasked element."""
-    known = array_of(mask)
-    if known is None:
+    mask_array = array_of(mask)
+    if mask_array is None:
         return False
-    return bool((known if causal is None else known & causal).any(axis=-1).all())
+    return bool((mask_array if causal is None else mask_array & causal).any(axis=-1).all())

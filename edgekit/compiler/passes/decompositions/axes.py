@@ -44,11 +44,11 @@ def _back(node: ir.Node, tape: Tape, result: str) -> onnx.GraphProto:
 def _each_element(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
     """Merge neighbouring axes that broadcast alike."""
     out = dims_of(node.outputs[0]) or ()
-    given = [(1,) * (len(out) - len(_shape(node, k))) + _shape(node, k) for k in range(len(node.inputs))]
+    shapes = [(1,) * (len(out) - len(_shape(node, k))) + _shape(node, k) for k in range(len(node.inputs))]
     groups: list[list[int]] = []
     for axis in range(len(out)):
-        kind = [shape[axis] == 1 for shape in given]
-        if groups and kind == [shape[groups[-1][-1]] == 1 for shape in given]:
+        kind = [shape[axis] == 1 for shape in shapes]
+        if groups and kind == [shape[groups[-1][-1]] == 1 for shape in shapes]:
             groups[-1].append(axis)
         else:
             groups.append([axis])
@@ -56,7 +56,7 @@ def _each_element(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
         return None
     merged = [
         tape.reshape(f"i{k}", [prod(shape[a] for a in group) for group in groups])
-        for k, shape in enumerate(given)
+        for k, shape in enumerate(shapes)
     ]
     return _back(node, tape, tape(node.op_type, *merged, **_attributes(node)))
 
@@ -70,19 +70,20 @@ def _one_axis(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _gather(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    x, at = _shape(node, 0), _shape(node, 1)
+    x, indices = _shape(node, 0), _shape(node, 1)
     axis = int_of(node, "axis", 0) % len(x)
     flat = tape.reshape("i0", (prod(x[:axis]), x[axis], prod(x[axis + 1 :])))
-    return _back(node, tape, tape("Gather", flat, tape.reshape("i1", (prod(at),)), axis=1))
+    return _back(node, tape, tape("Gather", flat, tape.reshape("i1", (prod(indices),)), axis=1))
 
 
 def _gather_elements(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    x, at = _shape(node, 0), _shape(node, 1)
+    x, indices = _shape(node, 0), _shape(node, 1)
     axis = int_of(node, "axis", 0) % len(x)
-    if any(x[a] != at[a] for a in range(len(x)) if a != axis):
+    if any(x[a] != indices[a] for a in range(len(x)) if a != axis):
         return None
     flat = [
-        tape.reshape(f"i{k}", (prod(s[:axis]), s[axis], prod(s[axis + 1 :]))) for k, s in enumerate((x, at))
+        tape.reshape(f"i{k}", (prod(s[:axis]), s[axis], prod(s[axis + 1 :])))
+        for k, s in enumerate((x, indices))
     ]
     return _back(node, tape, tape("GatherElements", *flat, axis=1))
 

@@ -61,7 +61,8 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 def conv_transpose(node: ir.Node) -> onnx.GraphProto | None:
-    """Zeros between the elements, padding of dilation * (kernel - 1) - pads, a Conv by the turned weights.
+    """Decompose ConvTranspose: insert zeros between the elements, pad by dilation * (kernel - 1) - pads, and
+    convolve with the transposed kernel.
 
     ONNX ConvTranspose: output = stride * (input - 1) + output_padding + dilation * (kernel - 1) + 1 - pads.
     """
@@ -93,17 +94,17 @@ def conv_transpose(node: ir.Node) -> onnx.GraphProto | None:
             name = tape.part(name, axis + 2, first, last)
             sizes[axis + 2] = last - first
     ends = [max(n, 0) for n in (*before, *after)]
-    made = [sizes[a + 2] + ends[a] + ends[a + axes] - reach[a] for a in range(axes)]
-    if made != list(y[2:]):
+    out_sizes = [sizes[a + 2] + ends[a] + ends[a + axes] - reach[a] for a in range(axes)]
+    if out_sizes != list(y[2:]):
         return None
     bias = ["i2"] if input_of(node, 2) is not None else []
-    turned = _transposed_kernel(tape, w, groups)
+    weights = _transposed_kernel(tape, w, groups)
     if array_of(node.inputs[1]) is None:  # kernels that take computed weights take no dilations
         taps = [groups * w[1], w[0] // groups, *kernel]
         for axis in range(axes):
-            turned = _spaced(tape, turned, taps, axis + 2, dilations[axis])
+            weights = _spaced(tape, weights, taps, axis + 2, dilations[axis])
         dilations = [1] * axes
-    return tape.body(tape("Conv", name, turned, *bias, dilations=dilations, group=groups, pads=ends))
+    return tape.body(tape("Conv", name, weights, *bias, dilations=dilations, group=groups, pads=ends))
 
 
 def _spaced(tape: Tape, name: str, sizes: list[int], axis: int, stride: int) -> str:
@@ -120,7 +121,8 @@ def _spaced(tape: Tape, name: str, sizes: list[int], axis: int, stride: int) -> 
 
 
 def _transposed_kernel(tape: Tape, w: tuple[int, ...], groups: int) -> str:
-    """C x M/groups x kernel  =>  M x C/groups x kernel, with each kernel reversed along all of its axes."""
+    """Return C x M/groups x kernel as M x C/groups x kernel. Each kernel is reversed along all of its
+    axes."""
     taps = prod(w[2:])
     flat = tape.reshape("i1", (groups, w[0] // groups, w[1], taps))
     swapped = tape("Transpose", flat, perm=[0, 2, 1, 3])

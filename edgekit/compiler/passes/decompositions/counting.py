@@ -15,7 +15,8 @@ MOST_COMPARISONS = 2**22
 
 
 def tfidf(node: ir.Node) -> onnx.GraphProto | None:
-    """For each length and skip: Equal of all windows with all grams, And, ReduceSum; then the weights.
+    """Decompose TfIdfVectorizer: for each length and skip, compare all windows with all grams (Equal, And,
+    ReduceSum), then apply the weights.
 
     A gram of n words with skip s is read at i, i + s + 1, i + 2 (s + 1) ...; single words have no skip.
     """
@@ -33,19 +34,19 @@ def tfidf(node: ir.Node) -> onnx.GraphProto | None:
         return None
     tape = Tape(node)
     rows = tape.reshape("i0", (batch, length, 1))
-    most, skips = int_of(node, "max_gram_length", 1), int_of(node, "max_skip_count", 0)
+    max_length, skips = int_of(node, "max_gram_length", 1), int_of(node, "max_skip_count", 0)
     counted = []
     for n, words in grams.items():
         if not len(words):
             continue
-        found = [tape.constant(np.zeros((batch, len(words)), np.float32))]
-        if int_of(node, "min_gram_length", 1) <= n <= most:
-            found += [
+        counts = [tape.constant(np.zeros((batch, len(words)), np.float32))]
+        if int_of(node, "min_gram_length", 1) <= n <= max_length:
+            counts += [
                 _count(tape, rows, length, words, skip + 1)
                 for skip in range(skips + 1 if n > 1 else 1)
                 if length > (n - 1) * (skip + 1)
             ]
-        counted.append(tape.total(found))
+        counted.append(tape.total(counts))
     weights = np.array(
         node.attributes["weights"].as_floats() if "weights" in node.attributes else [1.0] * len(indices),
         np.float32,
@@ -53,8 +54,8 @@ def tfidf(node: ir.Node) -> onnx.GraphProto | None:
     values = tape("Concat", *counted, axis=1)
     mode = text_of(node, "mode", "TF")
     if mode == "IDF":
-        seen = tape("Greater", values, np.array(0, np.float32))
-        values = tape("Cast", seen, to=int(ir.DataType.FLOAT))
+        is_present = tape("Greater", values, np.array(0, np.float32))
+        values = tape("Cast", is_present, to=int(ir.DataType.FLOAT))
     if mode != "TF":
         values = tape("Mul", values, weights)
     return tape.body(tape.reshape(_placed(tape, values, indices), (*dims[:-1], max(indices) + 1)))
@@ -74,7 +75,7 @@ def _count(tape: Tape, rows: str, length: int, words: Array, stride: int) -> str
 
 
 def _placed(tape: Tape, values: str, indices: list[int]) -> str:
-    """Column k of the values at column ``places[k]``, zeros elsewhere."""
+    """Move column k of the values to column ``indices[k]``; other columns are zero."""
     order = np.full(max(indices) + 1, len(indices), np.int64)
     order[indices] = np.arange(len(indices))
     ended = tape("Pad", values, np.array([0, 0, 0, 1], np.int64))

@@ -18,8 +18,8 @@ KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType
 
 
 def einsum(node: ir.Node) -> onnx.GraphProto | None:
-    """Supports any number of operands, diagonals and ellipses; letters in both operands and the result are
-    batched.
+    """Decompose Einsum with any number of operands, diagonals and ellipses. Letters in both operands and the
+    result are batched.
 
     "bqhd,bkhd->bhqk": Transpose to b h q d and b h d k -> MatMul -> b h q k
     "bi,bj->bij":      Transpose, Reshape to b i 1 and b 1 j -> Mul
@@ -28,26 +28,26 @@ def einsum(node: ir.Node) -> onnx.GraphProto | None:
     """
     kind = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
     shapes = [dims_of(value) for value in node.inputs]
-    known = [dims for dims in shapes if dims is not None]
-    if kind not in KINDS or len(known) != len(shapes):
+    static_shapes = [dims for dims in shapes if dims is not None]
+    if kind not in KINDS or len(static_shapes) != len(shapes):
         return None
-    parsed = _parsed(text_of(node, "equation", ""), [len(dims) for dims in known])
+    parsed = _parsed(text_of(node, "equation", ""), [len(dims) for dims in static_shapes])
     if parsed is None:
         return None
     terms, result = parsed
     sizes: dict[str, int] = {}
-    for term, dims in zip(terms, known, strict=True):
+    for term, dims in zip(terms, static_shapes, strict=True):
         for letter, size in zip(term, dims, strict=True):
             sizes[letter] = size if sizes.get(letter, 1) == 1 else sizes[letter]
     tape = Tape(node)
     operands = [
         _plain(tape, f"i{k}", term, dims, sizes, kind)
-        for k, (term, dims) in enumerate(zip(terms, known, strict=True))
+        for k, (term, dims) in enumerate(zip(terms, static_shapes, strict=True))
     ]
     product_so_far, letters = operands[0]
     for index, (other, named) in enumerate(operands[1:], 2):
-        kept = set(result).union(*(later for _, later in operands[index:]))
-        product_so_far, letters = _product(tape, (product_so_far, letters), (other, named), kept, sizes)
+        needed = set(result).union(*(later for _, later in operands[index:]))
+        product_so_far, letters = _product(tape, (product_so_far, letters), (other, named), needed, sizes)
     product_so_far, letters = _summed(tape, product_so_far, letters, set(result))
     if set(letters) != set(result):
         return None  # a letter of the result has size 1 in one operand and is in no other
@@ -60,14 +60,14 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None
     terms = left.split(",")
     free = [letter for letter in ascii_letters if letter not in equation]
     hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=False)]
-    most = max((n for n, term in zip(hidden, terms, strict=False) if "..." in term), default=0)
-    if len(terms) != len(ranks) or most > len(free) or min(hidden) < 0:
+    max_rank = max((n for n, term in zip(hidden, terms, strict=False) if "..." in term), default=0)
+    if len(terms) != len(ranks) or max_rank > len(free) or min(hidden) < 0:
         return None
-    dots = "".join(free[:most])
+    dots = "".join(free[:max_rank])
     if not arrow:
         once = sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1)
         result = ("..." if "..." in left else "") + "".join(once)
-    terms = [t.replace("...", dots[most - n :]) for t, n in zip(terms, hidden, strict=True)]
+    terms = [t.replace("...", dots[max_rank - n :]) for t, n in zip(terms, hidden, strict=True)]
     result = result.replace("...", dots)
     fits = all(len(term) == rank for term, rank in zip(terms, ranks, strict=True))
     return (terms, result) if fits and set(result) <= set("".join(terms)) else None

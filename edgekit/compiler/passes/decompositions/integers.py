@@ -41,16 +41,16 @@ def bitwise(node: ir.Node) -> onnx.GraphProto | None:
         return None
     tape, op = Tape(node), node.op_type.removeprefix("Bitwise")
     powers: Array = (2 ** np.arange(BITS)).astype(np.int32)
-    least = np.array(np.iinfo(np.int32).min, np.int32)
+    int_min = np.array(np.iinfo(np.int32).min, np.int32)
     zero, two = np.array(0, np.int32), np.array(2, np.int32)
     bits, signs = [], []
     for index in range(2):
-        own = dims_of(node.inputs[index])
-        if own is None:
+        shape = dims_of(node.inputs[index])
+        if shape is None:
             return None
-        x = tape.reshape(f"i{index}" if kind == ir.DataType.INT32 else _int32(tape, index), (*own, 1))
+        x = tape.reshape(f"i{index}" if kind == ir.DataType.INT32 else _int32(tape, index), (*shape, 1))
         negative = tape("Less", x, zero)
-        low = tape("Where", negative, tape("Sub", x, least), x)
+        low = tape("Where", negative, tape("Sub", x, int_min), x)
         bits.append(tape("Mod", tape("Div", low, powers), two))
         signs.append(negative)
     joined = {
@@ -60,7 +60,7 @@ def bitwise(node: ir.Node) -> onnx.GraphProto | None:
     }[op]()
     low = tape("ReduceSum", tape("Mul", joined, powers), np.array([-1], np.int64), keepdims=0)
     sign = tape.reshape(tape(op, *signs), dims)
-    result = tape("Add", low, tape("Where", sign, least, zero))
+    result = tape("Add", low, tape("Where", sign, int_min, zero))
     return tape.body(result if kind == ir.DataType.INT32 else tape("Cast", result, to=int(kind)))
 
 
@@ -79,19 +79,19 @@ def bit_shift(node: ir.Node) -> onnx.GraphProto | None:
         return None
     left = text_of(node, "direction", "LEFT") == "LEFT"
     if left and kind.numpy().itemsize > 4:
-        why = "the result of a left shift of 64 bits does not fit into 32, in which the engine computes"
-        raise Inexpressible(why, code="EK1004")
+        reason = "the result of a left shift of 64 bits does not fit into 32, in which the engine computes"
+        raise Inexpressible(reason, code="EK1004")
     powers = (2 ** np.arange(BITS + 1)).astype(np.uint32)
     tape = Tape(node)
-    x, by = _int32(tape, 0), tape("Min", _int32(tape, 1), np.array(BITS, np.int32))
+    x, shift = _int32(tape, 0), tape("Min", _int32(tape, 1), np.array(BITS, np.int32))
     if left:
-        result = tape("Mul", x, tape("Gather", powers.view(np.int32), by))
+        result = tape("Mul", x, tape("Gather", powers.view(np.int32), shift))
     else:
-        power = tape("Gather", np.minimum(powers, 2 ** (BITS - 1)).astype(np.int32), by)
+        power = tape("Gather", np.minimum(powers, 2 ** (BITS - 1)).astype(np.int32), shift)
         staying = ~(powers - 1)
         halves = []
         for half in (0x7FFF0000, 0xFFFF):
-            mask = tape("Gather", (staying & np.uint32(half)).view(np.int32), by)
+            mask = tape("Gather", (staying & np.uint32(half)).view(np.int32), shift)
             halves.append(tape("Div", tape("BitwiseAnd", x, mask), power))
         result = tape("Add", *halves)
     return tape.body(tape("Cast", result, to=int(kind)))
@@ -102,7 +102,8 @@ def _int32(tape: Tape, index: int) -> str:
 
 
 def mat_mul(node: ir.Node) -> onnx.GraphProto | None:
-    """A vector times a batch of matrices gets an axis of 1; a product of integers is Mul and ReduceSum."""
+    """Decompose MatMul. A vector times a batch of matrices gets an axis of 1; a product of integers becomes
+    Mul and ReduceSum."""
     a, b, y = dims_of(node.inputs[0]), dims_of(node.inputs[1]), dims_of(node.outputs[0])
     if a is None or b is None or y is None:
         return None
@@ -121,7 +122,7 @@ def mat_mul(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
-    """Integers, exactly: x shifted by 1, 2, 4 ... elements and added, in log2(length) steps."""
+    """Decompose CumSum of integers exactly: add x shifted by 1, 2, 4 ... elements, in log2(length) steps."""
     dims, axis = dims_of(node.inputs[0]), array_of(input_of(node, 1))
     if dims is None or axis is None or node.outputs[0].dtype not in INTEGERS or 0 in dims:
         return None
@@ -129,15 +130,15 @@ def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
     length, total = dims[along], "i0"
 
     def shifted(name: str, bits: int) -> str:
-        kept = (bits, length) if backward else (0, length - bits)
+        span = (bits, length) if backward else (0, length - bits)
         amounts = np.zeros((2, len(dims)), np.int64)
         amounts[1 if backward else 0, along] = bits
-        return tape("Pad", tape.part(name, along, *kept), amounts.ravel())
+        return tape("Pad", tape.part(name, along, *span), amounts.ravel())
 
-    by = 1
-    while by < length:
-        total = tape("Add", total, shifted(total, by))
-        by *= 2
+    offset = 1
+    while offset < length:
+        total = tape("Add", total, shifted(total, offset))
+        offset *= 2
     if int_of(node, "exclusive", 0):
         total = tape("Sub", total, "i0")
     return tape.body(total)

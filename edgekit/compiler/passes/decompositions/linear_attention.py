@@ -52,8 +52,8 @@ def linear_attention(node: ir.Node) -> onnx.GraphProto | None:
     if sizes is None or rule not in RULES:
         return None
     if rule != "linear" and sizes.steps > MOST_STEPS:
-        why = f"its recurrence has {sizes.steps} steps; at most {MOST_STEPS} are unrolled"
-        raise Inexpressible(why, "export it with shorter sequences")
+        reason = f"its recurrence has {sizes.steps} steps; at most {MOST_STEPS} are unrolled"
+        raise Inexpressible(reason, "export it with shorter sequences")
     tape = Tape(node)
     scale = float_of(node, "scale", 0.0) or 1 / np.sqrt(sizes.key)
     query = tape("Mul", _wide(tape, node, 0), np.array(scale, np.float32))
@@ -78,8 +78,8 @@ def _sizes(node: ir.Node) -> _Sizes | None:
     heads, all_heads = int_of(node, "kv_num_heads", 0), int_of(node, "q_num_heads", 0)
     if query is None or key is None or value is None or heads < 1 or all_heads % heads or not all_heads:
         return None
-    found = _Sizes(query[0], query[1], heads, all_heads // heads, key[2] // heads, value[2] // heads)
-    return found if all(found) else None
+    sizes = _Sizes(query[0], query[1], heads, all_heads // heads, key[2] // heads, value[2] // heads)
+    return sizes if all(sizes) else None
 
 
 def _wide(tape: Tape, node: ir.Node, index: int) -> str:
@@ -106,15 +106,15 @@ def _at_once(tape: Tape, sizes: _Sizes, query: str, key: str, value: str, state:
     query = tape.reshape(query, (batch, steps, heads * shared, per_key))
     query = tape("Transpose", query, perm=(0, 2, 1, 3))
     query = tape.reshape(query, (sizes.rows, shared * steps, per_key))
-    turned = tape("Transpose", key, perm=(0, 2, 1))
+    transposed = tape("Transpose", key, perm=(0, 2, 1))
     mask = np.tile(np.tri(steps, dtype=np.float32), (shared, 1))[None]
-    weights = tape("Mul", tape("MatMul", query, turned), mask)
+    weights = tape("Mul", tape("MatMul", query, transposed), mask)
     output = tape("Add", tape("MatMul", weights, value), tape("MatMul", query, state))
     output = tape.reshape(output, (batch, heads * shared, steps, per_value))
     output = tape.reshape(
         tape("Transpose", output, perm=(0, 2, 1, 3)), (batch, steps, heads * shared * per_value)
     )
-    return output, tape("Add", tape("MatMul", turned, value), state)
+    return output, tape("Add", tape("MatMul", transposed, value), state)
 
 
 def _step_by_step(
@@ -153,7 +153,7 @@ def _step_by_step(
             update = tape("Mul", rest, tape.part(rate, 1, step, step + 1))
         outer = tape("Mul", tape("Transpose", row, perm=(0, 2, 1)), update)
         state = tape("Add", state, outer)
-        asked = tape.reshape(tape.part(query, 1, step, step + 1), (sizes.rows, shared, per_key))
-        outputs.append(tape.reshape(tape("MatMul", asked, state), (batch, 1, heads * shared * per_value)))
+        current = tape.reshape(tape.part(query, 1, step, step + 1), (sizes.rows, shared, per_key))
+        outputs.append(tape.reshape(tape("MatMul", current, state), (batch, 1, heads * shared * per_value)))
     assert isinstance(state, str)
     return (tape("Concat", *outputs, axis=1) if steps > 1 else outputs[0]), state

@@ -15,7 +15,8 @@ KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 def group_normalization(node: ir.Node) -> onnx.GraphProto | None:
-    """Each group as one channel: Reshape -> InstanceNormalization -> Reshape -> Mul -> Add."""
+    """Decompose GroupNormalization, with each group as one channel: Reshape -> InstanceNormalization ->
+    Reshape -> Mul -> Add."""
     x, kind = dims_of(node.inputs[0]), node.outputs[0].dtype
     if x is None or kind not in KINDS or 0 in x:
         return None
@@ -60,10 +61,10 @@ def batch_normalization(node: ir.Node) -> onnx.GraphProto | None:
         variance = tape("ReduceMean", tape("Mul", apart, apart), axes)
     root = tape("Sqrt", tape("Add", variance, np.array(float_of(node, "epsilon", 1e-5), kind.numpy())))
     results = [tape("Add", tape("Mul", tape("Div", apart, root), scale), bias)]
-    kept = float_of(node, "momentum", 0.9)
+    momentum = float_of(node, "momentum", 0.9)
     for index, now in enumerate((mean, variance), 1):
         if index < len(node.outputs) and training:
-            old = tape("Mul", f"i{index + 2}", np.array(kept, kind.numpy()))
-            new = tape("Mul", tape.reshape(now, (x[1],)), np.array(1 - kept, kind.numpy()))
+            old = tape("Mul", f"i{index + 2}", np.array(momentum, kind.numpy()))
+            new = tape("Mul", tape.reshape(now, (x[1],)), np.array(1 - momentum, kind.numpy()))
             results.append(tape("Add", old, new))
     return tape.body(*results)

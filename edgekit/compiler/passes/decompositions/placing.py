@@ -17,7 +17,8 @@ MOST_PLACES = 2**22
 
 
 def col2im(node: ir.Node) -> onnx.GraphProto | None:
-    """Each pixel is the sum of the column elements at its position; their indices are constant.
+    """Decompose Col2Im: each pixel is the sum of the column elements at its position; their indices are
+    constant.
 
     in: N x (C * block) x columns, with one zero appended -> Gather -> N x C x overlaps x pixels -> sum
     """
@@ -37,16 +38,16 @@ def col2im(node: ir.Node) -> onnx.GraphProto | None:
     if count != dims[2]:
         return None
     falls: list[list[int]] = [[] for _ in range(prod(image))]
-    for at, offset in enumerate(product(*map(range, block))):
+    for position, offset in enumerate(product(*map(range, block))):
         for number, column in enumerate(product(*map(range, columns))):
             pixel = [column[a] * strides[a] - pads[a] + offset[a] * dilations[a] for a in range(axes)]
             if all(0 <= pixel[a] < image[a] for a in range(axes)):
-                falls[int(np.ravel_multi_index(pixel, image))].append(at * count + number)
-    most = max(map(len, falls))
-    if most * len(falls) > MOST_PLACES:
+                falls[int(np.ravel_multi_index(pixel, image))].append(position * count + number)
+    longest = max(map(len, falls))
+    if longest * len(falls) > MOST_PLACES:
         return None
     nothing = prod(block) * count
-    table = np.array([[*each, *[nothing] * (most - len(each))] for each in falls], np.int64).T
+    table = np.array([[*cells, *[nothing] * (longest - len(cells))] for cells in falls], np.int64).T
     tape = Tape(node)
     flat = tape.reshape("i0", (batch, channels, nothing))
     ended = tape("Pad", flat, np.array([0, 0, 0, 0, 0, 1], np.int64))

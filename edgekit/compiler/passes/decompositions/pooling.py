@@ -55,12 +55,12 @@ class Windows:
         ceil_mode adds beyond the declared padding."""
         number: Array = np.ones((), np.float64)
         for axis, count in enumerate(self.counts):
-            at = np.arange(count)[:, None] * self.strides[axis] - self.before[axis]
-            at = at + np.arange(self.kernel[axis]) * self.dilations[axis]
+            positions = np.arange(count)[:, None] * self.strides[axis] - self.before[axis]
+            positions = positions + np.arange(self.kernel[axis]) * self.dilations[axis]
             low, high = 0, self.sizes[axis]
             if padding_counts:
                 low, high = -self.before[axis], high + self.declared_after[axis]
-            number = number[..., None] * ((at >= low) & (at < high)).sum(axis=1)
+            number = number[..., None] * ((positions >= low) & (positions < high)).sum(axis=1)
         return number
 
 
@@ -99,8 +99,8 @@ def _sums(tape: Tape, name: str, windows: Windows, kind: ir.DataType) -> str:
 
 
 def average_pool(node: ir.Node) -> onnx.GraphProto | None:
-    """Zeros around the input, a plain AveragePool, and a constant factor for each window that holds padding;
-    dilated windows are summed by a depthwise Conv."""
+    """Decompose AveragePool into zero padding, a plain AveragePool, and a constant factor for each window
+    that contains padding. A depthwise Conv sums dilated windows."""
     windows, kind = _windows(node), node.outputs[0].dtype
     if windows is None or kind not in FLOATS:
         return None
@@ -138,8 +138,8 @@ def lp_pool(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def max_pool(node: ir.Node) -> onnx.GraphProto | None:
-    """Integers as floats, which hold them; dilated windows as the Max of slices, axis by axis; with indices
-    as ArgMax over gathered windows."""
+    """Decompose MaxPool. Integers are pooled as floats, which represent them exactly. Dilated windows become
+    the Max of slices, axis by axis. With indices, the result is an ArgMax over gathered windows."""
     windows, kind = _windows(node), node.outputs[0].dtype
     if windows is None or kind is None:
         return None
@@ -182,19 +182,19 @@ def _with_indices(
         np.array(numbers).reshape(column)
         for numbers in (windows.strides, windows.dilations, windows.before, windows.sizes)
     )
-    at = window * strides + tap * dilations - before
-    inside = ((at >= 0) & (at < sizes)).all(axis=0)
-    spots = tuple(np.clip(at, 0, sizes - 1))
-    table = np.where(inside, np.ravel_multi_index(spots, windows.sizes), size)
+    positions = window * strides + tap * dilations - before
+    is_inside = ((positions >= 0) & (positions < sizes)).all(axis=0)
+    spots = tuple(np.clip(positions, 0, sizes - 1))
+    table = np.where(is_inside, np.ravel_multi_index(spots, windows.sizes), size)
     order = "F" if columns_first else "C"
-    told = np.ravel_multi_index(spots, windows.sizes, order=order)  # type: ignore[call-overload]
+    flat_indices = np.ravel_multi_index(spots, windows.sizes, order=order)  # type: ignore[call-overload]
     flat = tape.reshape("i0", (planes, size))
     ended = tape("Pad", flat, np.array([0, 0, 0, 1], np.int64), np.array(-np.inf, kind.numpy()))
     read = tape("Gather", ended, table.astype(np.int64), axis=1)
     largest = tape("ReduceMax", read, np.array([2], np.int64), keepdims=0)
     best = tape("ArgMax", read, axis=2, keepdims=0)
     place = tape("Add", best, (np.arange(count, dtype=np.int64) * taps)[None])
-    found = tape("Gather", told.reshape(-1).astype(np.int64), place, axis=0)
-    index = tape("Add", found, (np.arange(planes, dtype=np.int64) * size)[:, None])
+    pixel = tape("Gather", flat_indices.reshape(-1).astype(np.int64), place, axis=0)
+    index = tape("Add", pixel, (np.arange(planes, dtype=np.int64) * size)[:, None])
     shape = (*windows.dims[:2], *windows.counts)
     return tape.body(tape.reshape(largest, shape), tape.reshape(index, shape))

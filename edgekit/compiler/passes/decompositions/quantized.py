@@ -50,7 +50,7 @@ def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
     operands = [_floats(tape, node, 0, 1), _floats(tape, node, 3, 0)]
     if input_of(node, 8) is not None:
         bias = tape("Cast", "i8", to=FLOAT)
-        scales = [_plain(tape, node, at, tape("Cast", f"i{at}", to=FLOAT)) for at in (1, 4)]
+        scales = [_plain(tape, node, index, tape("Cast", f"i{index}", to=FLOAT)) for index in (1, 4)]
         operands.append(tape("Mul", bias, tape("Mul", *scales)))
     product = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
     return tape.body(_rounded(tape, node, product, 6))
@@ -58,7 +58,7 @@ def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
 
 def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
     """QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b)))."""
-    scales = [dims_of(input_of(node, at)) for at in (1, 4)]
+    scales = [dims_of(input_of(node, index)) for index in (1, 4)]
     if any(dims is None or prod(dims) != 1 for dims in scales):
         return None  # one a row or a column
     tape = Tape(node)
@@ -110,8 +110,8 @@ def quantize_linear(node: ir.Node) -> onnx.GraphProto | None:
     steps = tape("Round", tape("Div", _float(tape, node, 0), _spread(tape, node, 1)))
     if input_of(node, 2) is not None:
         steps = tape("Add", steps, _spread(tape, node, 2))
-    held = tape("Clip", steps, np.array(limits.min, np.float32), np.array(limits.max, np.float32))
-    return tape.body(tape("Cast", held, to=int(kind)))
+    clipped = tape("Clip", steps, np.array(limits.min, np.float32), np.array(limits.max, np.float32))
+    return tape.body(tape("Cast", clipped, to=int(kind)))
 
 
 def dequantize_linear(node: ir.Node) -> onnx.GraphProto | None:

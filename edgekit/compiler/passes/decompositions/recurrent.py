@@ -50,10 +50,10 @@ class _Direction:
         """Return this direction's slice of an input, without the direction axis."""
         dims = dims_of(self.node.inputs[index])
         assert dims is not None
-        given = f"i{index}"
+        source = f"i{index}"
         if self.swapped and index in (H, C):
-            given, dims = self.tape("Transpose", given, perm=[1, 0, 2]), (dims[1], dims[0], dims[2])
-        part = self.tape.part(given, 0, self.number, self.number + 1) if dims[0] > 1 else given
+            source, dims = self.tape("Transpose", source, perm=[1, 0, 2]), (dims[1], dims[0], dims[2])
+        part = self.tape.part(source, 0, self.number, self.number + 1) if dims[0] > 1 else source
         return self.tape.reshape(part, dims[1:])
 
     def biases(self) -> tuple[str, str] | None:
@@ -116,8 +116,8 @@ def _lstm_step(layer: _Direction) -> tuple[str | None, Step]:
         gates = tape("Add", row, product(hidden, None))
         entering = gate(gates, 0, cell)
         one = np.ones((), _dtype(layer.node))
-        kept = tape("Sub", one, entering) if coupled else gate(gates, 2, cell)
-        cell = tape("Add", tape("Mul", kept, cell), tape("Mul", entering, g(layer.gate(gates, 3))))
+        forget = tape("Sub", one, entering) if coupled else gate(gates, 2, cell)
+        cell = tape("Add", tape("Mul", forget, cell), tape("Mul", entering, g(layer.gate(gates, 3))))
         return tape("Mul", gate(gates, 1, cell), bend(cell)), cell
 
     return layer.bias(), step
@@ -162,15 +162,15 @@ def _unrolled(
     Raises:
         Inexpressible: too many steps.
     """
-    x, r, given = dims_of(node.inputs[X]), dims_of(node.inputs[R]), node.inputs[X]
-    kind = None if given is None else given.dtype
+    x, r, source = dims_of(node.inputs[X]), dims_of(node.inputs[R]), node.inputs[X]
+    kind = None if source is None else source.dtype
     if x is None or r is None or kind is None or kind not in KINDS or 0 in x:
         return None
     swapped, hidden = bool(int_of(node, "layout", 0)), r[2]
     steps, batch = (x[1], x[0]) if swapped else (x[0], x[1])
     if steps > MOST_STEPS:
-        why = f"it has {steps} steps; at most {MOST_STEPS} are unrolled"
-        raise Inexpressible(why, "export it with shorter sequences")
+        reason = f"it has {steps} steps; at most {MOST_STEPS} are unrolled"
+        raise Inexpressible(reason, "export it with shorter sequences")
     tape = Tape(node)
     sequence = tape("Transpose", "i0", perm=[1, 0, 2]) if swapped else "i0"
     flat = tape.reshape(sequence, (steps * batch, x[2]))
@@ -184,24 +184,22 @@ def _unrolled(
         rows = tape("Gemm", flat, weights, *([] if bias is None else [bias]))
         zeros = np.zeros((batch, hidden), kind.numpy())
         states = tuple(
-            layer.slice_of(at) if input_of(node, at) is not None else tape.constant(zeros)
-            for at in ((H, C) if node.op_type == "LSTM" else (H,))
+            layer.slice_of(k) if input_of(node, k) is not None else tape.constant(zeros)
+            for k in ((H, C) if node.op_type == "LSTM" else (H,))
         )
         hidden_at: dict[int, str] = {}
         back = number == 1 or text_of(node, "direction", "forward") == "reverse"
-        for at in reversed(range(steps)) if back else range(steps):
-            row = tape.part(rows, 0, at * batch, (at + 1) * batch) if steps > 1 else rows
+        for k in reversed(range(steps)) if back else range(steps):
+            row = tape.part(rows, 0, k * batch, (k + 1) * batch) if steps > 1 else rows
             new = step(row, states)
-            within = _within(tape, node, at, batch)
+            within = _within(tape, node, k, batch)
             if within is None:
-                states, hidden_at[at] = new, new[0]
+                states, hidden_at[k] = new, new[0]
                 continue
             # After the end of its sequence a sample keeps its states and outputs zero.
             states = tuple(tape("Where", within, n, o) for n, o in zip(new, states, strict=True))
-            hidden_at[at] = tape("Where", within, new[0], np.zeros((), kind.numpy()))
-        stacked = (
-            tape("Concat", *(hidden_at[at] for at in range(steps)), axis=0) if steps > 1 else hidden_at[0]
-        )
+            hidden_at[k] = tape("Where", within, new[0], np.zeros((), kind.numpy()))
+        stacked = tape("Concat", *(hidden_at[k] for k in range(steps)), axis=0) if steps > 1 else hidden_at[0]
         wholes.append(tape.reshape(stacked, (steps, 1, batch, hidden)))
         ends.append(states)
     whole = _concat(tape, wholes, 1)
@@ -220,10 +218,10 @@ def _within(tape: Tape, node: ir.Node, index: int, batch: int) -> str | Array | 
     lengths = input_of(node, LENGTHS)
     if lengths is None:
         return None
-    known = array_of(lengths)
-    if known is None:
+    length_array = array_of(lengths)
+    if length_array is None:
         return tape("Less", np.array([[index]], np.int32), tape.reshape(f"i{LENGTHS}", (batch, 1)))
-    return None if np.all(known > index) else (known > index).reshape(batch, 1)
+    return None if np.all(length_array > index) else (length_array > index).reshape(batch, 1)
 
 
 def _concat(tape: Tape, values: Sequence[str], axis: int) -> str:
@@ -246,8 +244,8 @@ def _activations(
 
     ``activation_alpha`` and ``activation_beta`` hold numbers only for those activations that take them.
     """
-    given = node.attributes.get("activations")
-    names = list(given.as_strings()) if given is not None else [*defaults] * directions
+    attribute = node.attributes.get("activations")
+    names = list(attribute.as_strings()) if attribute is not None else [*defaults] * directions
     alphas, betas = (
         list(node.attributes[name].as_floats()) if name in node.attributes else []
         for name in ("activation_alpha", "activation_beta")

@@ -28,8 +28,8 @@ class Tap:
 
 
 def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
-    """Supports all modes and paddings with two or three spatial axes (cubic: two); one Gather per element
-    read.
+    """Decompose GridSample with two or three spatial axes (cubic: two), in all modes and paddings. Each
+    element read is one Gather.
 
     The image is flattened to N * C rows of H * W; points are the same in every channel.
     """
@@ -50,10 +50,10 @@ def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
         return None
     tape = Tape(node)
     reader = _Axis(tape, mode, padding, bool(int_of(node, "align_corners", 0)))
-    at = tape("Cast", "i1", to=int(ir.DataType.FLOAT)) if grid.dtype != ir.DataType.FLOAT else "i1"
+    points = tape("Cast", "i1", to=int(ir.DataType.FLOAT)) if grid.dtype != ir.DataType.FLOAT else "i1"
     taps = [
         # the grid names the last axis first
-        reader.taps(tape("Gather", at, np.array(axes - 1 - axis, np.int64), axis=-1), size)
+        reader.taps(tape("Gather", points, np.array(axes - 1 - axis, np.int64), axis=-1), size)
         for axis, size in enumerate(spatial)
     ]
     batch, channels, out = dims[0], dims[1], grid_dims[1:-1]
@@ -65,8 +65,8 @@ def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
         row = chosen[0].index
         for tap, size in zip(chosen[1:], spatial[1:], strict=True):
             row = tape("Add", tape("Mul", row, np.array(size, np.float32)), tap.index)
-        where = tape("Cast", tape("Add", row, first), to=int(ir.DataType.INT64))
-        read = tape("Gather", rows, where, axis=0)
+        flat_index = tape("Cast", tape("Add", row, first), to=int(ir.DataType.INT64))
+        read = tape("Gather", rows, flat_index, axis=0)
         for tap in chosen:
             if tap.weight is not None:
                 weight = tape.reshape(tap.weight, (batch, *out, 1))
@@ -135,9 +135,9 @@ class _Axis:
         low, length = ends[0], ends[1] - ends[0]
         if length == 0:
             return self._op("Add", self._op("Mul", x, 0.0), low)
-        over = self.tape("Abs", self._op("Sub", x, low))
-        turns = self.tape("Floor", self._op("Div", over, length))
-        rest = self.tape("Sub", over, self._op("Mul", turns, length))
+        distance = self.tape("Abs", self._op("Sub", x, low))
+        turns = self.tape("Floor", self._op("Div", distance, length))
+        rest = self.tape("Sub", distance, self._op("Mul", turns, length))
         halved = self.tape("Floor", self._op("Mul", turns, 0.5))
         odd = self.tape("Sub", turns, self._op("Mul", halved, 2.0))
         # rest, or length - rest on the way back
@@ -146,8 +146,8 @@ class _Axis:
 
 
 def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
-    """Each kernel element samples the image at its position plus offset (GridSample), times its mask; a 1x1
-    Conv applies the weights (J. Dai, 2017; the mask: X. Zhu, 2018)."""
+    """Decompose DeformConv: GridSample reads the image at each kernel element's position plus offset, times
+    its mask. A 1x1 Conv applies the weights (J. Dai, 2017; the mask: X. Zhu, 2018)."""
     x, w = dims_of(node.inputs[0]), dims_of(node.inputs[1])
     polynomial = dims_of(node.outputs[0])
     if x is None or w is None or polynomial is None or len(x) != 4 or 0 in (*x, *w, *polynomial):
@@ -164,11 +164,11 @@ def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
     mask = tape.reshape("i4", (batch, groups, taps, *out)) if input_of(node, 4) is not None else None
     sampled = []
     for group in range(groups):
-        own = tape("Gather", offsets, np.array(group, np.int64), axis=1)
+        group_offsets = tape("Gather", offsets, np.array(group, np.int64), axis=1)
         grid = []
         for axis in (1, 0):  # a grid names the last axis first
-            moved = tape("Gather", own, np.array(axis, np.int64), axis=2)
-            position = tape("Add", moved, _places(axis, kernel, out, strides, dilations, pads))
+            offset = tape("Gather", group_offsets, np.array(axis, np.int64), axis=2)
+            position = tape("Add", offset, _places(axis, kernel, out, strides, dilations, pads))
             # As a point between -1 and 1 without align_corners: (2 p + 1) / size - 1
             scaled = tape("Mul", position, np.array(2 / size[axis], np.float32))
             grid.append(tape("Add", scaled, np.array(1 / size[axis] - 1, np.float32)))

@@ -46,10 +46,10 @@ def compress(node: ir.Node) -> onnx.GraphProto | None:
     dims, condition = dims_of(node.inputs[0]), array_of(input_of(node, 1))
     if dims is None or condition is None:
         return None
-    tape, kept = Tape(node), np.flatnonzero(condition)
+    tape, indices = Tape(node), np.flatnonzero(condition)
     if "axis" in node.attributes:
-        return tape.body(tape("Gather", "i0", kept, axis=int_of(node, "axis", 0)))
-    return tape.body(tape("Gather", tape.reshape("i0", (prod(dims),)), kept, axis=0))
+        return tape.body(tape("Gather", "i0", indices, axis=int_of(node, "axis", 0)))
+    return tape.body(tape("Gather", tape.reshape("i0", (prod(dims),)), indices, axis=0))
 
 
 def one_hot(node: ir.Node) -> onnx.GraphProto | None:
@@ -81,8 +81,8 @@ def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
     steps = np.arange(dims[time], dtype=np.int64).reshape([-1 if a == time else 1 for a in range(len(dims))])
     lengths = tape.reshape("i1", [dims[batch] if a == batch else 1 for a in range(len(dims))])
     last = tape("Sub", lengths, np.array(1, np.int64))
-    taken = tape("Where", tape("Less", steps, lengths), tape("Sub", last, steps), steps)
-    return tape.body(tape("GatherElements", "i0", tape("Expand", taken, np.array(dims, np.int64)), axis=time))
+    order = tape("Where", tape("Less", steps, lengths), tape("Sub", last, steps), steps)
+    return tape.body(tape("GatherElements", "i0", tape("Expand", order, np.array(dims, np.int64)), axis=time))
 
 
 def pad(node: ir.Node) -> onnx.GraphProto | None:
@@ -95,20 +95,21 @@ def pad(node: ir.Node) -> onnx.GraphProto | None:
         return None
     if input_of(node, 3) is not None and axes is None:
         return None
-    given = [int(a) % len(dims) for a in axes] if axes is not None else list(range(len(dims)))
+    padded_axes = [int(a) % len(dims) for a in axes] if axes is not None else list(range(len(dims)))
     amounts: Array = np.zeros((2, len(dims)), np.int64)
-    amounts[:, given] = pads.reshape(2, -1)
-    inside = np.ones((), bool)
+    amounts[:, padded_axes] = pads.reshape(2, -1)
+    is_inside = np.ones((), bool)
     for size, before, count in zip(dims, amounts[0], out, strict=True):
-        at = np.arange(count) - before
-        inside = inside[..., None] & ((at >= 0) & (at < size))
+        positions = np.arange(count) - before
+        is_inside = is_inside[..., None] & ((positions >= 0) & (positions < size))
     tape = Tape(node)
     padded = tape("Pad", "i0", amounts.ravel())
-    return tape.body(tape("Where", inside, padded, tape.reshape("i2", ())))
+    return tape.body(tape("Where", is_inside, padded, tape.reshape("i2", ())))
 
 
 def scatter_nd(node: ir.Node) -> onnx.GraphProto | None:
-    """With a reduction: each place compared with each update's, then reduced over the updates."""
+    """Decompose ScatterND with a reduction: compare each place with the place of each update, then reduce
+    over the updates."""
     data, indices = dims_of(node.inputs[0]), dims_of(node.inputs[1])
     if data is None or indices is None or 0 in (*data, *indices):
         return None
@@ -116,15 +117,15 @@ def scatter_nd(node: ir.Node) -> onnx.GraphProto | None:
     places, updates, inner = prod(data[:depth]), prod(indices[:-1]), prod(data[depth:])
     tape = Tape(node)
     sizes = np.array(data[:depth], np.int64)
-    at = tape.reshape("i1", (updates, depth))
-    positive = tape("Where", tape("Less", at, np.array(0, np.int64)), tape("Add", at, sizes), at)
+    rows = tape.reshape("i1", (updates, depth))
+    positive = tape("Where", tape("Less", rows, np.array(0, np.int64)), tape("Add", rows, sizes), rows)
     strides = np.array([prod(data[k + 1 : depth]) for k in range(depth)], np.int64)
     spots = tape("ReduceSum", tape("Mul", positive, strides), np.array([1], np.int64), keepdims=1)
     return _reduced(node, tape, spots, (places, updates, inner))
 
 
 def scatter_elements(node: ir.Node) -> onnx.GraphProto | None:
-    """With a reduction: the same, each element by itself."""
+    """Decompose ScatterElements with a reduction, like ScatterND with one element per update."""
     data, indices = dims_of(node.inputs[0]), dims_of(node.inputs[1])
     if data is None or indices is None or 0 in (*data, *indices):
         return None
@@ -132,10 +133,10 @@ def scatter_elements(node: ir.Node) -> onnx.GraphProto | None:
     size, zero = np.array(data[axis], np.int64), np.array(0, np.int64)
     positive = tape("Where", tape("Less", "i1", zero), tape("Add", "i1", size), "i1")
     strides = [prod(data[k + 1 :]) for k in range(len(data))]
-    own = sum(np.indices(indices)[k] * strides[k] for k in range(len(data)) if k != axis)
+    offsets = sum(np.indices(indices)[k] * strides[k] for k in range(len(data)) if k != axis)
     along = tape("Mul", positive, np.array(strides[axis], np.int64))
     if len(data) > 1:
-        along = tape("Add", along, np.asarray(own, np.int64))
+        along = tape("Add", along, np.asarray(offsets, np.int64))
     return _reduced(node, tape, tape.reshape(along, (prod(indices), 1)), (prod(data), prod(indices), 1))
 
 
@@ -183,18 +184,18 @@ def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
         return None
     if any(input_of(node, k) is not None and array_of(input_of(node, k)) is None for k in (3, 4)):
         return None
-    over = list(range(len(starts))) if axes is None else [int(axis) % len(dims) for axis in axes]
-    by = [1] * len(starts) if steps is None else [int(step) for step in steps]
-    if any(step < 1 for step in by) or len(set(over)) != len(by):
+    sliced_axes = list(range(len(starts))) if axes is None else [int(axis) % len(dims) for axis in axes]
+    strides = [1] * len(starts) if steps is None else [int(step) for step in steps]
+    if any(step < 1 for step in strides) or len(set(sliced_axes)) != len(strides):
         return None
     tape, x, sizes = Tape(node), "i0", list(dims)
-    for axis, low, high, step in zip(over, starts, ends, by, strict=True):
-        taken = range(*slice(int(low), int(high), step).indices(dims[axis]))
-        if len(taken) == dims[axis]:
+    for axis, low, high, step in zip(sliced_axes, starts, ends, strides, strict=True):
+        positions = range(*slice(int(low), int(high), step).indices(dims[axis]))
+        if len(positions) == dims[axis]:
             continue
-        x = _part(tape, x, sizes, axis, taken)
-        sizes[axis] = len(taken)
-    if len(by) == 1 and by[0] == 1 and 0 <= starts[0] < ends[0] <= dims[over[0]]:
+        x = _part(tape, x, sizes, axis, positions)
+        sizes[axis] = len(positions)
+    if len(strides) == 1 and strides[0] == 1 and 0 <= starts[0] < ends[0] <= dims[sliced_axes[0]]:
         return None  # it is as plain as it can be
     return tape.body(x)
 

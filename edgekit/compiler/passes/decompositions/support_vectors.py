@@ -77,8 +77,8 @@ def _kernel(tape: Tape, node: ir.Node, x: str, rows: int, columns: int, vectors:
     """Compute ``kernel(x, support vectors)``, float32[rows, vectors]."""
     support = np.array(node.attributes["support_vectors"].as_floats(), np.float32).reshape(vectors, columns)
     kind = text_of(node, "kernel_type", "LINEAR")
-    given = node.attributes["kernel_params"].as_floats() if "kernel_params" in node.attributes else ()
-    gamma, coef0, degree = (*given, 0.0, 0.0, 0.0)[:3]
+    parameters = node.attributes["kernel_params"].as_floats() if "kernel_params" in node.attributes else ()
+    gamma, coef0, degree = (*parameters, 0.0, 0.0, 0.0)[:3]
     if kind == "RBF":
         apart = tape("Sub", tape.reshape(x, (rows, 1, columns)), support[None])
         distance = tape("ReduceSumSquare", apart, np.array([2], np.int64), keepdims=0)
@@ -100,7 +100,8 @@ def _kernel(tape: Tape, node: ir.Node, x: str, rows: int, columns: int, vectors:
 
 
 def _pairs(node: ir.Node, per_class: list[int]) -> tuple[Array, Array, Array]:
-    """Weights [vectors, pairs], and which class is the first and the second of each pair, [pairs, classes].
+    """Return the weights [vectors, pairs], and masks of the first and of the second class of each pair,
+    [pairs, classes].
 
     Row j - 1 of libsvm's coefficients has, for the vectors of class i < j, those against class j; row i has,
     for the vectors of class j, those against class i.

@@ -44,8 +44,8 @@ def scaler(node: ir.Node) -> onnx.GraphProto:
 
 
 def normalizer(node: ir.Node) -> onnx.GraphProto:
-    """Each row divided by its largest number, the sum of its absolute numbers, or their root mean square;
-    rows where that is 0 stay."""
+    """Decompose Normalizer: divide each row by its largest number, the sum of its absolute numbers, or its L2
+    norm. Rows where that is 0 are unchanged."""
     tape = Tape(node)
     x = tape("Cast", "i0", to=FLOAT)
     last = np.array([-1], np.int64)
@@ -103,11 +103,11 @@ def label_encoder(node: ir.Node) -> onnx.GraphProto | None:
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         raise Inexpressible("NaN is one of its keys", "build it for ort")
     tape = Tape(node)
-    found = tape("Equal", tape("Unsqueeze", "i0", np.array([-1], np.int64)), keys)
+    matches = tape("Equal", tape("Unsqueeze", "i0", np.array([-1], np.int64)), keys)
     # A column of ones behind: the first of the equal ones is the default's where no key is.
     ranks = np.arange(len(keys), 0, -1, dtype=np.float32)
     best = tape(
-        "ReduceMax", tape("Mul", tape("Cast", found, to=FLOAT), ranks), np.array([-1], np.int64), keepdims=0
+        "ReduceMax", tape("Mul", tape("Cast", matches, to=FLOAT), ranks), np.array([-1], np.int64), keepdims=0
     )
     place = tape("Cast", tape("Sub", np.array(len(keys), np.float32), best), to=int(ir.DataType.INT64))
     return tape.body(tape("Gather", table, place))

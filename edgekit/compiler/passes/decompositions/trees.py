@@ -49,10 +49,10 @@ _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 def tree_classifier(node: ir.Node) -> onnx.GraphProto:
-    """Several classes: the label of the largest sum. Two classes with weights for one of them: that sum is
-    the second's score, compared with 0.5 where all weights are probabilities, else with 0. Two classes with
-    weights for both: the second's score, compared with 0.
-    """
+    """Decompose TreeEnsembleClassifier. With several classes, the label is that of the largest sum. With two
+    classes and weights for one of them, that sum is the second's score. It is compared with 0.5 if all
+    weights are probabilities, else with 0. With two classes and weights for both, the second's score is
+    compared with 0."""
     tape = Tape(node)
     labels = labels_of(node)
     x, rows, columns = rows_of(tape, node)
@@ -112,8 +112,8 @@ def _two_classes(
     columns: int,
 ) -> onnx.GraphProto:
     if trees.covered.all() and not len(base) and labels.tolist() == [0, 1]:  # CatBoost's
-        given = tape("Gather", trees.weights, _leaves(tape, trees, x, rows, columns))
-        scores = tape("ReduceSum", given, np.array([1], np.int64), keepdims=0)
+        leaf_weights = tape("Gather", trees.weights, _leaves(tape, trees, x, rows, columns))
+        scores = tape("ReduceSum", leaf_weights, np.array([1], np.int64), keepdims=0)
         label = label_above(tape, tape.part(scores, 1, 1, 2), 0.0, labels, rows)
         return tape.body(label, post_transform(tape, node, scores))
     if trees.covered[:, 1].any() or len(base) > 1:
@@ -123,8 +123,8 @@ def _two_classes(
             ORT_ONLY,
         )
     leaves = _leaves(tape, trees, x, rows, columns)
-    given = tape("Gather", trees.weights[:, :1].copy(), leaves)
-    score = tape("ReduceSum", given, np.array([1], np.int64), keepdims=0)
+    leaf_weights = tape("Gather", trees.weights[:, :1].copy(), leaves)
+    score = tape("ReduceSum", leaf_weights, np.array([1], np.int64), keepdims=0)
     if base.any():
         score = tape("Add", score, base)
     probable = bool(np.all(trees.weights >= 0))
@@ -155,18 +155,23 @@ def _leaves(tape: Tape, trees: TreeEnsemble, x: str, rows: int, columns: int) ->
         raise Inexpressible(
             f"its trees are {trees.depth} levels deep; at most {MOST_LEVELS} are supported", ORT_ONLY
         )
-    at = tape.constant(np.tile(trees.roots, (rows, 1)))
+    node_ids = tape.constant(np.tile(trees.roots, (rows, 1)))
     if not trees.depth:
-        return at
+        return node_ids
     flat = tape.reshape(x, (rows * columns,))
     starts: Array = (np.arange(rows, dtype=np.int64) * columns)[:, None]
     for _ in range(trees.depth):
-        column = tape("Gather", trees.features, at)
+        column = tape("Gather", trees.features, node_ids)
         if rows > 1:
             column = tape("Add", column, starts)
-        holds = _holds(tape, trees, at, tape("Gather", flat, column))
-        at = tape("Where", holds, tape("Gather", trees.when_true, at), tape("Gather", trees.when_false, at))
-    return at
+        holds = _holds(tape, trees, node_ids, tape("Gather", flat, column))
+        node_ids = tape(
+            "Where",
+            holds,
+            tape("Gather", trees.when_true, node_ids),
+            tape("Gather", trees.when_false, node_ids),
+        )
+    return node_ids
 
 
 def _holds(tape: Tape, trees: TreeEnsemble, nodes: str, value: str) -> str:
@@ -174,11 +179,11 @@ def _holds(tape: Tape, trees: TreeEnsemble, nodes: str, value: str) -> str:
     threshold, holds = tape("Gather", trees.thresholds, nodes), ""
     modes = sorted(set(trees.modes.tolist()) - {LEAF})
     for mode in modes:
-        found = tape(_COMPARISONS[mode], value, threshold)
-        found = tape("Not", found) if mode == "BRANCH_NEQ" else found
+        condition = tape(_COMPARISONS[mode], value, threshold)
+        condition = tape("Not", condition) if mode == "BRANCH_NEQ" else condition
         if len(modes) > 1:
-            found = tape("And", found, _look_up(tape, trees.modes == mode, nodes))
-        holds = tape("Or", holds, found) if holds else found
+            condition = tape("And", condition, _look_up(tape, trees.modes == mode, nodes))
+        holds = tape("Or", holds, condition) if holds else condition
     if trees.missing.any():
         absent = tape("And", tape("IsNaN", value), _look_up(tape, trees.missing, nodes))
         holds = tape("Or", holds, absent)

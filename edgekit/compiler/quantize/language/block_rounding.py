@@ -48,15 +48,15 @@ def fitted4(matrix: Array, moments: Array, block: int) -> BlockWeights:
     grids = []
     for start in range(0, inputs, block):
         end = start + block
-        own = weights[:, start:end]
-        scale, minimum = _grid(own, 1 / np.diagonal(inverse)[start:end] ** 2)
-        errors = np.empty_like(own)
+        columns = weights[:, start:end]
+        scale, minimum = _grid(columns, 1 / np.diagonal(inverse)[start:end] ** 2)
+        errors = np.empty_like(columns)
         for column in range(block):
             row = start + column
-            integer = np.clip(np.rint((own[:, column] - minimum) / scale), 0, 15)
+            integer = np.clip(np.rint((columns[:, column] - minimum) / scale), 0, 15)
             stored[:, row] = integer
-            error = (own[:, column] - (integer * scale + minimum)) / inverse[row, row]
-            own[:, column + 1 :] -= error[:, None] * inverse[row, row + 1 : end]
+            error = (columns[:, column] - (integer * scale + minimum)) / inverse[row, row]
+            columns[:, column + 1 :] -= error[:, None] * inverse[row, row + 1 : end]
             errors[:, column] = error
         weights[:, end:] -= errors @ inverse[start:end, end:]
         grids.append((scale, minimum))
@@ -97,8 +97,8 @@ def _grid(weights: Array, importance: Array) -> tuple[Array, Array]:
         fitted = np.where(spread > 0, slope / np.where(spread > 0, spread, 1), scale)
         fitted = np.maximum(fitted, SMALLEST).astype(np.float32)
         offset = (mean - fitted * centre).astype(np.float32)
-        again = np.clip(np.rint((weights - offset[:, None]) / fitted[:, None]), 0, 15)
-        error = ((again * fitted[:, None] + offset[:, None] - weights) ** 2) @ importance
+        rounded = np.clip(np.rint((weights - offset[:, None]) / fitted[:, None]), 0, 15)
+        error = ((rounded * fitted[:, None] + offset[:, None] - weights) ** 2) @ importance
         if best is None:
             best = (error, fitted, offset)
         else:
@@ -113,7 +113,7 @@ def _grid(weights: Array, importance: Array) -> tuple[Array, Array]:
 
 
 def _inverse_factor(moments: Array) -> Array:
-    """The upper Cholesky factor of the damped moments' inverse, float64 [inputs, inputs]."""
+    """Return the upper Cholesky factor of the damped moments' inverse, float64 [inputs, inputs]."""
     size, damp = len(moments), DAMP
     mean = float(np.trace(moments)) / size or 1.0
     while True:

@@ -36,7 +36,7 @@ def quantize_decoder(
     *,
     block: int = BLOCK,
 ) -> dict[str, BlockWeights]:
-    """The matrices of a model as integers.
+    """Quantize the matrices of a model to integers.
 
     ``int8``: to the nearest, symmetric. ``int4``: with a scale and a minimum for each block, on the file's
     own grid where it has one of 4 bits, else fitted to the calibration text; the embedding and the output
@@ -66,15 +66,15 @@ def quantize_decoder(
     ends = [name for name in matrices if name in (EMBEDDING, HEAD)]
     if not BARS[precision].fitted:
         return {name: nearest8(model.weight(name), block) for name in matrices}
-    found = {name: nearest8(model.weight(name), block) for name in ends}
+    blocks = {name: nearest8(model.weight(name), block) for name in ends}
     layers = [name for name in matrices if name not in ends]
     for name in layers:
         packed = model.packed(name)
         if packed is not None and packed.bits == 4 and packed.block == block:
-            found[name] = centred4(packed.integers, packed.scales, packed.minima)
-    left = [name for name in layers if name not in found]
+            blocks[name] = centred4(packed.integers, packed.scales, packed.minima)
+    left = [name for name in layers if name not in blocks]
     if not left:
-        return found
+        return blocks
     if len(tokens) < 2 * SEQUENCE:
         raise UsageError(
             f"int4 is fitted to a text, which needs at least {2 * SEQUENCE} tokens; this one has "
@@ -82,7 +82,7 @@ def quantize_decoder(
         )
     count = min(len(tokens) // SEQUENCE, SEQUENCES)
     text = np.array(tokens[: count * SEQUENCE]).reshape(count, SEQUENCE)
-    return found | _fitted(model, text, set(left), found, block)
+    return blocks | _fitted(model, text, set(left), blocks, block)
 
 
 def _fitted(
@@ -92,8 +92,8 @@ def _fitted(
     blocks: Mapping[str, BlockWeights],
     block: int,
 ) -> dict[str, BlockWeights]:
-    """The matrices of ``names``, in the order in which the text meets them."""
-    config, found = model.config, dict(blocks)
+    """Quantize the matrices of ``names``, in the order in which the text passes through them."""
+    config, quantized = model.config, dict(blocks)
     x = model.weight(EMBEDDING)[text] * np.float32(config.embedding_scale)
 
     def product(inputs: Array, *matrices: str) -> list[Array]:
@@ -103,17 +103,17 @@ def _fitted(
             together = fitted4(np.concatenate(floats), flat.T @ flat / len(flat), block)
             start = 0
             for name, matrix in zip(fitted, floats, strict=True):
-                found[name] = together.rows(slice(start, start + len(matrix)))
+                quantized[name] = together.rows(slice(start, start + len(matrix)))
                 start += len(matrix)
-        return [inputs @ (found[n].floats() if n in found else model.weight(n)).T for n in matrices]
+        return [inputs @ (quantized[n].floats() if n in quantized else model.weight(n)).T for n in matrices]
 
     for layer in range(config.layers):
         x = run_layer(model, layer, x, product)
-    return found
+    return quantized
 
 
 def run_layer(model: LanguageModel, layer: int, x: Array, product: Callable[..., list[Array]]) -> Array:
-    """One layer on x, float32 [sequences, tokens, width].
+    """Compute one layer on x, float32 [sequences, tokens, width].
 
     Args:
         model: The model.
@@ -128,12 +128,12 @@ def run_layer(model: LanguageModel, layer: int, x: Array, product: Callable[...,
         normed: Array = values / np.sqrt(mean + np.float32(c.norm_eps)) * model.weight(prefix + name)
         return normed
 
-    names = [f"{prefix}self_attn.{each}_proj.weight" for each in "qkv"]
+    names = [f"{prefix}self_attn.{letter}_proj.weight" for letter in "qkv"]
     qkv = product(norm(x, "input_layernorm.weight"), *names)
     if c.qkv_bias:
         qkv = [
-            y + model.weight(f"{prefix}self_attn.{each}_proj.bias")
-            for y, each in zip(qkv, "qkv", strict=True)
+            y + model.weight(f"{prefix}self_attn.{letter}_proj.bias")
+            for y, letter in zip(qkv, "qkv", strict=True)
         ]
     heads = []
     for y, count in zip(qkv, (c.heads, c.kv_heads, c.kv_heads), strict=True):
@@ -144,38 +144,39 @@ def run_layer(model: LanguageModel, layer: int, x: Array, product: Callable[...,
     y = product(_attended(model, layer, *heads), f"{prefix}self_attn.o_proj.weight")[0]
     x = x + (norm(y, "post_attention_layernorm.weight") if c.output_norms else y)
     before = "pre_feedforward_layernorm.weight" if c.output_norms else "post_attention_layernorm.weight"
-    gate, up = product(norm(x, before), f"{prefix}mlp.gate_proj.weight", f"{prefix}mlp.up_proj.weight")
+    gate, hidden = product(norm(x, before), f"{prefix}mlp.gate_proj.weight", f"{prefix}mlp.up_proj.weight")
     if c.activation == GELU_TANH:
         gate = 0.5 * gate * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (gate + 0.044715 * gate**3)))
     else:
         gate = gate / (1 + np.exp(-np.maximum(gate, -80)))
-    y = product(gate * up, f"{prefix}mlp.down_proj.weight")[0]
+    y = product(gate * hidden, f"{prefix}mlp.down_proj.weight")[0]
     result: Array = x + (norm(y, "post_feedforward_layernorm.weight") if c.output_norms else y)
     return result
 
 
 def _attended(model: LanguageModel, layer: int, q: Array, k: Array, v: Array) -> Array:
-    """Attention of each sequence to itself: [sequences, heads, tokens, head_size] -> [.., tokens, width]."""
+    """Compute the attention of each sequence to itself: [sequences, heads, tokens, head_size] -> [.., tokens,
+    width]."""
     c, count, half = model.config, q.shape[2], model.config.head_size // 2
     angles = np.outer(np.arange(count), c.inverse_frequencies(layer))
     cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    turned = []
+    rotated = []
     for y in (q, k):
         a, b = y[..., :half], y[..., half:]
-        turned.append(np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1))
+        rotated.append(np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1))
     distance = np.arange(count)[:, None] - np.arange(count)
-    seen = distance >= 0
+    mask = distance >= 0
     if c.sliding_window and c.sliding_layers and c.sliding_layers[layer]:
-        seen &= distance < c.sliding_window
+        mask &= distance < c.sliding_window
     shared = c.heads // c.kv_heads
     whole = np.empty((len(q), count, c.heads, c.head_size), np.float32)
     for sequence in range(len(q)):
         for head in range(c.heads):
-            scores = turned[0][sequence, head] @ turned[1][sequence, head // shared].T
+            scores = rotated[0][sequence, head] @ rotated[1][sequence, head // shared].T
             scores = scores * np.float32(c.attention_scale)
             if c.attention_softcap:
                 scores = c.attention_softcap * np.tanh(scores / c.attention_softcap)
-            scores = np.where(seen, scores, -np.inf)
+            scores = np.where(mask, scores, -np.inf)
             weights = np.exp(scores - scores.max(axis=1, keepdims=True))
             weights /= weights.sum(axis=1, keepdims=True)
             whole[sequence, :, head] = weights @ v[sequence, head // shared]

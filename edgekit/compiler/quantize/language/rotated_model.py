@@ -48,7 +48,7 @@ class RotatedModel(NamedTuple):
 
 
 def rotated_model(model: LanguageModel) -> RotatedModel:
-    """The same model with turned channels.
+    """Return the same model with rotated channels.
 
     Where an architecture normalizes what attention and the MLP give (Gemma), what is between layers stays.
 
@@ -64,41 +64,41 @@ def rotated_model(model: LanguageModel) -> RotatedModel:
     values, down = _Rotation(c.head_size), _block_rotation(c.mlp_width)
 
     def read(name: str) -> Array:
-        found = model.weight(name)
+        weight = model.weight(name)
         if name in folded:
-            return np.ones_like(found)
+            return np.ones_like(weight)
         layer, _, kind = name.rpartition("layers.")[2].partition(".")
         if between is not None:
             norm = _NORM_BEFORE.get(kind)
             if norm is not None:
-                found = between(found * model.weight(f"model.layers.{layer}.{norm}"))
+                weight = between(weight * model.weight(f"model.layers.{layer}.{norm}"))
             elif name == EMBEDDING:
-                found = between(found)
+                weight = between(weight)
             elif name == HEAD:
-                found = between(found * model.weight(LAST_NORM))
+                weight = between(weight * model.weight(LAST_NORM))
             elif kind in _WRITES_BETWEEN:
-                found = between(found.T).T
+                weight = between(weight.T).T
         if kind.startswith("self_attn.v_proj"):
-            heads = found.reshape(c.kv_heads, c.head_size, -1).swapaxes(1, 2)
-            found = values(heads).swapaxes(1, 2).reshape(found.shape)
+            heads = weight.reshape(c.kv_heads, c.head_size, -1).swapaxes(1, 2)
+            weight = values(heads).swapaxes(1, 2).reshape(weight.shape)
         elif kind == "self_attn.o_proj.weight":
-            found = values(found.reshape(c.width, c.heads, c.head_size)).reshape(found.shape)
+            weight = values(weight.reshape(c.width, c.heads, c.head_size)).reshape(weight.shape)
         elif kind == "mlp.down_proj.weight" and down is not None:
-            found = (found.reshape(c.width, -1, len(down)) @ down).reshape(found.shape)
-        turned: Array = np.ascontiguousarray(found, np.float32)
-        return turned
+            weight = (weight.reshape(c.width, -1, len(down)) @ down).reshape(weight.shape)
+        contiguous: Array = np.ascontiguousarray(weight, np.float32)
+        return contiguous
 
     before_head = None
     if between is not None and c.tied_embedding:
         rotation = between(np.eye(c.width, dtype=np.float32))
         before_head = rotation.T @ (rotation * model.weight(LAST_NORM)[:, None])
-    turned = replace(model, read=read, read_packed=lambda name: None)
-    return RotatedModel(turned, frozenset(folded), before_head, down)
+    rotated = replace(model, read=read, read_packed=lambda name: None)
+    return RotatedModel(rotated, frozenset(folded), before_head, down)
 
 
 _NORM_BEFORE = {
-    **{f"self_attn.{each}_proj.weight": "input_layernorm.weight" for each in "qkv"},
-    **{f"mlp.{each}_proj.weight": "post_attention_layernorm.weight" for each in ("gate", "up")},
+    **{f"self_attn.{projection}_proj.weight": "input_layernorm.weight" for projection in "qkv"},
+    **{f"mlp.{projection}_proj.weight": "post_attention_layernorm.weight" for projection in ("gate", "up")},
 }
 """A matrix of a layer -> the norm before it."""
 _WRITES_BETWEEN = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
@@ -113,44 +113,45 @@ class _Rotation:
 
     def __call__(self, rows: Array) -> Array:
         """``rows`` [..., size] times the matrix."""
-        found, after = rows * self._signs, rows.shape[-1]
+        product, after = rows * self._signs, rows.shape[-1]
         for factor in self._factors:
             after //= len(factor)
-            found = factor @ found.reshape(-1, len(factor), after)
-        turned: Array = found.reshape(rows.shape)
-        return turned
+            product = factor @ product.reshape(-1, len(factor), after)
+        rotated: Array = product.reshape(rows.shape)
+        return rotated
 
 
 def _factors(size: int) -> Sequence[Array]:
-    """Orthogonal matrices whose sizes have ``size`` as their product."""
+    """Return orthogonal matrices whose sizes have ``size`` as their product."""
     odd = size
     while odd % 2 == 0:
         odd //= 2
-    found, rest = ([] if odd == 1 else [_cosines(odd)]), size // odd
+    factors, rest = ([] if odd == 1 else [_cosines(odd)]), size // odd
     while rest > 1:
-        found.append(_hadamard(min(rest, LARGEST_FACTOR)))
-        rest //= len(found[-1])
-    return found
+        factors.append(_hadamard(min(rest, LARGEST_FACTOR)))
+        rest //= len(factors[-1])
+    return factors
 
 
 def _block_rotation(size: int) -> Array | None:
-    """For blocks as large as ``size`` is divisible by, a power of 2; None where they would be small."""
+    """Return a rotation for blocks of the largest power of 2, up to LARGEST_FACTOR, that divides ``size``;
+    None if they would be small."""
     block = min(size & -size, LARGEST_FACTOR)
     return None if block < LEAST_BLOCK else _hadamard(block)
 
 
 def _hadamard(size: int) -> Array:
     """Sylvester's matrix of a power of 2, orthogonal and symmetric, float32."""
-    found = np.ones((1, 1), np.float32)
-    while len(found) < size:
-        found = np.block([[found, found], [found, -found]])
-    return found / np.float32(np.sqrt(size))
+    matrix = np.ones((1, 1), np.float32)
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return matrix / np.float32(np.sqrt(size))
 
 
 def _cosines(size: int) -> Array:
-    """The discrete cosine transform (DCT-II), orthogonal, float32."""
+    """Return the discrete cosine transform (DCT-II), orthogonal, float32."""
     angles = np.pi / size * np.outer(np.arange(size), np.arange(size) + 0.5)
-    found = np.sqrt(2 / size) * np.cos(angles)
-    found[0] /= np.sqrt(2)
-    transform: Array = found.astype(np.float32)
+    cosines = np.sqrt(2 / size) * np.cos(angles)
+    cosines[0] /= np.sqrt(2)
+    transform: Array = cosines.astype(np.float32)
     return transform

@@ -112,11 +112,11 @@ def observe(
     refuse_without_samples(samples)
     order = _by_digest(samples)
     key = _key(model, list(order))
-    found = observation_cache.recall(key)
-    if found is None:
-        found = _observe(model, samples, order, progress or (lambda done, total: None))
-        observation_cache.record(key, found)
-    return found
+    observations = observation_cache.recall(key)
+    if observations is None:
+        observations = _observe(model, samples, order, progress or (lambda done, total: None))
+        observation_cache.record(key, observations)
+    return observations
 
 
 def graph_digest(model: ir.Model) -> str:
@@ -134,7 +134,7 @@ def _observe(
     inputs = {str(v.name) for v in model.graph.inputs}
     groups = _groups(values)
     done, total = 0, len(groups) * len(order)
-    found: dict[str, Observation] = {}
+    observations: dict[str, Observation] = {}
     for group in groups:
         outputs = {str(v.name) for v in model.graph.outputs}
         reference = Reference(model, intermediate=[n for n in group if n not in inputs | outputs])
@@ -151,8 +151,8 @@ def _observe(
                         )
             done += 1
             progress(done, total)
-        found.update({name: observer.observation() for name, observer in observers.items()})
-    return found
+        observations.update({name: observer.observation() for name, observer in observers.items()})
+    return observations
 
 
 def _float_values(model: ir.Model) -> list[ir.Value]:
@@ -161,7 +161,7 @@ def _float_values(model: ir.Model) -> list[ir.Value]:
 
 
 def _groups(values: dict[str, ir.Value]) -> list[list[str]]:
-    """The values in order, in as few groups as PASS_BYTES allows."""
+    """Return the values in order, in as few groups as PASS_BYTES allows."""
     groups: list[list[str]] = [[]]
     size = 0
     for name, value in values.items():
@@ -177,19 +177,19 @@ def _groups(values: dict[str, ir.Value]) -> list[list[str]]:
 
 def _refuse_if_wrong(value: ir.Value, finite: bool | None, sample: str) -> None:
     """Raise an error for a value that is not finite, unless it is an infinity within the model."""
-    what = "is infinite" if finite is False else "is not a number"
+    problem = "is infinite" if finite is False else "is not a number"
     if value.is_graph_input():
-        raise SampleError(f"{sample}: input {value.name} {what} in places; leave such samples out")
+        raise SampleError(f"{sample}: input {value.name} {problem} in places; leave such samples out")
     node = value.producer()
     if node is not None and (finite is None or value.is_graph_output()):
         raise ModelError(
-            f"value {value.name} of node {node.name} ({node.op_type}) {what} on {sample}: such a model "
+            f"value {value.name} of node {node.name} ({node.op_type}) {problem} on {sample}: such a model "
             "cannot be calibrated; fix the model, or leave the sample out"
         )
 
 
 def _by_digest(samples: Sequence[Sample]) -> dict[str, int]:
-    """Digest -> index of a sample that has it, in the order of the digests."""
+    """Map each digest to the index of a sample that has it, in the order of the digests."""
     return dict(sorted({d: i for i, d in reversed(list(enumerate(sample_digests(samples))))}.items()))
 
 

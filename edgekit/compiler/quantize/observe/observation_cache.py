@@ -33,7 +33,7 @@ _DIGEST_BYTES = 32
 
 
 def recall(key: str) -> dict[str, Observation] | None:
-    """The observations recorded under that key, or None if there are none that can be read."""
+    """Return the observations recorded under that key, or None if there are no readable ones."""
     path = _path(key)
     try:
         ownership.refuse_foreign(path.parent)
@@ -44,12 +44,12 @@ def recall(key: str) -> dict[str, Observation] | None:
     if hashlib.sha256(body).digest() != digest:
         return None
     try:
-        found = _parse(body)
+        observations = _parse(body)
     except (JsonError, ValueError, TypeError, KeyError):
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # marks it as recently used
-    return found
+    return observations
 
 
 def record(key: str, observations: Mapping[str, Observation]) -> bool:
@@ -68,7 +68,7 @@ def record(key: str, observations: Mapping[str, Observation]) -> bool:
 
 
 def observations_folder() -> Path:
-    """The folder of the observations; it need not exist."""
+    """Return the folder of the observations; it need not exist."""
     return records_folder() / "observations"
 
 
@@ -101,7 +101,7 @@ def _parse(body: memoryview) -> dict[str, Observation]:
     if header["format"] != FORMAT:
         raise ValueError
     numbers = np.frombuffer(body[8 + length :], "<f4").astype(np.float32, copy=False)
-    found: dict[str, Observation] = {}
+    parsed: dict[str, Observation] = {}
     start = 0
 
     def take(size: int) -> Array:
@@ -113,10 +113,10 @@ def _parse(body: memoryview) -> dict[str, Observation]:
 
     for name, channels, positions, axis, count in header["values"]:
         low, high = take(channels), take(channels)
-        found[name] = Observation(low, high, take(positions * channels).reshape(-1, channels), axis, count)
+        parsed[name] = Observation(low, high, take(positions * channels).reshape(-1, channels), axis, count)
     if start != len(numbers):
         raise ValueError
-    return found
+    return parsed
 
 
 def _evict_oldest(folder: Path) -> None:

@@ -34,7 +34,7 @@ RECIPE = Recipe(ranges="minmax", rounding="nearest", bias_correction=False)
 def with_float8_pairs(
     model: ir.Model, rules: Rules, observations: Mapping[str, Observation]
 ) -> tuple[ir.Model, QuantizationPlan]:
-    """A copy with pairs, and the plan it has.
+    """Return a copy of the model with pairs, and its plan.
 
     Args:
         model: The canonical float graph. It is not changed.
@@ -49,7 +49,7 @@ def with_float8_pairs(
             array = array_of(node.inputs[rule.weight])
             assert array is not None  # the row matches only where it is a constant
             weights[node_name(node)] = _weights(array, rule.weight_axis)
-    activations = {name: _activation(by) for name, by in plan.activations.items()}
+    activations = {name: _activation(affine) for name, affine in plan.activations.items()}
     plan = replace(plan, activations=activations, weights=weights)
     return emit(model, plan, rules), plan
 
@@ -60,8 +60,8 @@ def _activation(affine: Affine) -> Affine:
 
 
 def _weights(array: Array, axis: int | None) -> QuantizedWeights:
-    """One scale for each output channel; a channel of zeros has the scale 1."""
-    others = tuple(each for each in range(array.ndim) if each != axis)
+    """Quantize with one scale for each output channel. A channel of zeros has the scale 1."""
+    others = tuple(other for other in range(array.ndim) if other != axis)
     largest = np.abs(array).max(axis=others, initial=0.0)
     scale = np.where(largest > 0, np.maximum(largest / LARGEST, SMALLEST_SCALE), 1.0).astype(np.float32)
     along = scale if axis is None else scale.reshape([-1 if k == axis else 1 for k in range(array.ndim)])

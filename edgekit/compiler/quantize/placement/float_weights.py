@@ -16,7 +16,7 @@ from edgekit.compiler.passes.remove_dead_code import remove_dead_code
 
 
 def with_float_weights(model: ir.Model) -> ir.Model:
-    """A copy with every DequantizeLinear of constants folded, or the model itself if there is none."""
+    """Return a copy with every DequantizeLinear of constants folded, or the model itself if it has none."""
     if not any(_is_constant(node) for _, node in nodes_of(model, "DequantizeLinear")):
         return model
     copy = model.clone()
@@ -24,10 +24,10 @@ def with_float_weights(model: ir.Model) -> ir.Model:
     for _, node in nodes_of(copy, "DequantizeLinear"):
         if not _is_constant(node):
             continue
-        found = evaluate_node(node, [array_of(value) for value in node.inputs], opset)
-        if found is not None and not node.outputs[0].is_graph_output():
+        results = evaluate_node(node, [array_of(value) for value in node.inputs], opset)
+        if results is not None and not node.outputs[0].is_graph_output():
             name = str(node.outputs[0].name)
-            node.outputs[0].replace_all_uses_with(add_constant(copy, found[0], f"{name}/real"))
+            node.outputs[0].replace_all_uses_with(add_constant(copy, results[0], f"{name}/real"))
     remove_dead_code(copy)
     return copy
 

@@ -69,12 +69,12 @@ def find_kernels(
     """
     floats = set(float_nodes)
     while True:
-        found = list(_match(model, rules, floats))
-        dropped = {k.name for k in found if not all(map(storable, (*k.inputs, *k.outputs)))}
+        kernels = list(_match(model, rules, floats))
+        dropped = {k.name for k in kernels if not all(map(storable, (*k.inputs, *k.outputs)))}
         if not dropped:
-            tail = set() if rules.outputs or rules.integers else _tail(model, found)
-            found = [kernel for kernel in found if kernel.name not in tail]
-            return tuple(_in_int8_groups(_without_float_inputs(found)))
+            tail = set() if rules.outputs or rules.integers else _tail(model, kernels)
+            kernels = [kernel for kernel in kernels if kernel.name not in tail]
+            return tuple(_in_int8_groups(_without_float_inputs(kernels)))
         floats |= dropped
 
 
@@ -248,16 +248,18 @@ def _tail(model: ir.Model, kernels: Sequence[Kernel]) -> set[str]:
 
 def _without_float_inputs(kernels: Sequence[Kernel]) -> list[Kernel]:
     """Remove agnostic ops that have float inputs only. Keep data movement: int8 moves fewer bytes."""
-    kept, before = list(kernels), -1
-    while len(kept) != before:
-        before = len(kept)
-        made = {value for kernel in kept for value in kernel.outputs}
-        kept = [
+    remaining, before = list(kernels), -1
+    while len(remaining) != before:
+        before = len(remaining)
+        produced = {value for kernel in remaining for value in kernel.outputs}
+        remaining = [
             kernel
-            for kernel in kept
-            if not kernel.is_agnostic or kernel.rule.output == "inputs" or not made.isdisjoint(kernel.inputs)
+            for kernel in remaining
+            if not kernel.is_agnostic
+            or kernel.rule.output == "inputs"
+            or not produced.isdisjoint(kernel.inputs)
         ]
-    return kept
+    return remaining
 
 
 def _in_int8_groups(kernels: Sequence[Kernel]) -> Iterator[Kernel]:

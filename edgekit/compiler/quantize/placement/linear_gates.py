@@ -62,13 +62,13 @@ def _into_conv(model: ir.Model, node: ir.Node, observations: dict[str, Observati
     bias = input_of(conv, 2) if conv is not None else None
     if conv is None or value is None or weights is None or only_consumer(value) is not node:
         return False
-    given = np.zeros(len(weights), np.float32) if bias is None else array_of(bias)
-    if given is None:
+    bias_array = np.zeros(len(weights), np.float32) if bias is None else array_of(bias)
+    if bias_array is None:
         return False
     alpha, beta = np.float32(float_of(node, "alpha", 0.2)), np.float32(float_of(node, "beta", 0.5))
     conv.resize_inputs(3)
     conv.replace_input_with(1, add_constant(model, weights * alpha, f"{value.name}/weights"))
-    conv.replace_input_with(2, add_constant(model, given * alpha + beta, f"{value.name}/bias"))
+    conv.replace_input_with(2, add_constant(model, bias_array * alpha + beta, f"{value.name}/bias"))
     observation = observations.get(str(value.name))
     if observation is not None:
         observations[str(value.name)] = mapped(observation, lambda x: x * alpha + beta)
@@ -92,8 +92,8 @@ def _gated(model: ir.Model, node: ir.Node, observations: dict[str, Observation])
     gate = insert_before(model, node, _clip(model, node, line), f"{name}/gate")
     for value in (line, gate):
         value.type, value.shape = x.type, x.shape
-    alone = only_consumer(x) is None and {use.node for use in x.uses()} == {node, conv}
-    if alone and not x.is_graph_output():  # below -3 the gate is 0
+    is_unshared = only_consumer(x) is None and {use.node for use in x.uses()} == {node, conv}
+    if is_unshared and not x.is_graph_output():  # below -3 the gate is 0
         observation = mapped(observation, lambda a: np.maximum(a, np.float32(-3)))
         observations[str(x.name)] = observation
     observations[str(line.name)] = mapped(observation, lambda a: a / 6 + np.float32(0.5))
@@ -111,6 +111,6 @@ def _clip(model: ir.Model, like: ir.Node, value: ir.Value) -> ir.Node:
 
 
 def mapped(observation: Observation, function: Callable[[Array], Array]) -> Observation:
-    """The observation of a monotonic function of the values."""
+    """Return the observation of a monotonic function of the values."""
     ends = np.stack([function(observation.low), function(observation.high)])
     return replace(observation, low=ends.min(0), high=ends.max(0), sample=function(observation.sample))

@@ -83,14 +83,14 @@ WIDE: Mapping[Dtype, Dtype] = {"int8": "int16", "uint8": "uint16"}
 
 
 def rules_of(placement: str, rules: Rules) -> Rules:
-    """The target's rules with the settings of a placement."""
+    """Return the target's rules with the settings of a placement."""
     preset = PLACEMENTS[placement]
     activations = WIDE[rules.activations] if preset.wide else rules.activations
     return replace(rules, activations=activations, centred=rules.symmetric and preset.centred)
 
 
 def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:
-    """Names of the nodes that stay float in a placement, for ``place``.
+    """Return the names of the nodes that stay float in a placement, for ``place``.
 
     Args:
         placement: A key of PLACEMENTS.
@@ -103,7 +103,7 @@ def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:
 
 
 def _reduction_size(kernel: Kernel) -> int:
-    """The reduction size K: the number of products summed for one output."""
+    """Return the reduction size K: the number of products summed for one output."""
     rule = kernel.rule
     assert rule.weight is not None
     dims = static_dims(kernel.nodes[0].inputs[rule.weight]) or ()

@@ -95,14 +95,14 @@ class _Writer:
             stored = self._constant(f"{name}/stored", quantize(array, affine))
             real = self._dequantized(stored, affine, name, before=readers[0].node)
         else:
-            moved = self._moves_data(producer)
+            is_data_movement = self._moves_data(producer)
             if producer_is_int8 and value.is_graph_output():
                 value.name = self._unique_name(
                     f"{name}/float"
                 )  # the graph output keeps its name, so the float value gets a new one
             constant, source = offset_of(affine, self._rules), value
             affine = centred(affine) if constant else affine
-            if constant and not moved:  # data movement keeps the offset of its input
+            if constant and not is_data_movement:  # data movement keeps the offset of its input
                 source = self._add_number(value, -constant, f"{name}/centred", after=producer)
             inputs = [source, *self._scale(affine, name)]
             attributes = {} if affine.axis is None else {"axis": affine.axis}
@@ -138,9 +138,9 @@ class _Writer:
     def _add_number(self, value: ir.Value, number: float, name: str, after: ir.Node | None) -> ir.Value:
         """Add a number to the value and return the sum."""
         node = ir.node("Add", [value, self._constant(f"{name}/constant", np.array(number, np.float32))])
-        made = self._named(node, name, ir.DataType.FLOAT, value.shape)
+        total = self._named(node, name, ir.DataType.FLOAT, value.shape)
         self._insert(node, after)
-        return made
+        return total
 
     def store_weights(self, node: ir.Node, weights: QuantizedWeights) -> None:
         """Quantize a node's weights, and its bias if the rules say so."""

@@ -59,9 +59,9 @@ def place(
     """
 
     def storable(value: ir.Value) -> bool:
-        seen = observations.get(str(value.name))
+        stats = observations.get(str(value.name))
         return array_of(value) is not None or (
-            seen is not None and bool(np.isfinite(seen.low).all() and np.isfinite(seen.high).all())
+            stats is not None and bool(np.isfinite(stats.low).all() and np.isfinite(stats.high).all())
         )
 
     range_cache = {} if range_cache is None else range_cache
@@ -108,7 +108,7 @@ def prescribed_values(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> 
     kernels = find_kernels(model, rules, floats)
     fixed = {id(plan.activations[name]) for name in _fixed(kernels, rules) if name in plan.activations}
     constants = {name for name, value in stored_values(kernels).items() if array_of(value) is not None}
-    return frozenset(n for n, by in plan.activations.items() if id(by) in fixed or n in constants)
+    return frozenset(n for n, params in plan.activations.items() if id(params) in fixed or n in constants)
 
 
 def _groups(kernels: Sequence[Kernel]) -> Groups:
@@ -123,7 +123,7 @@ def _groups(kernels: Sequence[Kernel]) -> Groups:
 def _fixed(kernels: Sequence[Kernel], rules: Rules) -> dict[str, tuple[float, int]]:
     """Map each value to the scale and zero point that its kernel prescribes, or that bytes have."""
     read = {} if rules.symmetric else {str(v.name): bytes_below(v) for k in kernels for v in k.inputs}
-    return {name: (1.0, found[1] - 128) for name, found in read.items() if found is not None} | {
+    return {name: (1.0, source[1] - 128) for name, source in read.items() if source is not None} | {
         str(value.name): kernel.rule.fixed
         for kernel in kernels
         if kernel.rule.output == "fixed" and kernel.rule.fixed is not None
@@ -134,10 +134,10 @@ def _fixed(kernels: Sequence[Kernel], rules: Rules) -> dict[str, tuple[float, in
 def _conflicting(kernels: Sequence[Kernel], groups: Groups, rules: Rules) -> set[str]:
     """Return data-movement ops that would join a fixed scale with values that cannot have it."""
     fixed = _fixed(kernels, rules)
-    moved = {str(v.name) for k in kernels if k.rule.output == "inputs" for v in k.outputs}
+    movement_outputs = {str(v.name) for k in kernels if k.rule.output == "inputs" for v in k.outputs}
     sources: dict[str, set[tuple[float, int] | None]] = {}
     for name in stored_values(kernels):
-        if name not in moved:
+        if name not in movement_outputs:
             sources.setdefault(groups.root(name), set()).add(fixed.get(name))
     conflicting = {root for root, scales in sources.items() if len(scales) > 1 and scales != {None}}
     return {
@@ -162,7 +162,7 @@ def _affines(
     members: dict[str, list[ir.Value]] = {}
     for name, value in stored_values(kernels).items():
         members.setdefault(groups.root(name), []).append(value)
-    found: dict[str, Affine] = {}
+    affines: dict[str, Affine] = {}
     for values in members.values():
         scales = [fixed[str(value.name)] for value in values if str(value.name) in fixed]
         if scales:
@@ -171,17 +171,17 @@ def _affines(
             one = _constant_affine(values, rules)
         else:
             after = _curve_after(values[0]) if len(values) == 1 else None
-            seen = tuple(_observation(value, observations) for value in values)
+            observed = tuple(_observation(value, observations) for value in values)
             symmetric = rules.symmetric and not (rules.centred and can_center(values, kernels))
-            key = (seen, recipe.ranges, rules.activations, symmetric, after)
+            key = (observed, recipe.ranges, rules.activations, symmetric, after)
             if key not in range_cache:
-                one_tensor = pool(seen) if len(seen) > 1 else seen[0]
+                one_tensor = pool(observed) if len(observed) > 1 else observed[0]
                 range_cache[key] = choose_range(
                     one_tensor, recipe.ranges, rules.activations, symmetric, after
                 )
             one = range_cache[key]
-        found.update({str(value.name): one for value in values})
-    return found
+        affines.update({str(value.name): one for value in values})
+    return affines
 
 
 def _fixed_affine(fixed: tuple[float, int], rules: Rules) -> Affine:
@@ -273,17 +273,17 @@ def _is_read_by_depthwise(value: ir.Value) -> bool:
 def _producers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]:
     """Return the kernels that produce the inputs of these, directly or through float nodes."""
     owners = {node: kernel.name for kernel in kernels for node in kernel.nodes}
-    found: set[str] = set()
+    producers: set[str] = set()
     pending = [value.producer() for reader in readers for value in reader.inputs]
     visited: set[ir.Node] = set()
     while pending:
         node = pending.pop()
         if node in owners:
-            found.add(owners[node])
+            producers.add(owners[node])
         elif node is not None and node not in visited:
             visited.add(node)
             pending += [value.producer() for value in node.inputs if value is not None]
-    return found
+    return producers
 
 
 def _curve_after(value: ir.Value) -> Curve | None:

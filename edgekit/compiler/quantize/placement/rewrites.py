@@ -26,7 +26,8 @@ REWRITES: Mapping[str, Rewrite] = {"linear gates": linear_gates, "split SiLU": s
 def rewritten(
     model: ir.Model, observations: Observed, rules: Rules, float_nodes: Collection[str] = frozenset()
 ) -> tuple[ir.Model, Observed]:
-    """The graph that a plan applies to. Only nodes that will run in int8 are rewritten.
+    """Return the graph that a plan applies to, with its observations. Only nodes that will run in int8 are
+    rewritten.
 
     Args:
         model: The canonical float graph. It is not changed.

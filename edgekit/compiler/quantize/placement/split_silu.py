@@ -59,7 +59,7 @@ def split_silu(
 
 
 def _candidates(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Node, ir.Node]]:
-    """Conv, the Mul of its SiLU, and the depthwise Conv that is its only consumer."""
+    """Yield each Conv, the Mul of its SiLU, and the depthwise Conv that is its only consumer."""
     for conv in list(model.graph):
         silu = silu_of(conv.outputs[0]) if conv.op_type == "Conv" and not conv.domain else None
         reader = only_consumer(silu[1].outputs[0]) if silu else None
@@ -86,7 +86,7 @@ class _Scales:
 
 
 def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
-    """The per-channel scales and the limits with the least noise in y / s."""
+    """Return the per-channel scales and the limits with the least noise in y / s."""
 
     def affine_of(low: float, high: float) -> Affine:
         return affine(low, high, rules.activations, rules.symmetric)
@@ -118,7 +118,7 @@ def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
             scale = widest * np.array(SCALE_FACTORS, np.float32)[noise.argmin(0)]
             ratio = float(np.minimum(noise.min(0) / signal, 1).mean())
             candidates.append((ratio, _Scales(scale.astype(np.float32), z_limit, y_limit)))
-    return min(candidates, key=lambda each: each[0])[1]
+    return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
 def _split(
@@ -135,15 +135,17 @@ def _split(
         if array is not None:
             rows = scale.reshape(-1, *[1] * (array.ndim - 1))
             inputs.append(add_constant(model, (array / rows).astype(np.float32), f"{x.name}/scaled/{name}"))
-    again = ir.Node("", "Conv", inputs, conv.attributes.values(), name=f"{conv.name}/scaled")
-    z = insert_before(model, product, again, f"{x.name}/scaled")
+    scaled_conv = ir.Node("", "Conv", inputs, conv.attributes.values(), name=f"{conv.name}/scaled")
+    z = insert_before(model, product, scaled_conv, f"{x.name}/scaled")
     z.type, z.shape = x.type, x.shape
     product.replace_input_with(list(product.inputs).index(x), z)
-    own = array_of(depthwise.inputs[1])
-    assert own is not None
+    kernel = array_of(depthwise.inputs[1])
+    assert kernel is not None
     multiplier = (static_dims(depthwise.inputs[1]) or (1,))[0] // len(scale)
-    rows = np.repeat(scale, multiplier).reshape(-1, *[1] * (own.ndim - 1))
-    weights = add_constant(model, (own * rows).astype(np.float32), f"{depthwise.outputs[0].name}/absorbing")
+    rows = np.repeat(scale, multiplier).reshape(-1, *[1] * (kernel.ndim - 1))
+    weights = add_constant(
+        model, (kernel * rows).astype(np.float32), f"{depthwise.outputs[0].name}/absorbing"
+    )
     depthwise.replace_input_with(1, weights)
 
     def stored(value: ir.Value, low: float) -> Observation:

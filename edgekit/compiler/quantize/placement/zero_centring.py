@@ -106,6 +106,6 @@ def bias_for(node: ir.Node, weights: QuantizedWeights, constant: float) -> Array
         sums = real.reshape(len(real), -1).sum(axis=1)
     else:
         sums = real.sum(axis=1 if int_of(node, "transB", 0) else 0)
-    given = 0.0 if weights.bias is None else np.asarray(weights.bias, np.float64).reshape(-1)
-    bias: Array = given + constant * sums
+    base = 0.0 if weights.bias is None else np.asarray(weights.bias, np.float64).reshape(-1)
+    bias: Array = base + constant * sums
     return bias.astype(np.float32)

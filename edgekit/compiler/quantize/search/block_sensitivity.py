@@ -62,18 +62,18 @@ def measure_block_snr_db(
     chosen = context.evaluator.most_telling(SENSITIVITY_SAMPLES, SENSITIVITY_PREDICTIONS)
     samples = subset(context.validation, chosen)
     record = measurement_cache.key("sensitivity", context.digest, key, list(chosen), reference_version())
-    found = measurement_cache.parse_figures(measurement_cache.recall(record))
-    missing = [name for name in _most_changed(graph, plan, rules) if name not in found]
+    figures = measurement_cache.parse_figures(measurement_cache.recall(record))
+    missing = [name for name in _most_changed(graph, plan, rules) if name not in figures]
     try:
         for done, name in enumerate(missing):
             if not has_time():
                 break
             report("sensitivity of each block", done, len(missing), "blocks")
             one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
-            found[name] = context.evaluator.change_db(run_qdq_graph(one, samples), chosen)
+            figures[name] = context.evaluator.change_db(run_qdq_graph(one, samples), chosen)
     finally:  # after Ctrl-C too, the next run goes on from here
-        measurement_cache.record(record, measurement_cache.figures_as_json(found))
-    return found
+        measurement_cache.record(record, measurement_cache.figures_as_json(figures))
+    return figures
 
 
 def _most_changed(graph: PreparedGraph, plan: QuantizationPlan, rules: Rules) -> list[str]:
@@ -89,10 +89,10 @@ def _most_changed(graph: PreparedGraph, plan: QuantizationPlan, rules: Rules) ->
             for v in stored
             if str(v.name) in graph.observations
         ]
-        weights, by = plan.weights[name].stored, plan.weights[name].affine
+        weights, affine = plan.weights[name].stored, plan.weights[name].affine
         real = array_of(node.inputs[rule.weight]) if rule is not None and rule.weight is not None else None
         if real is not None:
-            error = dequantize(weights, by) - real
+            error = dequantize(weights, affine) - real
             noises.append(float((error**2).sum() / max(float((real**2).sum()), 1e-30)))
         return sum(noises)
 

@@ -125,9 +125,9 @@ class Candidates:
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
         self._estimates = {
-            (each.config.placement, each.config.floats, each.float_share): each.estimated
-            for each in self._measurements.values()
-            if each.estimated is not None
+            (entry.config.placement, entry.config.floats, entry.float_share): entry.estimated
+            for entry in self._measurements.values()
+            if entry.estimated is not None
         }
         self._sensitivity: dict[str, dict[str, float]] = {}
         self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
@@ -201,8 +201,8 @@ class Candidates:
             context.weight_cache,
             lambda done, total: self.report("rounding weights", done, total, "steps"),
         )
-        kept = [block.name for block in self._blocks if block.name not in plan.nodes]
-        return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
+        float_blocks = [block.name for block in self._blocks if block.name not in plan.nodes]
+        return _Quantized(rules, plan, emit(graph.model, plan, rules), float_blocks)
 
     def _compiled(self, config: CandidateConfig, quantized: _Quantized) -> CompiledCandidate:
         target, precision = self._target, self._target.compiled_as("int8")
@@ -221,8 +221,8 @@ class Candidates:
         context, plan = self._context, self.compile(config).plan
         rules = rules_of(config.placement, self._rules)
         prepared = self._prepare(config.floats | floats_of(config.placement, context.model, rules))
-        found = int8_causes(context.model, context.observations, self._rules)
-        return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in found]
+        losses = int8_causes(context.model, context.observations, self._rules)
+        return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in losses]
 
     def measure(self, config: CandidateConfig) -> Measurement:
         """Compile a candidate, run it on the validation set, and time it against the parent."""
@@ -289,8 +289,8 @@ class Candidates:
             check_output_form(outputs, self._context.outputs)
         except EdgeKitError as problem:
             return Measurement(config, None, None, reason_of(problem, for_bundles=True))
-        found = self._context.evaluator.evaluate(outputs)
-        return Measurement(config, found, ratio, float_share=float_share, estimated=estimated)
+        fidelity = self._context.evaluator.evaluate(outputs)
+        return Measurement(config, fidelity, ratio, float_share=float_share, estimated=estimated)
 
     def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
         """Measure the latency relative to the parent, timed once for all recipes with the same float share.
@@ -350,9 +350,9 @@ class Candidates:
             self._sensitivity[key] = self._measure_sensitivity(key, has_time)
         floats = floats_of(config.placement, self._context.model, self._rules)
         blocks = [block for block in self._blocks if not block.nodes <= floats]
-        known = self._sensitivity[key]
-        noise = {b.name: 10 ** (-known[b.name] / 10) for b in blocks if b.name in known}
-        return float_regions(self._context.model, blocks, noise, min_noise_share), known
+        sensitivity = self._sensitivity[key]
+        noise = {b.name: 10 ** (-sensitivity[b.name] / 10) for b in blocks if b.name in sensitivity}
+        return float_regions(self._context.model, blocks, noise, min_noise_share), sensitivity
 
     def _measure_sensitivity(self, placement: str, has_time: Callable[[], bool]) -> dict[str, float]:
         context = self._context

@@ -29,16 +29,16 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
     usable = [m for m in measurements if m.faster]
     if usable and all(m.ratio is None for m in usable):
         return [best_untimed(usable)]
-    kept: list[Measurement] = []
+    front: list[Measurement] = []
     # From the most accurate down: each must be faster than all before it.
-    for each in sorted(usable, key=lambda m: (-m.rank, m.time)):
-        if not kept or each.time <= FASTER * kept[-1].time:
-            kept.append(each)
+    for point in sorted(usable, key=lambda m: (-m.rank, m.time)):
+        if not front or point.time <= FASTER * front[-1].time:
+            front.append(point)
     # From the fastest up: each must be more accurate than the one before it, which is not saturated.
     points: list[Measurement] = []
-    for each in reversed(kept):
-        if not points or (not points[-1].saturated and each.rank >= points[-1].rank + MIN_GAIN[each.unit]):
-            points.append(each)
+    for point in reversed(front):
+        if not points or (not points[-1].saturated and point.rank >= points[-1].rank + MIN_GAIN[point.unit]):
+            points.append(point)
     return points[:MAX_POINTS]
 
 
@@ -63,13 +63,13 @@ def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measureme
     A front leaves out a point that gains little over a faster one, and has MAX_POINTS points at most: this
     one takes the place of the next less accurate.
     """
-    if any(_no_worse(each, one) for each in front):
+    if any(_no_worse(point, one) for point in front):
         return list(front)
-    kept = [each for each in front if not _no_worse(one, each)]
-    if len(kept) >= MAX_POINTS:
-        less = [each for each in kept if each.rank < one.rank]
-        kept.remove(max(less, key=lambda m: m.rank) if less else kept[0])
-    return sorted([*kept, one], key=lambda m: m.time)
+    remaining = [point for point in front if not _no_worse(one, point)]
+    if len(remaining) >= MAX_POINTS:
+        less = [point for point in remaining if point.rank < one.rank]
+        remaining.remove(max(less, key=lambda m: m.rank) if less else remaining[0])
+    return sorted([*remaining, one], key=lambda m: m.time)
 
 
 def _no_worse(one: Measurement, other: Measurement) -> bool:
@@ -124,15 +124,15 @@ def best_so_far(
         is_good_enough: Whether a candidate is faster than the parent, and accurate enough.
     """
     ran = [m for m in measurements if m.fidelity is not None]
-    good = [m for m in ran if is_good_enough(m)]
-    best = min(good, key=lambda m: (m.time, -m.rank), default=max(ran, key=lambda m: m.rank, default=None))
+    usable = [m for m in ran if is_good_enough(m)]
+    best = min(usable, key=lambda m: (m.time, -m.rank), default=max(ran, key=lambda m: m.rank, default=None))
     count = f"{len(measurements)} candidate{'s' if len(measurements) != 1 else ''} tried"
     if best is None or best.fidelity is None:
         return count
     score = best.fidelity.score
     accuracy = f"SNR {score}" if score.unit else str(score)
     latency = f"{best.ratio * parent_ms:.3g} ms, " if best.ratio is not None and parent_ms else ""
-    return f"{count}, {'best' if good else 'most accurate'} {latency}{accuracy}"
+    return f"{count}, {'best' if usable else 'most accurate'} {latency}{accuracy}"
 
 
 def best_with_baseline(

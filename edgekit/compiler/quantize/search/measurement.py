@@ -140,10 +140,10 @@ def saturation(unit: str) -> float:
 
 def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
     """Convert a measurement to JSON, with every digit. The keys are the file format."""
-    found = None
+    fidelity = None
     if measurement.fidelity is not None:
         task = measurement.fidelity.task
-        found = {
+        fidelity = {
             "agreement": [
                 measurement.fidelity.score.metric,
                 repr(measurement.fidelity.score.value),
@@ -154,7 +154,7 @@ def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
             "kept": measurement.fidelity.kept and list(measurement.fidelity.kept),
         }
     return {
-        "found": found,
+        "found": fidelity,
         "ratio": measurement.ratio,
         "refused": measurement.failure,
         "share": measurement.float_share,
@@ -165,23 +165,23 @@ def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
 def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | None:
     """Parse the output of :func:`measurement_as_json`; None for anything else."""
     try:
-        found = record["found"]
-        if found is not None:
-            task = found["task"] and _score(found["task"])
-            kept = found["kept"] and _parse_kept(found["kept"])
-            found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task, kept)
+        fidelity = record["found"]
+        if fidelity is not None:
+            task = fidelity["task"] and _score(fidelity["task"])
+            preserved = fidelity["kept"] and _parse_kept(fidelity["kept"])
+            fidelity = Fidelity(_score(fidelity["agreement"]), float(fidelity["snr_db"]), task, preserved)
         ratio, estimated = (
             None if record[key] is None else float(record[key]) for key in ("ratio", "estimated")
         )
         float_share, refused = float(record["share"]), str(record["refused"])
-        return Measurement(config, found, ratio, refused, float_share, estimated)
+        return Measurement(config, fidelity, ratio, refused, float_share, estimated)
     except (KeyError, TypeError, ValueError):
         return None
 
 
 def _parse_kept(row: Sequence[Json]) -> Kept:
-    count, total, share, of = row
-    return Kept(int(count), int(total), float(share), int(of))
+    count, total, share, base_count = row
+    return Kept(int(count), int(total), float(share), int(base_count))
 
 
 def _score(row: Sequence[Json]) -> Score:

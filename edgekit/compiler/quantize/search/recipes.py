@@ -27,7 +27,7 @@ that share (0 to 1) of the quantization noise."""
 def recipe_changes(
     structure: CandidateConfig, measurements: Sequence[Measurement]
 ) -> Iterator[CandidateConfig]:
-    """The best recipe of a structure so far, with one change at a time."""
+    """Yield the best recipe of a structure so far, with one change at a time."""
     for change in RECIPE_CHANGES:
         best = best_of(measurements, structure)
         if best.saturated:
@@ -36,11 +36,11 @@ def recipe_changes(
 
 
 def with_optimized_weights(recipe: Recipe) -> Recipe:
-    """The recipe, or the default if the recipe rounds weights to nearest."""
+    """Return the recipe, or the default if the recipe rounds weights to nearest."""
     return recipe if recipe.rounding == DEFAULT.rounding else DEFAULT
 
 
 def best_of(measurements: Sequence[Measurement], like: CandidateConfig) -> Measurement:
-    """The most accurate measurement so far of a placement and its float nodes."""
-    own = [m for m in measurements if (m.config.placement, m.config.floats) == (like.placement, like.floats)]
-    return max(own, key=lambda m: m.rank)
+    """Return the most accurate measurement so far of a placement and its float nodes."""
+    same = [m for m in measurements if (m.config.placement, m.config.floats) == (like.placement, like.floats)]
+    return max(same, key=lambda m: m.rank)

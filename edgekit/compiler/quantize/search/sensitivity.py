@@ -46,14 +46,14 @@ class WeightedKernel:
 def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[WeightedKernel]:
     """Return the kernels with weights, in the graph's order."""
     order = {node_name(node): index for index, node in enumerate(model.graph)}
-    found = []
+    blocks = []
     for kernel in kernels:
         if kernel.rule.weight is not None:
             names = [node_name(node) for node in kernel.nodes]
             indices = [order[name] for name in names]
             macs = _macs(kernel.nodes[0], kernel.rule.weight)
-            found.append(WeightedKernel(kernel.name, frozenset(names), min(indices), max(indices), macs))
-    return found
+            blocks.append(WeightedKernel(kernel.name, frozenset(names), min(indices), max(indices), macs))
+    return blocks
 
 
 def float_regions(
@@ -70,28 +70,28 @@ def float_regions(
         noise: Block -> noise / signal of the worst output with it alone quantized, where measured.
         min_noise_share: The share (0 to 1) of the noise of all blocks that a region must remove.
     """
-    known = [block for block in blocks if block.name in noise]
-    total, macs = sum(noise[b.name] for b in known), sum(block.macs for block in blocks)
-    if not known or not 0 < total < math.inf:
+    measured = [block for block in blocks if block.name in noise]
+    total, macs = sum(noise[b.name] for b in measured), sum(block.macs for block in blocks)
+    if not measured or not 0 < total < math.inf:
         return []
     names = [node_name(node) for node in model.graph]
-    worst = sorted(known, key=lambda block: -noise[block.name])
-    found: dict[frozenset[str], float] = {}
+    worst = sorted(measured, key=lambda block: -noise[block.name])
+    regions: dict[frozenset[str], float] = {}
 
     def add(nodes: frozenset[str]) -> None:
         contained = [block for block in blocks if block.nodes <= nodes]
-        taken = sum(noise.get(block.name, 0.0) for block in contained) / total
-        if len(contained) < len(blocks) and taken >= min_noise_share:
-            found[nodes] = taken - sum(block.macs for block in contained) / max(macs, 1)
+        noise_share = sum(noise.get(block.name, 0.0) for block in contained) / total
+        if len(contained) < len(blocks) and noise_share >= min_noise_share:
+            regions[nodes] = noise_share - sum(block.macs for block in contained) / max(macs, 1)
 
     for count in WORST_COUNTS:
         add(frozenset().union(*(block.nodes for block in worst[:count])))
     for share in NOISE_SHARES:
-        last = _until(known, noise, share * total).last
+        last = _until(measured, noise, share * total).last
         add(frozenset(names[: last + 1]))
-        first = _until(known[::-1], noise, share * total).first
+        first = _until(measured[::-1], noise, share * total).first
         add(frozenset(names[first:]))
-    return sorted(found, key=lambda nodes: (-found[nodes], len(nodes), sorted(nodes)))
+    return sorted(regions, key=lambda nodes: (-regions[nodes], len(nodes), sorted(nodes)))
 
 
 def _until(

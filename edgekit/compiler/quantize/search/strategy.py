@@ -105,12 +105,12 @@ class _FastestSearch:
         self._measurements: list[Measurement] = []
 
     def run(self, placements: Sequence[str]) -> list[Measurement]:
-        late = self._screen(placements)
-        waiting = [each for each in self._measurements if _roughly_faster(each)]
+        deferred = self._screen(placements)
+        waiting = [measurement for measurement in self._measurements if _roughly_faster(measurement)]
         refined: list[CandidateConfig] = []
-        while waiting or late:
+        while waiting or deferred:
             if not waiting:  # these were not screened before
-                quick = self._attempt(CandidateConfig(late.pop(0), QUICK))
+                quick = self._attempt(CandidateConfig(deferred.pop(0), QUICK))
                 waiting += [quick] if quick is not None and _roughly_faster(quick) else []
                 continue
             structure = _first_of(waiting)
@@ -120,8 +120,8 @@ class _FastestSearch:
             refined.append(structure.config)
             if not structure.config.floats and best_of(self._measurements, structure.config).faster:
                 waiting += self._with_float_regions(structure.config)
-        faster = [each for each in refined if best_of(self._measurements, each).faster]
-        for config in sorted(faster, key=lambda each: -best_of(self._measurements, each).rank):
+        faster = [measurement for measurement in refined if best_of(self._measurements, measurement).faster]
+        for config in sorted(faster, key=lambda measurement: -best_of(self._measurements, measurement).rank):
             if self._refine(config, (L2_RANGES, NO_BIAS_CORRECTION, COMPENSATED)):
                 break
         return self._measurements
@@ -134,11 +134,11 @@ class _FastestSearch:
         """
         slower = 0
         for number, placement in enumerate(placements):
-            found = self._attempt(CandidateConfig(placement, QUICK), SCREENING_SHARE)
-            if found is None:
+            attempt = self._attempt(CandidateConfig(placement, QUICK), SCREENING_SHARE)
+            if attempt is None:
                 return list(placements[number:])
-            fastest = min((each.ratio or 1.0 for each in self._measurements), default=1.0)
-            slower = slower + 1 if (found.ratio or 1.0) > SLOWER * fastest else 0
+            fastest = min((measurement.ratio or 1.0 for measurement in self._measurements), default=1.0)
+            slower = slower + 1 if (attempt.ratio or 1.0) > SLOWER * fastest else 0
             if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
                 return list(placements[number + 1 :])
         return []
@@ -149,11 +149,11 @@ class _FastestSearch:
         The quick one counts where none of them is good enough.
         """
         for recipe in (*recipes, QUICK):
-            found = self._attempt(replace(structure, recipe=recipe))
-            if found is not None and self._is_good_enough(found):
+            measurement = self._attempt(replace(structure, recipe=recipe))
+            if measurement is not None and self._is_good_enough(measurement):
                 self._compare_recipes(structure)
                 return True
-            if found is not None and found.fidelity is not None and not found.faster:
+            if measurement is not None and measurement.fidelity is not None and not measurement.faster:
                 return False  # by the better timing
         return False
 
@@ -167,17 +167,18 @@ class _FastestSearch:
             self._attempt(replace(structure, recipe=recipe), must=recipe == BASELINE)
 
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """The structure with float regions that are faster than the parent, by rough timing."""
+        """Measure the structure with float regions, and return those that are faster than the parent, by
+        rough timing."""
         best = best_of(self._measurements, structure)
         regions = self._find_float_regions(best.config, min_noise_share(best))[:MAX_REGIONS]
-        found = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
-        return [each for each in found if each is not None and _roughly_faster(each)]
+        results = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
+        return [result for result in results if result is not None and _roughly_faster(result)]
 
     def _attempt(self, config: CandidateConfig, share: float = 1.0, must: bool = False) -> Measurement | None:
         """Return the measurement of a candidate; None if there is no time for it."""
-        for known in self._measurements:
-            if known.config == config:
-                return known
+        for measurement in self._measurements:
+            if measurement.config == config:
+                return measurement
         if self._measurements and not must and not self._has_time(config, share):
             return None
         self._measurements.append(self._measure(config))
@@ -189,9 +190,10 @@ def _roughly_faster(measurement: Measurement) -> bool:
 
 
 def _first_of(waiting: Sequence[Measurement]) -> Measurement:
-    """The fastest; of those that are as fast up to the error of a rough timing, the most accurate."""
-    fastest = min(each.time for each in waiting)
-    return max((each for each in waiting if each.time <= (1 + ROUGH_ERROR) * fastest), key=lambda m: m.rank)
+    """Return the fastest measurement, or of those that are as fast up to the error of a rough timing, the
+    most accurate."""
+    fastest = min(item.time for item in waiting)
+    return max((item for item in waiting if item.time <= (1 + ROUGH_ERROR) * fastest), key=lambda m: m.rank)
 
 
 def search_front(
@@ -216,7 +218,8 @@ def search_front(
 def _next_configs(
     placements: Sequence[str], find_float_regions: FindFloatRegions, measurements: Sequence[Measurement]
 ) -> Iterator[CandidateConfig]:
-    """The candidates to measure, in order. ``measurements`` grows meanwhile and is read at each step."""
+    """Yield the candidates to measure, in order. ``measurements`` grows meanwhile and is read at each
+    step."""
     for placement in placements:
         yield CandidateConfig(placement, QUICK)
     structures = pareto_front([m for m in measurements if m.config.recipe == QUICK])[-MAX_STRUCTURES:]
@@ -238,6 +241,6 @@ def _next_configs(
 
 
 def min_noise_share(measurement: Measurement) -> float:
-    """The share of the noise that a float region must remove to gain MIN_GAIN."""
+    """Return the share of the noise that a float region must remove to gain MIN_GAIN."""
     gain = MIN_GAIN[measurement.unit]
     return 1 - 10 ** (-gain / 10) if measurement.unit else gain / max(1 - measurement.rank, gain)

@@ -61,7 +61,7 @@ def _next_untimed_configs(
 ) -> Iterator[CandidateConfig]:
     yield CandidateConfig(placements[0])
     yield CandidateConfig(placements[0], BASELINE)
-    if any(each.saturated and each.estimated is None for each in measurements):
+    if any(measurement.saturated and measurement.estimated is None for measurement in measurements):
         return
     for placement in placements:
         yield CandidateConfig(placement, QUICK)
@@ -80,8 +80,8 @@ def _next_untimed_configs(
         for floats in find_float_regions(CandidateConfig(placement), 0.0):
             grown = CandidateConfig(placement, best.config.recipe, floats)
             # Even at saturated accuracy, the penalty for its float layers may be too high.
-            least = _least_penalty(measurements, best.unit, float_share(grown))
-            if saturation(best.unit) - least > best_untimed(measurements).untimed_score:
+            penalty = _least_penalty(measurements, best.unit, float_share(grown))
+            if saturation(best.unit) - penalty > best_untimed(measurements).untimed_score:
                 yield grown
     grown = best_untimed(measurements).config
     yield from (
@@ -92,5 +92,5 @@ def _next_untimed_configs(
 def _least_penalty(measurements: Sequence[Measurement], unit: str, float_share: float) -> float:
     """Return the least penalty of a candidate with this share of float MACs: if cycles are estimated, that of
     the fastest candidate so far."""
-    estimates = [each.estimated for each in measurements if each.estimated is not None]
+    estimates = [measurement.estimated for measurement in measurements if measurement.estimated is not None]
     return TIME_PENALTY[unit] * min(estimates) if estimates else FLOAT_PENALTY[unit] * float_share

@@ -36,22 +36,22 @@ def with_folded_norms(model: SpeechModel) -> SpeechModel:
             return value
         if kind == "weight":
             return value * model.weight(f"{before[layer]}.weight")
-        found: Array = value + model.weight(f"{layer}.weight") @ model.weight(f"{before[layer]}.bias")
-        return found
+        bias: Array = value + model.weight(f"{layer}.weight") @ model.weight(f"{before[layer]}.bias")
+        return bias
 
     return replace(model, read=read)
 
 
 def _norms_before(config: SpeechConfig) -> Mapping[str, str]:
     """Return layer -> the norm before it."""
-    found = {}
+    norms = {}
     for part, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for layer in range(layers):
             prefix = f"{part}.layers.{layer}."
-            for each in "qkv":
-                found[f"{prefix}self_attn.{each}_proj"] = f"{prefix}self_attn_layer_norm"
-            found[f"{prefix}fc1"] = f"{prefix}final_layer_norm"
+            for projection in "qkv":
+                norms[f"{prefix}self_attn.{projection}_proj"] = f"{prefix}self_attn_layer_norm"
+            norms[f"{prefix}fc1"] = f"{prefix}final_layer_norm"
             if part == "decoder":
-                found[f"{prefix}encoder_attn.q_proj"] = f"{prefix}encoder_attn_layer_norm"
-                found |= {f"{prefix}{each}": "encoder.layer_norm" for each in HEARD}
-    return found
+                norms[f"{prefix}encoder_attn.q_proj"] = f"{prefix}encoder_attn_layer_norm"
+                norms |= {f"{prefix}{projection}": "encoder.layer_norm" for projection in HEARD}
+    return norms

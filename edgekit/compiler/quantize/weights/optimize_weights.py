@@ -102,30 +102,30 @@ def optimize(
     calibration, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
     common = digest_of(recipe, *digests)
     settings = {p.name: f"{common} {p.rule.weight_axis} {_limit(p, rules)}" for p in products}
-    for name, own in shared.items():  # other layers decide on the scales, too
-        settings[name] += f" {digest_of(own.scales.tobytes().hex())}"
+    for name, weights in shared.items():  # other layers decide on the scales, too
+        settings[name] += f" {digest_of(weights.scales.tobytes().hex())}"
     keys = histories(model, plan, settings)
-    known = {p.name: found for p in products if (found := cache.weights.get(keys[p.name])) is not None}
-    for name in known.keys() & shared.keys():
+    quantized = {p.name: cached for p in products if (cached := cache.weights.get(keys[p.name])) is not None}
+    for name in quantized.keys() & shared.keys():
         same = shared[name].weights
-        known[name] = replace(known[name], stored=same.stored, affine=same.affine)
+        quantized[name] = replace(quantized[name], stored=same.stored, affine=same.affine)
     for product in products:
         if (not product.has_columns or product.name in shared) and product.bias is None:
-            known[product.name] = _nearest_of(product, plan, rules, shared)  # independent of the samples
-    missing = [p for p in products if p.name not in known]
+            quantized[product.name] = _nearest_of(product, plan, rules, shared)  # independent of the samples
+    missing = [p for p in products if p.name not in quantized]
     if missing:
         report = _counting(progress, len(calibration) + len(missing))
         targets = _targets(model, missing, calibration, digests, recipe, cache, report)
         network = Network(model, plan, missing, calibration)
         for product in products:
-            if product.name not in known:
-                known[product.name] = _quantize_product(
+            if product.name not in quantized:
+                quantized[product.name] = _quantize_product(
                     product, network, targets[product.name], rules, recipe, shared.get(product.name)
                 )
-                cache.weights.put(keys[product.name], known[product.name], product.weights.size)
+                cache.weights.put(keys[product.name], quantized[product.name], product.weights.size)
                 report()
-            network.use(product, known[product.name])
-    return replace(plan, weights={p.name: known[p.name] for p in products})
+            network.use(product, quantized[product.name])
+    return replace(plan, weights={p.name: quantized[p.name] for p in products})
 
 
 def _shared_weights(
@@ -145,22 +145,22 @@ def _shared_weights(
         scales = np.max([_scales(p, matrix, _stored_as(p, plan), rules) for p in alike], axis=0)
         pairs, limit = _pairs(first, rules)
         stored = nearest(matrix, scales, pairs, limit)
-        own = _SharedWeights(stored, scales, _packed(first, stored, scales, None))
-        shared.update({p.name: own for p in alike})
+        weights = _SharedWeights(stored, scales, _packed(first, stored, scales, None))
+        shared.update({p.name: weights for p in alike})
     return shared
 
 
 def _nearest_of(
     product: WeightMatrix, plan: QuantizationPlan, rules: Rules, shared: Mapping[str, _SharedWeights]
 ) -> QuantizedWeights:
-    """A layer's weights without samples."""
+    """Round a layer's weights to nearest, without samples."""
     if product.name in shared:
         return replace(shared[product.name].weights, bias=product.original_bias)
     return to_nearest(product, _stored_as(product, plan), rules)
 
 
 def _in_order(samples: Sequence[Sample]) -> tuple[Sequence[Sample], list[str]]:
-    """The samples sorted by digest, so that their order does not matter."""
+    """Return the samples sorted by digest, so that their order does not matter, and the digests."""
     digests = sample_digests(samples)
     order = sorted(range(len(samples)), key=lambda i: digests[i])
     return subset(samples, order), [digests[i] for i in order]
@@ -180,22 +180,22 @@ def _targets(
     cache: WeightCache,
     report: Callable[[], None],
 ) -> dict[str, Targets]:
-    """The float outputs of each layer, from the cache if an earlier plan needed them."""
+    """Return the float outputs of each layer, from the cache if an earlier plan needed them."""
     float_histories = histories(model, QuantizationPlan({}, frozenset()), {})
     values = recipe.compensation is not None
     keys = {
         p.name: digest_of(float_histories[p.name], p.name, recipe.positions, values, *digests)
         for p in products
     }
-    known = {p.name: found for p in products if (found := cache.targets.get(keys[p.name])) is not None}
-    unknown = [p for p in products if p.name not in known]
+    targets = {p.name: cached for p in products if (cached := cache.targets.get(keys[p.name])) is not None}
+    unknown = [p for p in products if p.name not in targets]
     if unknown:
         drawn = find_targets(model, unknown, samples, digests, recipe.positions, values, report)
         for name, target in drawn.items():
             arrays = (target.means, *target.positions, *target.values)
             cache.targets.put(keys[name], target, sum(array.nbytes for array in arrays))
-        known |= drawn
-    return known
+        targets |= drawn
+    return targets
 
 
 def _quantize_product(
@@ -206,20 +206,20 @@ def _quantize_product(
     recipe: Recipe,
     shared: _SharedWeights | None,
 ) -> QuantizedWeights:
-    x, by = network.inputs_of(product)
+    x, affine = network.inputs_of(product)
     if product.has_columns:
-        return _round_product(product, x, by, target, rules, recipe, shared)
+        return _round_product(product, x, affine, target, rules, recipe, shared)
     if shared is None:
-        found = to_nearest(product, by, rules)
+        weights = to_nearest(product, affine, rules)
     else:
-        found = replace(shared.weights, bias=product.original_bias)
+        weights = replace(shared.weights, bias=product.original_bias)
     if not recipe.bias_correction or product.bias is None:
-        return found
-    network.use(product, found)
-    uniform = [at[:count] for at, count in zip(target.positions, target.uniform, strict=True)]
+        return weights
+    network.use(product, weights)
+    uniform = [positions[:count] for positions, count in zip(target.positions, target.uniform, strict=True)]
     missing = significant_mean(target.means - network.mean_outputs(product, uniform))
     bias = np.asarray(product.bias) + missing / (product.beta if product.own_bias else 1.0)
-    return replace(found, bias=bias.astype(np.float32))
+    return replace(weights, bias=bias.astype(np.float32))
 
 
 def _stored_as(product: WeightMatrix, plan: QuantizationPlan) -> Affine | None:
@@ -267,15 +267,15 @@ def _round_product(
     moments = moments_of(product, x, affine, target, recipe, about_mean=corrects)
     if shared is not None:
         real = shared.matrix * shared.scales[..., None]
-        own = _corrected(product, real, moments.means, target.means) if corrects else product.original_bias
-        return replace(shared.weights, bias=own)
+        biases = _corrected(product, real, moments.means, target.means) if corrects else product.original_bias
+        return replace(shared.weights, bias=biases)
     blocks = column_blocks(matrix.shape[2])
     if recipe.compensation is not None:
-        moved = [
+        adjusted = [
             compensated(matrix[..., start:end], moments.hessian[i], moments.cross[i], recipe.compensation)
             for i, (start, end) in enumerate(blocks)
         ]
-        matrix = np.concatenate(moved, axis=2)
+        matrix = np.concatenate(adjusted, axis=2)
     pairs, limit = _pairs(product, rules)
     scales = _scales(product, matrix, affine, rules)
     if recipe.rounding == "nearest":
@@ -293,7 +293,7 @@ def _round_product(
 
 
 def _corrected(product: WeightMatrix, real: Array, inputs: Array, expected: Array) -> Array:
-    """The corrected bias, float32 [output channels].
+    """Return the corrected bias, float32 [output channels].
 
     The mean error from rounding this layer's weights is known and corrected in full. The mean error from
     earlier layers is estimated from few samples, so only its significant part is corrected.
@@ -304,17 +304,17 @@ def _corrected(product: WeightMatrix, real: Array, inputs: Array, expected: Arra
         inputs: [samples, groups, columns]: means of the quantized inputs.
         expected: [samples, output channels]: means of the float outputs.
     """
-    exact, given = product.matrix(), np.asarray(product.bias, np.float64)
-    made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(expected.shape)
-    before = expected - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
+    exact, old_bias = product.matrix(), np.asarray(product.bias, np.float64)
+    output = np.einsum("gok,sgk->sgo", exact, inputs).reshape(expected.shape)
+    before = expected - product.alpha * output - (product.beta * old_bias if product.own_bias else 0.0)
     rounding = np.einsum("gok,gk->go", exact - real, inputs.mean(axis=0)).reshape(-1)
     missing = product.alpha * rounding + significant_mean(before)
-    bias: Array = (given + missing / product.beta).astype(np.float32)
+    bias: Array = (old_bias + missing / product.beta).astype(np.float32)
     return bias
 
 
 def significant_mean(errors: Array) -> Array:
-    """The mean error of each channel, shrunk by its uncertainty.
+    """Compute the mean error of each channel, shrunk by its uncertainty.
 
     A mean m of variance v becomes m max(0, 1 - v / m^2) (James and Stein, 1961): an error common to all
     samples is kept almost entirely, one that differs between samples is dropped. After a global pool, where a
@@ -332,8 +332,8 @@ def significant_mean(errors: Array) -> Array:
     if len(errors) == 1:
         return mean
     chance = errors.var(axis=0, ddof=1) / len(errors)
-    kept: Array = np.maximum(1 - chance / np.maximum(mean**2, np.finfo(np.float64).tiny), 0)
-    return mean * kept
+    shrinkage: Array = np.maximum(1 - chance / np.maximum(mean**2, np.finfo(np.float64).tiny), 0)
+    return mean * shrinkage
 
 
 def _pairs(product: WeightMatrix, rules: Rules) -> tuple[Array, int]:
@@ -343,7 +343,7 @@ def _pairs(product: WeightMatrix, rules: Rules) -> tuple[Array, int]:
 
 
 def _scales(product: WeightMatrix, matrix: Array, affine: Affine | None, rules: Rules) -> Array:
-    """One scale for each output channel, float64 [groups, outputs]; all equal for per-tensor rules.
+    """Return one scale for each output channel, float64 [groups, outputs]; all equal for per-tensor rules.
 
     Scales are large enough for an int32 bias even if the target's biases are float, so that targets can share
     weights. This costs no accuracy: such small weights are below the float32 resolution of the bias.
@@ -357,8 +357,8 @@ def _scales(product: WeightMatrix, matrix: Array, affine: Affine | None, rules: 
 
 
 def _limit(product: WeightMatrix, rules: Rules) -> int:
-    """The pair limit as a part of the cache key; the same for all targets if a layer has no pairs, so that
-    they share its weights."""
+    """Return the pair limit as a part of the cache key. It is the same for all targets if a layer has no
+    pairs, so that they share its weights."""
     pairs, limit = _pairs(product, rules)
     return limit if len(pairs) else WEIGHT_MAX
 

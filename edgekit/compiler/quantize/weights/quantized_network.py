@@ -68,29 +68,29 @@ class Network:
             self._replaced[node_name(node), index] = weights.bias.reshape(shape)
 
     def inputs_of(self, product: WeightMatrix) -> tuple[Callable[[int], Array], Affine | None]:
-        """The input of a layer: a function sample -> array, and the quantization of its integers, or None for
-        float inputs.
+        """Return the input of a layer: a function sample -> array, and the quantization of its integers, or
+        None for float inputs.
 
         Layers must be read in the graph's order, each after :meth:`use` of those before it.
         """
         self._advance(self._index[product.node])
         value = product.input
-        kept = self._arrays[str(value.name)]
-        by = (
+        stored = self._arrays[str(value.name)]
+        affine = (
             self._plan.activations[str(value.name)]
             if reads_integers(value, product.node, self._plan)
             else None
         )
-        if by is None or kept.stored_as is not None:
-            return kept.arrays.__getitem__, by
-        return lambda sample: quantize(kept.arrays[sample].astype(np.float32, copy=False), by), by
+        if affine is None or stored.stored_as is not None:
+            return stored.arrays.__getitem__, affine
+        return lambda sample: quantize(stored.arrays[sample].astype(np.float32, copy=False), affine), affine
 
     def mean_outputs(self, product: WeightMatrix, positions: Sequence[Array]) -> Array:
         """float64 [samples, output channels]: the mean of each sample's output at its positions, with the
         weights in use. :meth:`inputs_of` was called for this layer just before.
         """
         name = str(product.node.outputs[0].name)
-        made = run_segment(
+        outputs = run_segment(
             [product.node],
             self._plan,
             self._replaced,
@@ -99,27 +99,27 @@ class Network:
             self._count,
             self._threads,
         )
-        at = [product.outputs(y)[:, p] for y, p in zip(made[name].arrays, positions, strict=True)]
-        return np.stack([one.mean(axis=1, dtype=np.float64) for one in at])
+        sampled = [product.outputs(y)[:, p] for y, p in zip(outputs[name].arrays, positions, strict=True)]
+        return np.stack([one.mean(axis=1, dtype=np.float64) for one in sampled])
 
     def _inputs(self, model: ir.Model, samples: Sequence[Sample]) -> dict[str, SampleValues]:
-        kept = {str(v.name): SampleValues([]) for v in model.graph.inputs if str(v.name) in self._last}
-        for name in kept:
+        inputs = {str(v.name): SampleValues([]) for v in model.graph.inputs if str(v.name) in self._last}
+        for name in inputs:
             if self._integers[name]:
-                kept[name] = SampleValues([], self._plan.activations[name])
+                inputs[name] = SampleValues([], self._plan.activations[name])
         for sample in samples:
-            for name, one in kept.items():
+            for name, one in inputs.items():
                 array = sample[name]
                 one.arrays.append(array if one.stored_as is None else quantize(array, one.stored_as))
-        return kept
+        return inputs
 
     def _advance(self, end: int) -> None:
         """Run all nodes before an index, and free values without consumers from there on."""
         nodes = [node for node in self._pending if self._index[node] < end]
         if nodes:
             self._pending = self._pending[len(nodes) :]
-            made = (str(value.name) for node in nodes for value in node.outputs)
-            needed_later = {name: self._integers[name] for name in made if self._last.get(name, -1) >= end}
+            names = (str(value.name) for node in nodes for value in node.outputs)
+            needed_later = {name: self._integers[name] for name in names if self._last.get(name, -1) >= end}
             self._arrays.update(
                 run_segment(
                     nodes, self._plan, self._replaced, self._arrays, needed_later, self._count, self._threads
@@ -134,7 +134,7 @@ def _values(model: ir.Model) -> list[ir.Value]:
 
 
 def _leading_to(model: ir.Model, values: Collection[ir.Value]) -> list[ir.Node]:
-    """The nodes that these values depend on, in the graph's order."""
+    """Return the nodes that these values depend on, in the graph's order."""
     needed: set[ir.Node] = set()
     pending = [producer for value in values if (producer := value.producer())]
     while pending:

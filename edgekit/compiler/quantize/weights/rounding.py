@@ -38,7 +38,7 @@ BLOCK = 64
 
 
 def pairs_of(channels: int, kernel_size: int) -> Array:
-    """The pairs of columns whose products a kernel adds in int16, int64 [pairs, 2].
+    """Return the pairs of columns whose products a kernel adds in int16, int64 [pairs, 2].
 
     Args:
         channels: Input channels of one group.
@@ -58,7 +58,7 @@ def pairs_of(channels: int, kernel_size: int) -> Array:
 
 
 def channel_scales(weights: Array, pairs: Array | None = None, limit: int = 128) -> Array:
-    """The smallest scale of each output channel that no weight and no pair overflows.
+    """Return the smallest scale of each output channel that no weight and no pair overflows.
 
     Args:
         weights: float [groups, outputs, columns].
@@ -111,16 +111,16 @@ def within_limit(stored: Array, pairs: Array | None, limit: int) -> Array:
 
 
 def _disjoint(pairs: Array | None) -> tuple[list[tuple[Array, Array]], list[tuple[Array, Array]]]:
-    """The pairs in two sets, each without repeated columns in one step, as arrays of columns."""
+    """Split the pairs into two sets, each without repeated columns in one step, as arrays of columns."""
     if pairs is None or not len(pairs):
         return [], []
-    seen: set[int] = set()
+    used_columns: set[int] = set()
     first, second = [], []
     for one, other in pairs.tolist():
-        if one in seen or other in seen:
+        if one in used_columns or other in used_columns:
             second.append((one, other))
         else:
-            seen.update((one, other))
+            used_columns.update((one, other))
             first.append((one, other))
     halves = [np.array(half, np.int64).reshape(-1, 2) for half in (first, second)]
     return [(halves[0][:, 0], halves[0][:, 1])], [(row[:1], row[1:]) for row in halves[1]]
@@ -175,7 +175,7 @@ def gptq(
 
 
 def compensated(weights: Array, hessian: Array, cross: Array, ridge: float) -> Array:
-    """The weights that, applied to the quantized inputs, best approximate the float outputs (ridge
+    """Return the weights that, applied to the quantized inputs, best approximate the float outputs (ridge
     regression).
 
     Args:
@@ -196,13 +196,13 @@ def compensated(weights: Array, hessian: Array, cross: Array, ridge: float) -> A
 def _damped(hessian: Array, damp: float) -> Array:
     size = hessian.shape[-1]
     mean = np.einsum("gkk->g", hessian) / size
-    held = np.where(mean > 0, mean, 1.0)[:, None, None] * damp * np.eye(size)
-    damped: Array = hessian + held
+    damping = np.where(mean > 0, mean, 1.0)[:, None, None] * damp * np.eye(size)
+    damped: Array = hessian + damping
     return damped
 
 
 def _unit_upper(hessian: Array) -> Array:
-    """R of H = R^T R, its rows divided by their diagonal."""
+    """Return the factor R of H = R^T R, with its rows divided by their diagonal."""
     damp = DAMP
     while True:
         try:
@@ -214,7 +214,7 @@ def _unit_upper(hessian: Array) -> Array:
 
 
 def _earlier_partners(pairs: Array | None, order: Array) -> dict[int, Sequence[int]]:
-    """Column (in ``order``) -> its paired columns that are rounded before it."""
+    """Map each column (in ``order``) to its paired columns that are rounded before it."""
     partners: dict[int, list[int]] = {}
     if pairs is not None and len(pairs):
         position = np.empty_like(order)

@@ -70,17 +70,17 @@ def find_targets(
     means: dict[str, list[Array]] = {name: [] for name in names}
     kept_values: dict[str, list[Array]] = {name: [] for name in names}
     for sample, digest in zip(samples, digests, strict=True):
-        found = reference.run(sample)
+        results = reference.run(sample)
         for product, name in zip(products, names, strict=True):
-            y = product.outputs(found.pop(name))
+            y = product.outputs(results.pop(name))
             drawn = _draw_positions(y, max(count // len(samples), 1), f"{name} {digest}")
-            at = np.concatenate(drawn)
-            here = y[:, at]
-            positions[name].append(at)
+            indices = np.concatenate(drawn)
+            sampled = y[:, indices]
+            positions[name].append(indices)
             uniform[name].append(len(drawn[0]))
-            means[name].append(here[:, : len(drawn[0])].mean(axis=1, dtype=np.float64))
+            means[name].append(sampled[:, : len(drawn[0])].mean(axis=1, dtype=np.float64))
             if values:
-                kept_values[name].append(here)
+                kept_values[name].append(sampled)
         if report:
             report()
     return {
@@ -95,7 +95,7 @@ def find_targets(
 
 
 def _draw_positions(y: Array, count: int, seed: str) -> tuple[Array, Array]:
-    """Positions of [channels, positions], drawn uniformly and by deviation: all of them, or ``count``."""
+    """Draw positions of [channels, positions], uniformly and by deviation: all of them, or ``count``."""
     total = y.shape[1]
     if count >= total:
         return np.arange(total), np.zeros(0, np.int64)

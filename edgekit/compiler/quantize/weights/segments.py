@@ -45,7 +45,7 @@ class SampleValues:
 
 def captured(node: ir.Node) -> list[ir.Value]:
     """Return the values of the outer graph that the node's subgraphs read."""
-    found: list[ir.Value] = []
+    values: list[ir.Value] = []
     for attribute in node.attributes.values():
         graphs = (
             [attribute.as_graph()]
@@ -56,12 +56,12 @@ def captured(node: ir.Node) -> list[ir.Value]:
         )
         for graph in graphs:
             inner = list(ir.traversal.RecursiveGraphIterator(graph))
-            own = {id(value) for one in inner for value in one.outputs}
+            inner_ids = {id(value) for one in inner for value in one.outputs}
             for scope in [graph, *graph.subgraphs()]:
-                own |= {id(value) for value in [*scope.inputs, *scope.initializers.values()]}
+                inner_ids |= {id(value) for value in [*scope.inputs, *scope.initializers.values()]}
                 read = [*(value for one in inner for value in one.inputs), *scope.outputs]
-                found += [value for value in read if value is not None and id(value) not in own]
-    return list({id(value): value for value in found}.values())
+                values += [value for value in read if value is not None and id(value) not in inner_ids]
+    return list({id(value): value for value in values}.values())
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
@@ -122,11 +122,11 @@ def run_segment(
                 arrays[index].append(run[index] if integers else _small(run[index]))
             del run  # before the next one is made
     except Exception as problem:  # ONNX Runtime's exceptions share no root
-        where = ", ".join(node_name(node) for node in nodes[:3])
-        raise EngineError(f"ONNX Runtime failed to run {where}: {problem}") from problem
+        node_names = ", ".join(node_name(node) for node in nodes[:3])
+        raise EngineError(f"ONNX Runtime failed to run {node_names}: {problem}") from problem
     return {
-        name: SampleValues(made, plan.activations[name] if integers else None)
-        for (name, integers), made in zip(requested.items(), arrays, strict=True)
+        name: SampleValues(values, plan.activations[name] if integers else None)
+        for (name, integers), values in zip(requested.items(), arrays, strict=True)
     }
 
 
@@ -183,9 +183,9 @@ class _Segment:
         """Add the QuantizeLinear of a value."""
         if name + _INTEGERS in self._written:
             return
-        by = self._plan.activations[name]
-        inputs = [name, *self._scale(name, by)]
-        self._append("QuantizeLinear", inputs, name + _INTEGERS, by)
+        affine = self._plan.activations[name]
+        inputs = [name, *self._scale(name, affine)]
+        self._append("QuantizeLinear", inputs, name + _INTEGERS, affine)
 
     def model(self, fetched: Iterable[str]) -> bytes:
         for name in fetched:
@@ -212,8 +212,8 @@ class _Segment:
             return name
         if name + _REAL not in self._written:
             self.quantize(name)
-            by = self._plan.activations[name]
-            self._append("DequantizeLinear", [name + _INTEGERS, *self._scale(name, by)], name + _REAL, by)
+            spec = self._plan.activations[name]
+            self._append("DequantizeLinear", [name + _INTEGERS, *self._scale(name, spec)], name + _REAL, spec)
         return name + _REAL
 
     def _feed(self, name: str, inputs: SampleValues) -> None:

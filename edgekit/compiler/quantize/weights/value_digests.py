@@ -70,7 +70,7 @@ def digest_of(*parts: object) -> str:
 
 
 def histories(model: ir.Model, plan: QuantizationPlan, settings: Mapping[str, str]) -> dict[str, str]:
-    """The history of each node of the main graph, by the node's name.
+    """Return the history of each node of the main graph, by the node's name.
 
     Args:
         model: The canonical float graph.
@@ -96,7 +96,7 @@ def histories(model: ir.Model, plan: QuantizationPlan, settings: Mapping[str, st
 
 
 def _operator(node: ir.Node) -> str:
-    """The op with its attributes and subgraphs, without names."""
+    """Return the op with its attributes and subgraphs, without names."""
     proto = ir.serde.serialize_node(node)
     for field_name in ("input", "output", "name", "doc_string", "metadata_props"):
         proto.ClearField(field_name)
@@ -114,9 +114,9 @@ def _constant(value: ir.Value) -> str:
 def _pair(value: ir.Value, node: ir.Node, plan: QuantizationPlan) -> str:
     if not reads_integers(value, node, plan):
         return ""
-    by = plan.activations[str(value.name)]
+    affine = plan.activations[str(value.name)]
     # uint8 is int8 shifted by 128: without the zero point the integers are the same.
-    bytes_, zero = by.dtype in ("int8", "uint8"), by.zero_point.astype(np.int64)
-    zero = zero - 128 if by.dtype == "uint8" else zero
-    dtype = "8 bits" if bytes_ else by.dtype
-    return f" {dtype} {by.axis} {by.scale.tobytes().hex()} {zero.tobytes().hex()}"
+    bytes_, zero = affine.dtype in ("int8", "uint8"), affine.zero_point.astype(np.int64)
+    zero = zero - 128 if affine.dtype == "uint8" else zero
+    dtype = "8 bits" if bytes_ else affine.dtype
+    return f" {dtype} {affine.axis} {affine.scale.tobytes().hex()} {zero.tobytes().hex()}"

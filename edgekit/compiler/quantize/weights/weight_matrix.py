@@ -107,8 +107,8 @@ class WeightMatrix:
             return pairs_of(columns // self.kernel_size, self.kernel_size)
         inner = self.weights.shape[-2 if self.rule.weight and self.weights.ndim > 1 else -1]
         first = np.arange(0, columns, inner)[:, None, None]
-        each: Array = (first + pairs_of(inner, 1)).reshape(-1, 2)
-        return each
+        column_pairs: Array = (first + pairs_of(inner, 1)).reshape(-1, 2)
+        return column_pairs
 
     def matrix(self) -> Array:
         """Return the weights as float64 [groups, outputs, columns]: a column is an input channel of the group
@@ -152,13 +152,13 @@ class WeightMatrix:
         """
         if self.node.op_type != "Conv":
             return (np.take(x, positions, 1).astype(np.float32) - zero_point.reshape(-1, 1))[None]
-        at, in_bounds = self._taps(positions)
-        taken = np.take(x, at.ravel(), 1).astype(np.float32)
-        taken -= zero_point.reshape(-1, 1).astype(np.float32)
-        taken = taken.reshape(len(x), *at.shape)
+        indices, in_bounds = self._taps(positions)
+        gathered = np.take(x, indices.ravel(), 1).astype(np.float32)
+        gathered -= zero_point.reshape(-1, 1).astype(np.float32)
+        gathered = gathered.reshape(len(x), *indices.shape)
         if not in_bounds.all():
-            taken *= in_bounds
-        return taken.reshape(self.groups, -1, len(positions))
+            gathered *= in_bounds
+        return gathered.reshape(self.groups, -1, len(positions))
 
     def _taps(self, positions: Array) -> tuple[Array, Array]:
         """Return flat input indices of the kernel's elements, int64 [elements, P], and whether they are in
@@ -173,14 +173,14 @@ class WeightMatrix:
         pads = ints_of(self.node, "pads", [0] * 2 * rank)
         batch, *index = np.unravel_index(positions, (result[0], *result[2:]))
         offsets = np.indices(kernel).reshape(rank, -1)
-        at = np.broadcast_to(batch, (offsets.shape[1], len(positions)))
-        in_bounds = np.ones(at.shape, bool)
+        indices = np.broadcast_to(batch, (offsets.shape[1], len(positions)))
+        in_bounds = np.ones(indices.shape, bool)
         for axis, size in enumerate(source[2:]):
             begin = index[axis] * strides[axis] - pads[axis]
-            where = begin[None, :] + offsets[axis][:, None] * dilations[axis]
-            in_bounds &= (where >= 0) & (where < size)
-            at = at * size + np.clip(where, 0, size - 1)
-        return at, in_bounds
+            coordinates = begin[None, :] + offsets[axis][:, None] * dilations[axis]
+            in_bounds &= (coordinates >= 0) & (coordinates < size)
+            indices = indices * size + np.clip(coordinates, 0, size - 1)
+        return indices, in_bounds
 
 
 def product_of(node: ir.Node, rule: OpRule | None) -> WeightMatrix | None:

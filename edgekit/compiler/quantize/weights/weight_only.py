@@ -35,7 +35,8 @@ def with_stored_weights(
     samples: Sequence[Sample],
     cache: WeightCache | None = None,
 ) -> tuple[ir.Model, tuple[str, ...]]:
-    """A copy of the model with the weights of a form in int8, symmetric, one scale for each output channel.
+    """Return a copy of the model with the weights of a form in int8, symmetric, one scale for each output
+    channel.
 
     Weights of fewer than FP16_MIN_ELEMENTS elements stay float: they save nothing and are the most sensitive.
 
@@ -56,13 +57,13 @@ def with_stored_weights(
     # Only int8 activations use kernels that add in int16.
     limit = rules.pair_limit if precision_of(form.name).rounds_inputs else None
     rows = tuple(row for row in rules.ops if row.op in form.ops and row.weight is not None)
-    own = replace(rules, ops=rows, pair_limit=limit, bias="float")
-    names = tuple(node_name(node) for node in model.graph if _is_stored(node, own, form))
+    weight_rules = replace(rules, ops=rows, pair_limit=limit, bias="float")
+    names = tuple(node_name(node) for node in model.graph if _is_stored(node, weight_rules, form))
     if precision_of(form.name).from_table:
         return model.clone(), names
     plan = QuantizationPlan({}, frozenset(names))
-    plan = optimize(model, plan, own, samples, FITTED if samples else NEAREST, cache)
-    return emit(model, plan, own), names
+    plan = optimize(model, plan, weight_rules, samples, FITTED if samples else NEAREST, cache)
+    return emit(model, plan, weight_rules), names
 
 
 def _is_stored(node: ir.Node, rules: Rules, form: WeightForm) -> bool:

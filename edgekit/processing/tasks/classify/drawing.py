@@ -7,5 +7,5 @@ from edgekit.processing.tasks.classify.prediction import Classes
 
 
 def draw(prediction: Classes, canvas: Canvas) -> None:
-    for row, found in enumerate(prediction):
-        canvas.text(f"{found.label} {found.score:.2f}", (0, row * (canvas.text_height + 1)), colour_of(row))
+    for row, entry in enumerate(prediction):
+        canvas.text(f"{entry.label} {entry.score:.2f}", (0, row * (canvas.text_height + 1)), colour_of(row))

@@ -11,7 +11,7 @@ from edgekit.processing.tasks.classify.prediction import Classes
 
 
 def top1_agreement(reference: Sequence[Classes], predictions: Sequence[Classes]) -> float:
-    """The fraction (0 to 1) of samples whose best class is the same."""
+    """Compute the fraction (0 to 1) of samples with the same best class."""
     return float(np.mean([a.indices[0] == b.indices[0] for a, b in zip(reference, predictions, strict=True)]))
 
 

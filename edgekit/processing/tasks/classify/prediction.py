@@ -43,8 +43,8 @@ class Classes:
         return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
-        width = max((len(found.label) for found in self), default=0)
-        return "\n".join(f"{found.label:{width}}  {found.score:.3f}" for found in self)
+        width = max((len(entry.label) for entry in self), default=0)
+        return "\n".join(f"{entry.label:{width}}  {entry.score:.3f}" for entry in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         return [{"index": f.index, "label": f.label, "score": round(f.score, 6)} for f in self]

@@ -51,7 +51,8 @@ MLPERF_MFCC = {
 
 
 def recognize_classifier(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One output [1, classes], other dimensions 1; with a softmax at its end they are probabilities."""
+    """Recognize one output [1, classes], other dimensions 1. With a softmax at its end, its values are
+    probabilities."""
     if len(facts.outputs) != 1:
         return None
     output = facts.outputs[0]
@@ -60,7 +61,7 @@ def recognize_classifier(facts: GraphFacts, image: ImageShape) -> Recognized | N
         return None
     ops = facts.activations(output.name)
     probable = bool(ops & {"Softmax", "Sigmoid", "HardSigmoid"})
-    why = f"{classes} numbers, {'a ' + sorted(ops)[-1] if probable else 'no softmax'} at the end"
+    reason = f"{classes} numbers, {'a ' + sorted(ops)[-1] if probable else 'no softmax'} at the end"
     lines = [line for line in (label_line(facts.metadata, classes, output=output.name),) if line]
     if output.dtype in ("int8", "uint8") and (quantized := facts.quantization(output.name)):
         scale, zero = quantized
@@ -69,7 +70,7 @@ def recognize_classifier(facts: GraphFacts, image: ImageShape) -> Recognized | N
     # A thousand numbers are classes; a few may be measurements too.
     guessed = not probable and classes not in (1000, 1001, len(facts.source.files.labels))
     return Recognized(
-        "classify", decode, {"scores": output.name}, why, habits_of(facts, image), guessed, lines
+        "classify", decode, {"scores": output.name}, reason, habits_of(facts, image), guessed, lines
     )
 
 
@@ -86,16 +87,16 @@ def habits_of(facts: GraphFacts, image: ImageShape) -> Habits:
 
 
 def recognize_text_classifier(facts: GraphFacts, outputs: TextOutputs) -> Recognized | None:
-    """A few numbers for a text."""
+    """Recognize a text classifier: a few numbers for a text."""
     if len(outputs.vectors) != 1 or outputs.pooled:
         return None
     output = outputs.vectors[0]
     probable = "Softmax" in facts.activations(output.name)
     lines = [line for line in (label_line(facts.metadata, output.shape[1]),) if line]
-    why = f"{output.shape[1]} numbers for a text"
+    reason = f"{output.shape[1]} numbers for a text"
     decode = "probabilities" if probable else "logits"
     guessed = output.shape[1] != len(facts.source.files.labels)
-    return Recognized("classify", decode, {"scores": output.name}, why, NO_PICTURE, guessed, lines)
+    return Recognized("classify", decode, {"scores": output.name}, reason, NO_PICTURE, guessed, lines)
 
 
 def recognize_keywords(facts: GraphFacts) -> Draftable | None:

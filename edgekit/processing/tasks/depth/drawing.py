@@ -7,7 +7,7 @@ from edgekit.processing.tasks.depth.prediction import DepthMap
 
 
 def draw(prediction: DepthMap, canvas: Canvas) -> None:
-    """The depth alone: near is bright."""
+    """Draw the depth map alone. Near is bright."""
     canvas.show(prediction.picture())
     for row, line in enumerate(str(prediction).splitlines()):
         canvas.text(" ".join(line.split()), (0, row * (canvas.text_height + 1)), colour_of(row))

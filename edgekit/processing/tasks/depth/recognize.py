@@ -9,12 +9,12 @@ from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, R
 
 
 def recognize_depth(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One map of one channel without a sigmoid."""
-    found = the_map(facts)
-    if found is None or found.channels != 1 or found.integer or not like(found, image):
+    """Recognize one map of one channel without a sigmoid."""
+    depth = the_map(facts)
+    if depth is None or depth.channels != 1 or depth.integer or not like(depth, image):
         return None
-    why = "one map without a sigmoid: MiDaS and Depth Anything give larger values for what is nearer"
-    return Recognized("depth", "inverse", {"depth": found.name}, why, SEGMENTERS, True)
+    reason = "one map without a sigmoid: MiDaS and Depth Anything give larger values for what is nearer"
+    return Recognized("depth", "inverse", {"depth": depth.name}, reason, SEGMENTERS, True)
 
 
 RECOGNIZERS = Recognizers(pictures={340: recognize_depth})

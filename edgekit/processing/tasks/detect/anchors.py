@@ -52,8 +52,8 @@ class AnchorOptions(DetectOptions):
 
 
 def anchors_for(options: AnchorOptions, width: int, height: int) -> Array:
-    """The anchors of an input: float32 [anchors, 4]: centre x, centre y, width, height, of the input's;
-    read-only."""
+    """Compute the anchors of an input: float32 [anchors, 4], read-only. Columns are centre x, centre y, width
+    and height, as fractions of the input's size."""
     return _anchors(
         tuple(options.strides),
         (options.min_scale, options.max_scale),
@@ -67,13 +67,13 @@ def anchors_for(options: AnchorOptions, width: int, height: int) -> Array:
 
 @lru_cache(maxsize=8)
 def anchor_centres(strides: tuple[int, ...], per_layer: int, width: int, height: int) -> Array:
-    """Centres of anchors without sizes, as MediaPipe's with ``fixed_anchor_size``: float32 [anchors, 2]: x,
-    y, of the input's; read-only."""
-    made = [
+    """Compute the centres of anchors without sizes, like MediaPipe's with ``fixed_anchor_size``: float32
+    [anchors, 2], read-only. Columns are x and y, as fractions of the input's size."""
+    layers = [
         np.repeat(_cells(stride, width, height), per_layer * len(list(same)), axis=0)
         for stride, same in groupby(strides)
     ]
-    centres = np.concatenate(made).astype(np.float32)
+    centres = np.concatenate(layers).astype(np.float32)
     centres.flags.writeable = False  # every frame's
     return centres
 
@@ -88,8 +88,9 @@ def _anchors(
     width: int,
     height: int,
 ) -> Array:
-    """Layers of one stride share their cells: all anchors of a cell follow each other."""
-    made = []
+    """Compute the anchors of all layers. Layers of one stride share their cells, so all anchors of a cell are
+    consecutive."""
+    layers = []
     for stride, same in groupby(enumerate(strides), key=lambda layer: layer[1]):
         shapes = [
             shape
@@ -98,14 +99,15 @@ def _anchors(
         ]
         cells = _cells(stride, width, height)
         centres, sizes = np.repeat(cells, len(shapes), axis=0), np.tile(shapes, (len(cells), 1))
-        made.append(np.concatenate([centres, sizes], axis=1))
-    anchors = np.concatenate(made).astype(np.float32)
+        layers.append(np.concatenate([centres, sizes], axis=1))
+    anchors = np.concatenate(layers).astype(np.float32)
     anchors.flags.writeable = False  # every frame's
     return anchors
 
 
 def _cells(stride: int, width: int, height: int) -> Array:
-    """Middles of a layer's cells, row by row: float64 [cells, 2]: x, y, of the input's."""
+    """Compute the centres of a layer's cells, row by row: float64 [cells, 2]. Columns are x and y, as
+    fractions of the input's size."""
     rows, columns = -(-height // stride), -(-width // stride)
     y, x = np.mgrid[0:rows, 0:columns]
     return np.stack([(x.ravel() + 0.5) / columns, (y.ravel() + 0.5) / rows], axis=1)
@@ -132,7 +134,7 @@ def _shapes(
     interpolated: float,
     reduce_lowest: bool,
 ) -> list[tuple[float, float]]:
-    """Width and height of each anchor of a cell, of the input's."""
+    """Compute the width and height of each anchor of a cell, as fractions of the input's size."""
 
     def scale_of(layer: int) -> float:
         if layers == 1:

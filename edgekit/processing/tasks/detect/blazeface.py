@@ -70,16 +70,16 @@ def detect_blazeface(
     centre, half = points[:, :1], points[:, 1:2] / 2
     points = np.concatenate([centre - half, centre + half, points[:, 2:]], axis=1)
     points += (anchors[likely] * size)[:, None]
-    points, kept = _averaged(points, scores[likely], options.iou, options.top)
-    there = placed.to_frame(points).astype(np.float32)
-    landmarks = there[:, 2:] if there.shape[1] > 2 else None
-    classes = np.zeros(len(there), np.int64)
-    return Detections(there[:, :2].reshape(-1, 4), scores[likely][kept], classes, labels, landmarks)
+    points, survivors = _averaged(points, scores[likely], options.iou, options.top)
+    mapped = placed.to_frame(points).astype(np.float32)
+    landmarks = mapped[:, 2:] if mapped.shape[1] > 2 else None
+    classes = np.zeros(len(mapped), np.int64)
+    return Detections(mapped[:, :2].reshape(-1, 4), scores[likely][survivors], classes, labels, landmarks)
 
 
 def _averaged(points: Array, scores: Array, iou: float, top: int) -> tuple[Array, list[int]]:
-    """The best box with all that overlap it becomes their weighted mean, with the best one's score; the same
-    with the rest.
+    """Merge the best box and all boxes that overlap it into their weighted mean, with the best score. Repeat
+    with the remaining boxes.
 
     Args:
         points: float32 [n, 2 + keypoints, 2], the best first.
@@ -93,17 +93,17 @@ def _averaged(points: Array, scores: Array, iou: float, top: int) -> tuple[Array
     boxes = points[:, :2].reshape(-1, 4)
     alike = overlaps(boxes, boxes, iou)
     alive = np.ones(len(points), np.bool_)
-    kept: list[int] = []
+    survivors: list[int] = []
     means = []
     for index in range(len(points)):
-        if alive[index] and len(kept) < top:
+        if alive[index] and len(survivors) < top:
             group = alive & alike[index]
             group[index] = True  # one without area overlaps nothing, not even itself
             weights = scores[group]
             means.append(np.tensordot(weights, points[group], 1) / weights.sum())
-            kept.append(index)
+            survivors.append(index)
             alive &= ~group
-    return np.array(means, np.float32).reshape(len(means), *points.shape[1:]), kept
+    return np.array(means, np.float32).reshape(len(means), *points.shape[1:]), survivors
 
 
 DECODERS: Mapping[str, Decoder] = {

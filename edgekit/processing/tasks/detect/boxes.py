@@ -122,11 +122,11 @@ def keep_best(
         labels: Labels of the card.
         landmarks: float32 [n, points, 2]: x, y in the input's pixels.
     """
-    kept = suppress(boxes, scores, options.rivals(classes), options.iou, options.top)
+    survivors = suppress(boxes, scores, options.rivals(classes), options.iou, options.top)
     return Detections(
-        placed.to_frame(boxes[kept]).astype(np.float32),
-        scores[kept].astype(np.float32),
-        classes[kept].astype(np.int64),
+        placed.to_frame(boxes[survivors]).astype(np.float32),
+        scores[survivors].astype(np.float32),
+        classes[survivors].astype(np.int64),
         labels,
-        placed.to_frame(landmarks[kept]).astype(np.float32) if landmarks is not None else None,
+        placed.to_frame(landmarks[survivors]).astype(np.float32) if landmarks is not None else None,
     )

@@ -52,11 +52,11 @@ def detect_centernet(
             "[1, classes, rows, columns] and [1, 2, rows, columns]"
         )
     heat = heatmap[0]
-    least = options.score
+    threshold = options.score
     if options.logits:
         with np.errstate(divide="ignore"):
-            least = float(np.log(np.float64(least)) - np.log1p(-np.float64(least)))
-    classes, rows, columns = np.nonzero(heat > np.float32(least))
+            threshold = float(np.log(np.float64(threshold)) - np.log1p(-np.float64(threshold)))
+    classes, rows, columns = np.nonzero(heat > np.float32(threshold))
     peaks = _peaks(heat, classes, rows, columns)
     classes, rows, columns = classes[peaks], rows[peaks], columns[peaks]
     scores = heat[classes, rows, columns].astype(np.float32)
@@ -78,11 +78,11 @@ def _peaks(heatmap: Array, classes: Array, rows: Array, columns: Array) -> Array
     for down in (-1, 0, 1):
         for right in (-1, 0, 1):
             # Beyond the edge the cell at the edge stands in, which is itself a neighbour or the cell.
-            beside = (
+            neighbour = (
                 np.clip(rows + down, 0, heatmap.shape[1] - 1),
                 np.clip(columns + right, 0, heatmap.shape[2] - 1),
             )
-            highest = np.maximum(highest, heatmap[classes, beside[0], beside[1]])
+            highest = np.maximum(highest, heatmap[classes, neighbour[0], neighbour[1]])
     return np.flatnonzero(values == highest)
 
 

@@ -77,12 +77,12 @@ def detect_detr(
         best = rank(sigmoids, options.score, options.top)
         queries, classes = np.divmod(likely[best], logits.shape[1])
         scores = sigmoids[best]
-    found = input_pixels(corners(boxes[queries].astype(np.float32)), placed)
-    return Detections(placed.to_frame(found), scores, classes, labels)
+    pixel_boxes = input_pixels(corners(boxes[queries].astype(np.float32)), placed)
+    return Detections(placed.to_frame(pixel_boxes), scores, classes, labels)
 
 
 def _logit(score: float) -> float:
-    """A logit a little below that of the score, for rounding."""
+    """Return a logit slightly below that of the score, to allow for rounding."""
     return float(np.log(score / (1 - score))) - 1e-3 if 0 < score < 1 else (-np.inf if score == 0 else np.inf)
 
 

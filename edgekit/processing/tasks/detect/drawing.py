@@ -7,9 +7,9 @@ from edgekit.processing.tasks.detect.prediction import Detections
 
 
 def draw(prediction: Detections, canvas: Canvas) -> None:
-    for found in reversed(list(prediction)):  # the best one is on top
-        colour = colour_of(found.index)
-        canvas.box(found.box, colour)
-        for point in found.landmarks:
+    for detection in reversed(list(prediction)):  # the best one is on top
+        colour = colour_of(detection.index)
+        canvas.box(detection.box, colour)
+        for point in detection.landmarks:
             canvas.dot(point, colour, canvas.line)
-        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], colour)
+        canvas.label(f"{detection.label} {detection.score:.2f}", detection.box[:2], colour)

@@ -73,8 +73,8 @@ class PostprocessedOptions(DetectEnd2EndOptions):
 
 
 def end2end_rows(predictions: Array, options: End2EndOptions, columns: int = 6) -> Array:
-    """Rows of ``predictions`` [1, n, columns] that score above the threshold, best first: float32 [k,
-    columns].
+    """Return the rows of ``predictions`` [1, n, columns] that score above the threshold, best first: float32
+    [k, columns].
 
     Raises:
         EngineError: the output is of another form.
@@ -106,7 +106,7 @@ def detect_end2end(
 
 
 def _corners_in_pixels(boxes: Array, options: DetectEnd2EndOptions, placed: ImagePlacement) -> Array:
-    """Boxes [k, 4] as the options say -> x1, y1, x2, y2 in the input's pixels."""
+    """Convert boxes [k, 4] in the options' format to x1, y1, x2, y2 in the input's pixels."""
     boxes = boxes[:, ORDERS[options.boxes]]
     if options.boxes == "xywh":
         boxes = corners(boxes)

@@ -29,7 +29,8 @@ METRIC = TaskMetric(
 
 
 def self_map(name: str, similarity: Similarity) -> TaskMetric:
-    """A self-mAP by another similarity than that of boxes; thresholds and the accepted drop are theirs."""
+    """Return a self-mAP by another similarity than that of boxes, with its own thresholds and accepted
+    drop."""
     return TaskMetric(
         name,
         partial(mean_average_precision, similarity=similarity),

@@ -58,14 +58,14 @@ class Detections:
         return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
-        return listed((found.label, found.score, corners_text(found.box)) for found in self)
+        return listed((detection.label, detection.score, corners_text(detection.box)) for detection in self)
 
     def as_json(self) -> list[dict[str, Json]]:
-        found = []
+        rows = []
         for one in self:
             entry: dict[str, Json] = {"index": one.index, "label": one.label, "score": round(one.score, 6)}
             entry["box"] = [round(value, 2) for value in one.box]
             if one.landmarks:
                 entry["landmarks"] = [[round(x, 2), round(y, 2)] for x, y in one.landmarks]
-            found.append(entry)
-        return found
+            rows.append(entry)
+        return rows

@@ -27,7 +27,8 @@ STRIDES = ((8, 16, 32), (8, 16, 32, 64))
 
 
 def recognize_yolox(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One output [1, cells, 5 + classes], boxes not decoded: a Conv makes them, a Sigmoid the rest."""
+    """Recognize one output [1, cells, 5 + classes] with undecoded boxes. A Conv computes the boxes, a Sigmoid
+    the rest."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3:
         return None
     output = facts.outputs[0]
@@ -35,15 +36,15 @@ def recognize_yolox(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     strides = next((s for s in STRIDES if rows == cells(image, s)), None)
     if strides is None or columns < 6 or not {"Conv", "Sigmoid"} <= facts.activations(output.name):
         return None
-    why = f"{rows} rows are the cells of strides {list(strides)}, 5 + {columns - 5} columns, boxes raw"
+    reason = f"{rows} rows are the cells of strides {list(strides)}, 5 + {columns - 5} columns, boxes raw"
     lines = [line for line in (label_line(facts.metadata, columns - 5),) if line]
     if strides != STRIDES[0]:
         lines.append(CardLine("strides", strides, "the output has as many rows as these grids have cells"))
-    return Recognized("detect", "yolox", {"predictions": output.name}, why, YOLOX, lines=lines)
+    return Recognized("detect", "yolox", {"predictions": output.name}, reason, YOLOX, lines=lines)
 
 
 def recognize_ssd(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """Two outputs with as many rows: boxes [1, n, (1,) 4] and scores [1, n, classes]."""
+    """Recognize two outputs with the same number of rows: boxes [1, n, (1,) 4] and scores [1, n, classes]."""
     if len(facts.outputs) != 2:
         return None
     boxes = [o for o in facts.outputs if o.shape[-1:] == (4,) and len(o.shape) in (3, 4)]
@@ -59,31 +60,31 @@ def recognize_ssd(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     if first:
         lines.append(CardLine("first_class", 1, "90 columns are COCO's ids from 1: background is cut off"))
     roles = {"boxes": boxes[0].name, "scores": scores[0].name}
-    why = f"boxes and scores of {boxes[0].shape[1]} priors"
-    return Recognized("detect", "ssd", roles, why, TENSORFLOW_SSD, guessed=True, lines=lines)
+    reason = f"boxes and scores of {boxes[0].shape[1]} priors"
+    return Recognized("detect", "ssd", roles, reason, TENSORFLOW_SSD, guessed=True, lines=lines)
 
 
 def recognize_centerface(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """Four maps of the same size with 1, 2, 2 and 10 channels."""
+    """Recognize four maps of the same size with 1, 2, 2 and 10 channels."""
     channels = [o.shape[1] for o in facts.outputs if len(o.shape) == 4]
     if channels != [1, 2, 2, 10] or len(facts.outputs) != 4:
         return None
     roles = dict(
         zip(("heatmap", "scale", "offset", "landmarks"), (o.name for o in facts.outputs), strict=True)
     )
-    why = "maps of 1, 2, 2 and 10 channels: heat, size, offset, five landmarks"
+    reason = "maps of 1, 2, 2 and 10 channels: heat, size, offset, five landmarks"
     return Recognized(
         "detect",
         "centerface",
         roles,
-        why,
+        reason,
         CENTERFACE,
         lines=[CardLine("labels", ("face",), "CenterFace's one")],
     )
 
 
 def recognize_detr(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """Logits [1, queries, classes] and boxes [1, queries, 4] that end in a sigmoid."""
+    """Recognize logits [1, queries, classes] and boxes [1, queries, 4] that end in a sigmoid."""
     boxes = [o for o in facts.outputs if len(o.shape) == 3 and o.shape[2] == 4]
     logits = [o for o in facts.outputs if len(o.shape) == 3 and o.shape[2] != 4]
     if len(facts.outputs) != 2 or len(boxes) != 1 or len(logits) != 1:
@@ -96,13 +97,13 @@ def recognize_detr(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     columns = logits[0].shape[2]
     named = len(facts.source.files.labels)
     softmax = columns == named + 1 if named else columns in (81, 92)  # a last class for no object
-    why = "no class more for no object"
-    lines = [] if softmax else [CardLine("activation", "sigmoid", why, not named)]
+    reason = "no class more for no object"
+    lines = [] if softmax else [CardLine("activation", "sigmoid", reason, not named)]
     if labels := label_line(facts.metadata, columns - softmax):
         lines.append(labels)
     roles = {"logits": logits[0].name, "boxes": boxes[0].name}
-    why = f"{queries} queries, {columns} logits and a box for each"
-    return Recognized("detect", "detr", roles, why, DETR, guessed=not named, lines=lines)
+    reason = f"{queries} queries, {columns} logits and a box for each"
+    return Recognized("detect", "detr", roles, reason, DETR, guessed=not named, lines=lines)
 
 
 def recognize_rtdetr(facts: GraphFacts, image: ImageShape) -> Recognized | None:
@@ -114,12 +115,12 @@ def recognize_rtdetr(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     if queries != 300 or columns < 5 or "Sigmoid" not in facts.activations(output.name):
         return None
     lines = [line for line in (label_line(facts.metadata, columns - 4),) if line]
-    why = f"300 queries of 4 + {columns - 4} numbers that end in a sigmoid"
-    return Recognized("detect", "rtdetr", {"predictions": output.name}, why, RTDETR, lines=lines)
+    reason = f"300 queries of 4 + {columns - 4} numbers that end in a sigmoid"
+    return Recognized("detect", "rtdetr", {"predictions": output.name}, reason, RTDETR, lines=lines)
 
 
 def recognize_nanodet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One output [1, cells, classes + 4 x 8]: NanoDet's distances from 0 to 7."""
+    """Recognize one output [1, cells, classes + 4 x 8]: NanoDet's distances from 0 to 7."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3:
         return None
     output = facts.outputs[0]
@@ -131,12 +132,12 @@ def recognize_nanodet(facts: GraphFacts, image: ImageShape) -> Recognized | None
     if strides != STRIDES[1]:
         lines.append(CardLine("strides", strides, "the output has as many rows as these grids have cells"))
         lines.append(CardLine("offset", 0.5, "three grids are NanoDet's, not NanoDet-Plus'", True))
-    why = f"{rows} rows are the cells of strides {list(strides)}, {columns - 32} classes + 4 x 8 distances"
-    return Recognized("detect", "nanodet", {"predictions": output.name}, why, NANODET, lines=lines)
+    reason = f"{rows} rows are the cells of strides {list(strides)}, {columns - 32} classes + 4 x 8 distances"
+    return Recognized("detect", "nanodet", {"predictions": output.name}, reason, NANODET, lines=lines)
 
 
 def recognize_fastestdet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One map of 5 + classes channels at stride 16: a sigmoid, numbers as they are, a softmax."""
+    """Recognize one map of 5 + classes channels at stride 16: a sigmoid, plain numbers, a softmax."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 4:
         return None
     output = facts.outputs[0]
@@ -146,12 +147,13 @@ def recognize_fastestdet(facts: GraphFacts, image: ImageShape) -> Recognized | N
         return None
     classes = output.shape[1] - 5
     lines = [line for line in (label_line(facts.metadata, classes),) if line]
-    why = f"one map of 5 + {classes} channels at stride 16, sigmoid and softmax"
-    return Recognized("detect", "fastestdet", {"predictions": output.name}, why, FASTESTDET, lines=lines)
+    reason = f"one map of 5 + {classes} channels at stride 16, sigmoid and softmax"
+    return Recognized("detect", "fastestdet", {"predictions": output.name}, reason, FASTESTDET, lines=lines)
 
 
 def recognize_centernet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """Three maps of one size: a heatmap of the classes, and two channels each for size and offset."""
+    """Recognize three maps of one size: a heatmap of the classes, and two channels each for size and
+    offset."""
     maps = [o for o in facts.outputs if len(o.shape) == 4]
     if len(maps) != 3 or len(facts.outputs) != 3 or len({o.shape[2:] for o in maps}) != 1:
         return None
@@ -164,8 +166,8 @@ def recognize_centernet(facts: GraphFacts, image: ImageShape) -> Recognized | No
     if "Sigmoid" in facts.activations(heat[0].name):
         lines.append(CardLine("logits", False, "the heatmap ends in a sigmoid"))
     roles = {"heatmap": heat[0].name, "size": pairs[0].name, "offset": pairs[1].name}
-    why = f"maps of {classes}, 2 and 2 channels: heat, and size before offset as the project has them"
-    return Recognized("detect", "centernet", roles, why, CENTERNET, guessed=True, lines=lines)
+    reason = f"maps of {classes}, 2 and 2 channels: heat, and size before offset as the project has them"
+    return Recognized("detect", "centernet", roles, reason, CENTERNET, guessed=True, lines=lines)
 
 
 def recognize_ssd_anchors(facts: GraphFacts, image: ImageShape) -> Recognized | None:
@@ -185,12 +187,13 @@ def recognize_ssd_anchors(facts: GraphFacts, image: ImageShape) -> Recognized | 
     if labels := label_line(facts.metadata, classes - 1, columns_from=len(lines)):
         lines.append(labels)
     roles = {"boxes": boxes[0].name, "scores": scores[0].name}
-    why = f"{boxes[0].shape[1]} boxes relative to anchors, and scores without a sigmoid"
-    return Recognized("detect", "ssd-anchors", roles, why, TENSORFLOW_SSD, guessed=True, lines=lines)
+    reason = f"{boxes[0].shape[1]} boxes relative to anchors, and scores without a sigmoid"
+    return Recognized("detect", "ssd-anchors", roles, reason, TENSORFLOW_SSD, guessed=True, lines=lines)
 
 
 def recognize_postprocessed(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """Three outputs of as many rows: boxes, scores and classes, which are integers or named so."""
+    """Recognize three outputs with the same number of rows: boxes, scores and classes, which are integers or
+    named so."""
     boxes = [o for o in facts.outputs if o.shape[-1:] == (4,)]
     rows = [o for o in facts.outputs if o not in boxes and max(o.shape, default=0) > 1]
     if len(boxes) != 1 or len(rows) != 2 or len(facts.outputs) > 4:

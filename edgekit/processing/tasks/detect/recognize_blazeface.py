@@ -45,10 +45,10 @@ def recognize_blazeface(facts: GraphFacts, image: ImageShape) -> Recognized | No
         lines.append(CardLine("strides", strides, f"with {anchors} of each cell they make {rows} anchors"))
     if anchors != 2:
         lines.append(CardLine("anchors", anchors))
-    why = f"{rows} anchors, a score and {columns} numbers for each"
+    reason = f"{rows} anchors, a score and {columns} numbers for each"
     habits = MEDIAPIPE_SIGNED if signed else MEDIAPIPE
     roles = {"boxes": boxes.name, "scores": scores.name}
-    return Recognized("detect", "blazeface", roles, why, habits, lines=lines)
+    return Recognized("detect", "blazeface", roles, reason, habits, lines=lines)
 
 
 def _anchors(image: ImageShape, strides: tuple[int, ...], anchors: int) -> int:

@@ -23,7 +23,7 @@ COCO_POINTS = 17
 
 
 def recognize_yolo(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One output of predictions, and prototypes where masks are made of them.
+    """Recognize one output of predictions, and an output of prototypes if the model segments instances.
 
     [1, 4 + classes + extra, cells] is YOLOv8's, [1, 3 x cells, 5 + classes + extra] YOLOv5's, and [1, n, 6 +
     extra] one without NMS; extra is what a task adds: 32 weights of masks, keypoints, an angle.
@@ -35,7 +35,7 @@ def recognize_yolo(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     form = _form(outputs[0], image)
     if form is None:
         return None
-    decode, columns, why = form
+    decode, columns, reason = form
     if decode == "end2end" and columns > 1 and not prototypes and facts.metadata.get("task") != "pose":
         return None  # RT-DETR has a score for each class
     task = facts.metadata.get("task") if facts.is_ultralytics else None
@@ -64,13 +64,14 @@ def recognize_yolo(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     if prototypes:
         roles["prototypes"] = prototypes[0].name
     if task:
-        why += f"; the metadata's task is {task!r}"
+        reason += f"; the metadata's task is {task!r}"
     habits = ULTRALYTICS if facts.is_ultralytics else replace(ULTRALYTICS, certain=False)
-    return Recognized(kind, decode, roles, why, habits, task is None, lines)
+    return Recognized(kind, decode, roles, reason, habits, task is None, lines)
 
 
 def _form(output: TensorSpec, image: ImageShape) -> tuple[str, int, str] | None:
-    """The decoder, how many columns follow box and objectness, and why."""
+    """Return the decoder, the number of columns after box and objectness, and the reason. None if no form
+    matches."""
     first, second = output.shape[1:]
     for strides in STRIDES:
         count = cells(image, strides)

@@ -68,8 +68,8 @@ def detect_ssd_anchors(
     picked = anchors[likely]
     centres = picked[:, :2] + relative[:, :2] * picked[:, 2:]
     sizes = np.exp(np.minimum(relative[:, 2:], 20)) * picked[:, 2:]
-    found = input_pixels(corners(np.concatenate([centres, sizes], axis=1)), placed)
-    return keep_best(found, best[likely], classes, options, placed, labels)
+    pixel_boxes = input_pixels(corners(np.concatenate([centres, sizes], axis=1)), placed)
+    return keep_best(pixel_boxes, best[likely], classes, options, placed, labels)
 
 
 def _classes(shape: tuple[int, ...], options: SsdAnchorsOptions) -> int:

@@ -18,14 +18,14 @@ from edgekit.tensor_spec import Array
 def yolov5_candidates(
     predictions: Array, options: YoloOptions, placed: ImagePlacement, extra: int = 0
 ) -> LikelyRows:
-    """Likely boxes of ``predictions`` [1, n, 5 + classes + extra].
+    """Return the likely boxes of ``predictions`` [1, n, 5 + classes + extra].
 
     Raises:
         EngineError: the output is of another form.
     """
     if predictions.ndim != 3 or len(predictions) != 1 or predictions.shape[2] < 6 + extra:
-        least = f"5 + classes + {extra}" if extra else "5 + classes"
-        raise EngineError(f"the output is {list(predictions.shape)}; yolov5 decodes [1, boxes, {least}]")
+        columns = f"5 + classes + {extra}" if extra else "5 + classes"
+        raise EngineError(f"the output is {list(predictions.shape)}; yolov5 decodes [1, boxes, {columns}]")
     rows = predictions[0]
     end = rows.shape[1] - extra
     # No class scores above its objectness, so most rows need no look at their classes.
@@ -45,8 +45,8 @@ def detect_yolov5(
     """``predictions`` [1, n, 5 + classes]: centre x, centre y, width, height in the input's pixels,
     objectness, classes, sigmoid done; score = objectness x class: the yolov5 project's export.
     """
-    found = yolov5_candidates(outputs["predictions"], options, placed)
-    return keep_best(corners(found.boxes), found.scores, found.classes, options, placed, labels)
+    likely = yolov5_candidates(outputs["predictions"], options, placed)
+    return keep_best(corners(likely.boxes), likely.scores, likely.classes, options, placed, labels)
 
 
 DECODERS: Mapping[str, Decoder] = {

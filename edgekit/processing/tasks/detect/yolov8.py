@@ -56,14 +56,14 @@ class LikelyRows(NamedTuple):
 def yolov8_candidates(
     predictions: Array, options: YoloOptions, placed: ImagePlacement, extra: int = 0
 ) -> LikelyRows:
-    """Likely boxes of ``predictions`` [1, 4 + classes + extra, n].
+    """Return the likely boxes of ``predictions`` [1, 4 + classes + extra, n].
 
     Raises:
         EngineError: the output is of another form.
     """
     if predictions.ndim != 3 or len(predictions) != 1 or predictions.shape[1] < 5 + extra:
-        least = f"4 + classes + {extra}" if extra else "4 + classes"
-        raise EngineError(f"the output is {list(predictions.shape)}; yolov8 decodes [1, {least}, boxes]")
+        rows = f"4 + classes + {extra}" if extra else "4 + classes"
+        raise EngineError(f"the output is {list(predictions.shape)}; yolov8 decodes [1, {rows}, boxes]")
     planes = predictions[0]
     end = len(planes) - extra
     likely, classes, scores = best_classes(planes[4:end], options.score)
@@ -80,8 +80,8 @@ def detect_yolov8(
     """``predictions`` [1, 4 + classes, n]: centre x, centre y, width, height in the input's pixels, then a
     score 0 to 1 for each class: Ultralytics' export without NMS.
     """
-    found = yolov8_candidates(outputs["predictions"], options, placed)
-    return keep_best(corners(found.boxes), found.scores, found.classes, options, placed, labels)
+    likely = yolov8_candidates(outputs["predictions"], options, placed)
+    return keep_best(corners(likely.boxes), likely.scores, likely.classes, options, placed, labels)
 
 
 DECODERS: Mapping[str, Decoder] = {

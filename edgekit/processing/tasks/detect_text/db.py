@@ -68,7 +68,8 @@ def detect_text(
 
 
 def _regions(plane: Array, options: DbOptions) -> tuple[Array, Array]:
-    """Corners float64 [n, 4, 2] in the map's pixels, and scores float64 [n]."""
+    """Compute the corners of regions, float64 [n, 4, 2] in the map's pixels, and their scores, float64
+    [n]."""
     mask = plane > options.threshold
     if options.dilate:
         mask[1:] |= mask[:-1]
@@ -90,35 +91,36 @@ def _regions(plane: Array, options: DbOptions) -> tuple[Array, Array]:
 
 
 def _rectangles(mask: Array, top: int) -> tuple[Array, Array]:
-    """The smallest rectangles around the largest ``top`` components, and their shorter sides."""
+    """Compute the smallest rectangles around the largest ``top`` components, and their shorter sides."""
     runs = connected_components(mask)
     if not runs.total:
         return np.zeros((0, 4, 2)), np.zeros(0)
     order = np.argsort(runs.component, kind="stable")  # a component's runs stay in the order of their rows
-    row, first, last, component = (each[order] for each in runs[:4])
+    row, first, last, component = (array[order] for array in runs[:4])
     starts = np.flatnonzero(np.append(True, component[1:] != component[:-1]))
     ends = np.append(starts[1:], len(component)) - 1
     wide = np.maximum.reduceat(last, starts) - np.minimum.reduceat(first, starts)
     high = row[ends] - row[starts]
     # The smallest rectangle has no more area than the upright one: below LEAST_SIDE^2 a side is too short.
-    kept = wide * high >= LEAST_SIDE**2
-    if kept.sum() > top:
-        pixels = np.where(kept, np.add.reduceat(last - first + 1, starts), 0)
-        kept[np.argsort(-pixels, kind="stable")[top:]] = False
-    number = np.cumsum(kept) - 1
-    inside = kept[component]
-    row, first, last, group = row[inside], first[inside], last[inside], number[component[inside]]
+    selected = wide * high >= LEAST_SIDE**2
+    if selected.sum() > top:
+        pixels = np.where(selected, np.add.reduceat(last - first + 1, starts), 0)
+        selected[np.argsort(-pixels, kind="stable")[top:]] = False
+    number = np.cumsum(selected) - 1
+    chosen = selected[component]
+    row, first, last, group = row[chosen], first[chosen], last[chosen], number[component[chosen]]
     if not len(row):
         return np.zeros((0, 4, 2)), np.zeros(0)
     x, y, owner = np.concatenate([first, last]), np.concatenate([row, row]), np.concatenate([group, group])
-    return smallest_rectangles(hulls(x, y, owner, int(kept.sum())))
+    return smallest_rectangles(hulls(x, y, owner, int(selected.sum())))
 
 
 def _in_frame(corners: Array, scores: Array, placed: ImagePlacement) -> TextRegions:
-    """Regions [n, 4, 2] of the input in the frame, in reading order; slivers at its edge are left out."""
-    inside = placed.to_frame(corners.reshape(-1, 8)).reshape(-1, 4, 2)
+    """Map regions [n, 4, 2] from the input to the frame, in reading order. Slivers at the frame's edge are
+    left out."""
+    frame_corners = placed.to_frame(corners.reshape(-1, 8)).reshape(-1, 4, 2)
     last = np.array([placed.frame_width - 1, placed.frame_height - 1])
-    ordered = np.minimum(in_order(inside), last)
+    ordered = np.minimum(in_order(frame_corners), last)
     wide, high = (np.linalg.norm(ordered[:, 0] - ordered[:, other], axis=1) for other in (1, 3))
     large = (wide > LEAST_FRAME_SIDE) & (high > LEAST_FRAME_SIDE)
     ordered, scores = ordered[large], scores[large]
@@ -127,15 +129,16 @@ def _in_frame(corners: Array, scores: Array, placed: ImagePlacement) -> TextRegi
 
 
 def _reading_order(tops: Array) -> Array:
-    """From the top; neighbours whose tops are within SAME_LINE from the left (``sorted_boxes``)."""
+    """Compute the order from top to bottom. Neighbours whose tops are within SAME_LINE are ordered from left
+    to right (``sorted_boxes``)."""
     order = np.lexsort((tops[:, 0], tops[:, 1])).tolist()
     xs, ys = tops[:, 0].tolist(), tops[:, 1].tolist()
     for end in range(1, len(order)):
-        for at in range(end, 0, -1):
-            one, other = order[at - 1], order[at]
+        for position in range(end, 0, -1):
+            one, other = order[position - 1], order[position]
             if abs(ys[other] - ys[one]) >= SAME_LINE or xs[other] >= xs[one]:
                 break
-            order[at - 1], order[at] = other, one
+            order[position - 1], order[position] = other, one
     return np.array(order, np.int64)
 
 

@@ -17,15 +17,15 @@ here it is that of their upright bounds."""
 
 def region_f1(reference: Sequence[TextRegions], predictions: Sequence[TextRegions]) -> float | None:
     """F1 of a variant's regions with the float model's as ground truth; None where that finds none."""
-    matched = expected = given = 0
+    matched = expected = predicted = 0
     for theirs, ours in zip(reference, predictions, strict=True):
-        expected, given = expected + len(theirs), given + len(ours)
+        expected, predicted = expected + len(theirs), predicted + len(ours)
         overlap = _overlaps(_bounds(theirs.corners), _bounds(ours.corners))
         while overlap.size and (best := overlap.max()) >= SAME_REGION:
             row, column = np.unravel_index(overlap.argmax(), overlap.shape)
             overlap[row], overlap[:, column] = 0, 0
             matched += bool(best)
-    return 2 * matched / (expected + given) if expected else None
+    return 2 * matched / (expected + predicted) if expected else None
 
 
 def _bounds(corners: Array) -> Array:
@@ -34,7 +34,7 @@ def _bounds(corners: Array) -> Array:
 
 
 def _overlaps(a: Array, b: Array) -> Array:
-    """Intersection over union of boxes [n, 4] and [m, 4]: [n, m]."""
+    """Compute the intersection over union of boxes [n, 4] and [m, 4]: [n, m]."""
     low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
     shared = np.prod(np.maximum(high - low, 0), axis=2)
     areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (a, b)]

@@ -14,8 +14,8 @@ def recognize_text_finder(facts: GraphFacts, image: ImageShape) -> Recognized | 
     output = facts.outputs[0]
     if output.shape != (1, 1, image.height, image.width) or "Sigmoid" not in facts.activations(output.name):
         return None
-    why = "one map of the input's size with a sigmoid, exported by Paddle: PaddleOCR's DB"
-    return Recognized("detect-text", "db", {"map": output.name}, why, PADDLE_TEXT_FINDER)
+    reason = "one map of the input's size with a sigmoid, exported by Paddle: PaddleOCR's DB"
+    return Recognized("detect-text", "db", {"map": output.name}, reason, PADDLE_TEXT_FINDER)
 
 
 RECOGNIZERS = Recognizers(pictures={250: recognize_text_finder})

@@ -66,8 +66,8 @@ def _tokens(outputs: Outputs) -> Array:
     tokens = outputs["tokens"]
     if tokens.ndim != 3 or tokens.shape[0] != 1:
         raise EngineError(f"the tokens of one text are [1, n, d], but the output is {list(tokens.shape)}")
-    found: Array = tokens[0]
-    return found
+    rows: Array = tokens[0]
+    return rows
 
 
 DECODERS: Mapping[str, Decoder] = {

@@ -11,7 +11,7 @@ from edgekit.processing.tasks.embed.prediction import Embedding
 
 
 def mean_cosine(reference: Sequence[Embedding], predictions: Sequence[Embedding]) -> float:
-    """Mean cosine similarity to the float model's embeddings, at least 0."""
+    """Compute the mean cosine similarity to the float model's embeddings, at least 0."""
     pairs = zip(reference, predictions, strict=True)
     return max(0.0, float(np.mean([a.cosine(b) for a, b in pairs])))
 

@@ -21,7 +21,7 @@ class Embedding:
     vector: Array
 
     def cosine(self, other: Embedding) -> float:
-        """Cosine similarity, -1 to 1; 0 with a vector of zeros.
+        """Compute the cosine similarity, -1 to 1. It is 0 with a zero vector.
 
         Raises:
             UsageError: the other has another number of values.

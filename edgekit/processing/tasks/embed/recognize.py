@@ -16,7 +16,7 @@ EMBEDDINGS = (64, 128, 256, 384, 512, 768, 1024, 1280, 2048)
 
 
 def recognize_embedding(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One vector of such a length without a softmax."""
+    """Recognize one vector of a typical embedding length without a softmax."""
     if len(facts.outputs) != 1 or names_in(facts.metadata):
         return None
     output = facts.outputs[0]
@@ -26,22 +26,22 @@ def recognize_embedding(facts: GraphFacts, image: ImageShape) -> Recognized | No
     if facts.activations(output.name) & {"Softmax", "Sigmoid"}:
         return None
     habits = ARCFACE if (image.height, image.width) == (112, 112) else habits_of(facts, image)
-    why = f"a vector of {length} numbers without a softmax"
-    return Recognized("embed", "vector", {"embedding": output.name}, why, habits, guessed=True)
+    reason = f"a vector of {length} numbers without a softmax"
+    return Recognized("embed", "vector", {"embedding": output.name}, reason, habits, guessed=True)
 
 
 def recognize_text_embedding(facts: GraphFacts, outputs: TextOutputs) -> Recognized | None:
-    """One long vector for a text, or one for each of its tokens."""
+    """Recognize one long vector for a text, or one for each of its tokens."""
     if outputs.pooled and not outputs.sequences:
         output = outputs.pooled[0]
-        why = f"a vector of {output.shape[1]} numbers for a text"
-        return Recognized("embed", "vector", {"embedding": output.name}, why, NO_PICTURE)
+        reason = f"a vector of {output.shape[1]} numbers for a text"
+        return Recognized("embed", "vector", {"embedding": output.name}, reason, NO_PICTURE)
     if outputs.sequences:
         output, pooling = outputs.sequences[0], facts.source.files.pooling
         if pooling:
             return Recognized("embed", pooling, {"tokens": output.name}, POOLING, NO_PICTURE)
-        why = f"{output.shape[2]} numbers for each token; sentence embeddings are mostly their mean"
-        return Recognized("embed", "mean-pooling", {"tokens": output.name}, why, NO_PICTURE, True)
+        reason = f"{output.shape[2]} numbers for each token; sentence embeddings are mostly their mean"
+        return Recognized("embed", "mean-pooling", {"tokens": output.name}, reason, NO_PICTURE, True)
     return None
 
 

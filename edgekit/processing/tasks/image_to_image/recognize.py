@@ -10,18 +10,18 @@ from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, R
 
 
 def recognize_picture(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One map with as many channels as the input, of a whole multiple of its size."""
-    found = the_map(facts)
-    if found is None or found.channels != image.channels or found.integer or not like(found, image):
+    """Recognize one map with as many channels as the input, and a whole multiple of its size."""
+    out = the_map(facts)
+    if out is None or out.channels != image.channels or out.integer or not like(out, image):
         return None
-    factor = found.height / image.height
+    factor = out.height / image.height
     if factor < 1 or factor != int(factor) or (image.channels == 1 and factor == 1):
         return None
-    if facts.activations(found.name) & {"Softmax"}:
+    if facts.activations(out.name) & {"Softmax"}:
         return None
-    why = f"a picture, {factor:.0f} times as large" if factor > 1 else "a picture of the input's size"
-    lines = [CardLine("layout", found.layout)] if found.layout != "NCHW" else []
-    return Recognized("image-to-image", "picture", {"picture": found.name}, why, PICTURES, factor == 1, lines)
+    cause = f"a picture, {factor:.0f} times as large" if factor > 1 else "a picture of the input's size"
+    lines = [CardLine("layout", out.layout)] if out.layout != "NCHW" else []
+    return Recognized("image-to-image", "picture", {"picture": out.name}, cause, PICTURES, factor == 1, lines)
 
 
 RECOGNIZERS = Recognizers(pictures={310: recognize_picture})

@@ -111,7 +111,8 @@ def pose_landmarks(
 
 
 def _points(output: Array, width: int, options: LandmarkOptions, placed: ImagePlacement) -> Array:
-    """Rows of ``width`` values, the first three in pixels of the input: float32 [k, width]."""
+    """Split an output into rows of ``width`` values, the first three in pixels of the input: float32 [k,
+    width]."""
     if not output.size or output.size % width:
         raise EngineError(f"landmarks have {width} values each, but the output is {list(output.shape)}")
     points = output.reshape(-1, width).astype(np.float32)
@@ -132,7 +133,7 @@ def _instance(
     names: Sequence[str] = (),
     skeleton: Sequence[tuple[int, int]] = (),
 ) -> Keypoints:
-    """One thing, or none where its presence is too low. Points may lie outside of the frame."""
+    """Return one instance, or none if its presence is too low. Points may lie outside of the frame."""
     presence = _number(outputs["presence"], "the presence")
     score = float(_sigmoid(presence) if options.logits else presence)
     count = int(score >= options.score)

@@ -14,8 +14,9 @@ NEAR = 0.05
 
 
 def landmark_accuracy(reference: Sequence[Keypoints], predictions: Sequence[Keypoints]) -> float | None:
-    """The share of landmarks that are within NEAR of the longer side of the box around the float model's;
-    those of a hand or face that only one of both finds are wrong. None where neither finds any."""
+    """Compute the share of landmarks within NEAR of the longer side of the box around the float model's
+    landmarks. Landmarks of a hand or face that only one model detects are wrong. None if neither detects
+    any."""
     right = total = 0
     for theirs, ours in zip(reference, predictions, strict=True):
         points = max(theirs.points.shape[1], ours.points.shape[1])

@@ -14,14 +14,14 @@ FACE_MESH, HAND, BODY = 468 * 3, 21 * 3, 39 * 5
 
 
 def recognize_landmarks(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """Coordinates in one row, and how surely there is a face, hand or body."""
+    """Recognize coordinates in one row, and the presence score of a face, hand or body."""
     by_size: dict[int, list[TensorSpec]] = {}
     for output in facts.outputs:
         by_size.setdefault(math.prod(output.shape), []).append(output)
     single = by_size.get(1, [])
     if not single:
         return None
-    for size, kind, what in ((FACE_MESH, "face", "468"), (HAND, "hand", "21"), (BODY, "pose", "39")):
+    for size, kind, point_count in ((FACE_MESH, "face", "468"), (HAND, "hand", "21"), (BODY, "pose", "39")):
         if size not in by_size:
             continue
         roles = {"points": by_size[size][0].name, "presence": single[0].name}
@@ -41,8 +41,8 @@ def recognize_landmarks(facts: GraphFacts, image: ImageShape) -> Recognized | No
             lines = [] if logits else [CardLine("logits", False, "a sigmoid is in the graph")]
         elif not facts.activations(single[0].name) & {"Sigmoid"}:
             lines = [*lines, CardLine("logits", True, "no sigmoid at the end of the presence")]
-        why = f"{size} numbers are {what} points, beside {len(single)} single ones"
-        return Recognized("landmarks", kind, roles, why, MEDIAPIPE, lines=lines)
+        reason = f"{size} numbers are {point_count} points, beside {len(single)} single ones"
+        return Recognized("landmarks", kind, roles, reason, MEDIAPIPE, lines=lines)
     return None
 
 

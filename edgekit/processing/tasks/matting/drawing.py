@@ -12,5 +12,5 @@ GREEN = (0, 177, 64)
 
 
 def draw(prediction: Matte, canvas: Canvas) -> None:
-    """The foreground alone, before a green background."""
+    """Draw the foreground alone, on a green background."""
     canvas.show(prediction.over(np.asarray(canvas.image), np.array(GREEN, np.float32)))

@@ -26,7 +26,7 @@ class Matte:
     foreground: Array | None = None
 
     def over(self, frame: Array, background: Array) -> Array:
-        """The foreground before another background.
+        """Composite the foreground over another background.
 
         Args:
             frame: uint8 [height, width, 3] that the matte is of, RGB where there is a ``foreground``.

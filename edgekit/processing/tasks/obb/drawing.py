@@ -7,7 +7,7 @@ from edgekit.processing.tasks.obb.prediction import OrientedDetections
 
 
 def draw(prediction: OrientedDetections, canvas: Canvas) -> None:
-    for found in reversed(list(prediction)):
-        canvas.polygon(found.corners, colour_of(found.index))
-        top = min(found.corners, key=lambda corner: corner[1])
-        canvas.label(f"{found.label} {found.score:.2f}", top, colour_of(found.index))
+    for detection in reversed(list(prediction)):
+        canvas.polygon(detection.corners, colour_of(detection.index))
+        top = min(detection.corners, key=lambda corner: corner[1])
+        canvas.label(f"{detection.label} {detection.score:.2f}", top, colour_of(detection.index))

@@ -13,7 +13,7 @@ from edgekit.tensor_spec import Array
 def oriented_overlaps(
     detections: OrientedDetections, indices: Array, truth: OrientedDetections, truth_indices: Array
 ) -> Array:
-    """Probabilistic IoU of oriented boxes, as Ultralytics measures them: float64 [n, m]."""
+    """Compute the probabilistic IoU of oriented boxes, like Ultralytics: float64 [n, m]."""
     boxes, others = (
         detections.boxes[indices].astype(np.float64),
         truth.boxes[truth_indices].astype(np.float64),

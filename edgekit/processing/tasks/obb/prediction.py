@@ -70,17 +70,17 @@ class OrientedDetections:
         return corners
 
     def __str__(self) -> str:
-        return listed((found.label, found.score, _position_text(found)) for found in self)
+        return listed((detection.label, detection.score, _position_text(detection)) for detection in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         """``box``: centre x, centre y, width, height, angle in radians; ``corners``: four of x, y."""
-        found = []
+        rows = []
         for one in self:
             entry: dict[str, Json] = {"index": one.index, "label": one.label, "score": round(one.score, 6)}
             entry["box"] = [*(round(value, 2) for value in one.box[:4]), round(one.box[4], 5)]
             entry["corners"] = [[round(x, 2), round(y, 2)] for x, y in one.corners]
-            found.append(entry)
-        return found
+            rows.append(entry)
+        return rows
 
 
 def _position_text(detection: OrientedDetection) -> str:

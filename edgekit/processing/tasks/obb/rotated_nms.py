@@ -31,10 +31,10 @@ def suppress_oriented(boxes: Array, scores: Array, classes: Array, iou: float, t
     if len(order) < 2:
         return order[:top]
     best, kinds = boxes[order], classes[order]
-    over = probabilistic_iou(best, best) > np.float32(iou)
-    over &= kinds[:, None] == kinds[None, :]
-    kept: Array = order[~np.triu(over, 1).any(axis=0)][:top]
-    return kept
+    overlaps = probabilistic_iou(best, best) > np.float32(iou)
+    overlaps &= kinds[:, None] == kinds[None, :]
+    survivors: Array = order[~np.triu(overlaps, 1).any(axis=0)][:top]
+    return survivors
 
 
 def probabilistic_iou(boxes: Array, others: Array) -> Array:
@@ -67,10 +67,10 @@ def probabilistic_iou(boxes: Array, others: Array) -> Array:
 def _covariance(boxes: Array) -> tuple[Array, Array, Array]:
     """Compute variance of x, variance of y and covariance of each box's Gaussian. A side's variance is
     its square / 12, as in a uniform distribution along it."""
-    along, across = boxes[:, 2] ** 2 / 12, boxes[:, 3] ** 2 / 12
+    width_variance, height_variance = boxes[:, 2] ** 2 / 12, boxes[:, 3] ** 2 / 12
     cosine, sine = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
     return (
-        along * cosine**2 + across * sine**2,
-        along * sine**2 + across * cosine**2,
-        (along - across) * cosine * sine,
+        width_variance * cosine**2 + height_variance * sine**2,
+        width_variance * sine**2 + height_variance * cosine**2,
+        (width_variance - height_variance) * cosine * sine,
     )

@@ -22,10 +22,10 @@ def obb_yolov8(
     """``predictions`` [1, 4 + classes + 1, n]: centre x, centre y, width, height in the input's pixels, a
     score for each class, the angle in radians: Ultralytics' export without NMS.
     """
-    found = yolov8_candidates(outputs["predictions"], options, placed, 1)
-    boxes = np.concatenate([found.boxes, found.extra], axis=1)
-    kept = suppress_oriented(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)
-    return _oriented(boxes[kept], found.scores[kept], found.classes[kept], placed, labels)
+    likely = yolov8_candidates(outputs["predictions"], options, placed, 1)
+    boxes = np.concatenate([likely.boxes, likely.extra], axis=1)
+    best = suppress_oriented(boxes, likely.scores, options.rivals(likely.classes), options.iou, options.top)
+    return _oriented(boxes[best], likely.scores[best], likely.classes[best], placed, labels)
 
 
 def obb_end2end(
@@ -42,7 +42,7 @@ def obb_end2end(
 def _oriented(
     boxes: Array, scores: Array, classes: Array, placed: ImagePlacement, labels: Sequence[str]
 ) -> OrientedDetections:
-    """Boxes of the input in the frame's pixels.
+    """Map boxes from the input to the frame's pixels.
 
     A letterboxed frame is scaled alike along both axes but for the rounding of a pixel; width and height
     then scale as x and y do, and the angle stays, as in Ultralytics. In a stretched frame right angles are
@@ -57,8 +57,8 @@ def _oriented(
         down = np.concatenate([-sine, cosine], axis=1) / scale
         sides = boxes[:, 2:4] * np.stack([np.hypot(*along.T), np.hypot(*down.T)], axis=1)
         angles = np.arctan2(along[:, 1:], along[:, :1])
-    there = np.concatenate([centres, sides, angles], axis=1).astype(np.float32)
-    return OrientedDetections(there, scores.astype(np.float32), classes, labels)
+    frame_boxes = np.concatenate([centres, sides, angles], axis=1).astype(np.float32)
+    return OrientedDetections(frame_boxes, scores.astype(np.float32), classes, labels)
 
 
 DECODERS: Mapping[str, Decoder] = {

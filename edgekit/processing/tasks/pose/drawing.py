@@ -7,18 +7,18 @@ from edgekit.processing.tasks.pose.prediction import VISIBLE_SCORE, Keypoints
 
 
 def draw(prediction: Keypoints, canvas: Canvas) -> None:
-    for number, found in enumerate(prediction):
+    for number, instance in enumerate(prediction):
         colour = colour_of(number)
-        seen = [score >= VISIBLE_SCORE for score in found.point_scores] or [True] * len(found.points)
+        shown = [score >= VISIBLE_SCORE for score in instance.point_scores] or [True] * len(instance.points)
         for a, b in prediction.skeleton:
-            if seen[a] and seen[b]:
-                canvas.path([found.points[a], found.points[b]], colour)
+            if shown[a] and shown[b]:
+                canvas.path([instance.points[a], instance.points[b]], colour)
         # A mesh of hundreds of points is drawn with small ones.
-        radius = canvas.line * (1.5 if len(found.points) < 100 else 0.5)
-        for point, visible in zip(found.points, seen, strict=True):
+        radius = canvas.line * (1.5 if len(instance.points) < 100 else 0.5)
+        for point, visible in zip(instance.points, shown, strict=True):
             if visible:
                 canvas.dot(point, colour, radius)
-        if found.box is not None:
-            canvas.box(found.box, colour)
-        corner = found.box[:2] if found.box is not None else min(found.points, key=lambda p: p[1])
-        canvas.label(f"{found.label} {found.score:.2f}", corner, colour)
+        if instance.box is not None:
+            canvas.box(instance.box, colour)
+        corner = instance.box[:2] if instance.box is not None else min(instance.points, key=lambda p: p[1])
+        canvas.label(f"{instance.label} {instance.score:.2f}", corner, colour)

@@ -21,7 +21,7 @@ OTHER_SIGMA = 0.05
 def keypoint_similarity(
     detections: Keypoints, indices: Array, truth: Keypoints, truth_indices: Array
 ) -> Array:
-    """Object keypoint similarity: float64 [n, m].
+    """Compute the object keypoint similarity: float64 [n, m].
 
     The mean of exp(-distance^2 / (2 area (2 sigma)^2)) over the visible keypoints of the ground truth, all
     where none is: COCO's keypoint evaluation. The area is that of the box, or of the keypoints' extent.

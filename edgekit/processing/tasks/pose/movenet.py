@@ -53,16 +53,16 @@ def pose_movenet(
     names, lines = names_and_lines(options, len(points))
     sure = points[:, 2] > np.float32(options.point_score)
     score = float(points[sure, 2].mean()) if sure.any() else 0.0
-    there = slice(0, int(score > options.score))
+    selected = slice(0, int(score > options.score))
     places = placed.to_frame(input_pixels(points[None, :, 1::-1], placed)).astype(np.float32)
     box = np.concatenate([places.min(axis=1), places.max(axis=1)], axis=1)
     return Keypoints(
-        places[there],
-        np.array([score], np.float32)[there],
+        places[selected],
+        np.array([score], np.float32)[selected],
         None,
         labels or ("person",),
-        box[there],
-        points[None, :, 2][there],
+        box[selected],
+        points[None, :, 2][selected],
         None,
         names,
         lines,

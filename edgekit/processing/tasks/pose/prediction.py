@@ -85,12 +85,12 @@ class Keypoints:
         return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
-        return listed((found.label, found.score, _position_text(found)) for found in self)
+        return listed((instance.label, instance.score, _position_text(instance)) for instance in self)
 
     def as_json(self) -> list[dict[str, Json]]:
-        """For each thing its ``keypoints``: [x, y, score, z] by name (a list where they have no names),
-        without the score or z that the model does not give."""
-        found = []
+        """Return the ``keypoints`` of each instance: [x, y, score, z] by name, or as a list if they have no
+        names. A score or z that the model does not predict is left out."""
+        rows = []
         for one in self:
             entry: dict[str, Json] = {"index": one.index, "label": one.label, "score": round(one.score, 6)}
             if one.box is not None:
@@ -103,14 +103,14 @@ class Keypoints:
                 points.append(point)
             named = len(self.names) == len(points)
             entry["keypoints"] = dict(zip(self.names, points, strict=True)) if named else points
-            found.append(entry)
-        return found
+            rows.append(entry)
+        return rows
 
 
 def _position_text(instance: KeypointInstance) -> str:
-    """The box, or the points' own extent; and how many points are visible."""
+    """Describe the box, or the extent of the points, and the number of visible points."""
     xs, ys = [x for x, _ in instance.points], [y for _, y in instance.points]
     box = instance.box or (min(xs), min(ys), max(xs), max(ys))
-    seen = sum(score >= VISIBLE_SCORE for score in instance.point_scores)
-    visible = f", {seen} visible" if instance.point_scores else ""
+    visible_count = sum(score >= VISIBLE_SCORE for score in instance.point_scores)
+    visible = f", {visible_count} visible" if instance.point_scores else ""
     return f"{corners_text(box)}  {len(instance.points)} keypoints{visible}"

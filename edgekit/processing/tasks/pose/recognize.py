@@ -10,7 +10,7 @@ COCO_POINTS = 17
 
 
 def recognize_movenet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One output [1, 1, 17, 3], or [1, 6, 56] for several persons."""
+    """Recognize one output [1, 1, 17, 3], or [1, 6, 56] for several persons."""
     if len(facts.outputs) != 1:
         return None
     output = facts.outputs[0]
@@ -19,8 +19,8 @@ def recognize_movenet(facts: GraphFacts, image: ImageShape) -> Recognized | None
             "pose", "movenet", {"keypoints": output.name}, "17 points of y, x and score: one person", MOVENET
         )
     if output.shape == (1, 6, 56):
-        why = "6 persons of 17 points, a box and a score"
-        return Recognized("pose", "movenet-multipose", {"predictions": output.name}, why, MOVENET)
+        reason = "6 persons of 17 points, a box and a score"
+        return Recognized("pose", "movenet-multipose", {"predictions": output.name}, reason, MOVENET)
     return None
 
 

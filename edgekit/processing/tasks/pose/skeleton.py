@@ -58,7 +58,7 @@ def check_skeleton(options: Skeleton) -> None:
 
 
 def names_and_lines(options: Skeleton, count: int) -> tuple[Sequence[str], Sequence[tuple[int, int]]]:
-    """The names of ``count`` keypoints and the lines between them.
+    """Return the names of ``count`` keypoints and the lines between them.
 
     Raises:
         EngineError: the card names another number of keypoints.

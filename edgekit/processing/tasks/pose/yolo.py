@@ -73,11 +73,11 @@ def pose_yolov8(
     channels = predictions.shape[1] if predictions.ndim == 3 else 0
     extra = channels - 4 - max(1, len(labels))
     count = _count(extra, options.dimensions, predictions)
-    found = yolov8_candidates(predictions, options, placed, extra)
-    boxes = corners(found.boxes)
-    kept = suppress(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)
-    points = found.extra[kept].reshape(len(kept), count, options.dimensions)
-    return _keypoints(boxes[kept], found.scores[kept], found.classes[kept], points, options, placed, labels)
+    likely = yolov8_candidates(predictions, options, placed, extra)
+    boxes = corners(likely.boxes)
+    best = suppress(boxes, likely.scores, options.rivals(likely.classes), options.iou, options.top)
+    points = likely.extra[best].reshape(len(best), count, options.dimensions)
+    return _keypoints(boxes[best], likely.scores[best], likely.classes[best], points, options, placed, labels)
 
 
 def pose_end2end(
@@ -112,7 +112,7 @@ def _keypoints(
     placed: ImagePlacement,
     labels: Sequence[str],
 ) -> Keypoints:
-    """Points [n, k, 2 or 3] and boxes of the input, in the frame's pixels."""
+    """Map points [n, k, 2 or 3] and boxes from the input to the frame's pixels."""
     names, lines = names_and_lines(options, points.shape[1])
     places = points[:, :, :2]
     if options.normalized:

@@ -8,12 +8,12 @@ from edgekit.compiler.card_inference.recognized import Recognized, Recognizers, 
 
 
 def recognize_reranker(facts: GraphFacts, outputs: TextOutputs) -> Recognized | None:
-    """One number for a text: mostly how well it fits another one."""
+    """Recognize one number for a text, which usually scores its match with another text."""
     if len(outputs.vectors) != 1 or outputs.vectors[0].shape[1] != 1:
         return None
-    why = "one number for a text, as rerankers give it"
+    reason = "one number for a text, as rerankers give it"
     roles = {"score": outputs.vectors[0].name}
-    return Recognized("rank", "logit", roles, why, NO_PICTURE, True, reads_pairs=True)
+    return Recognized("rank", "logit", roles, reason, NO_PICTURE, True, reads_pairs=True)
 
 
 RECOGNIZERS = Recognizers(texts={110: recognize_reranker})

@@ -51,14 +51,14 @@ def read_text(outputs: Outputs, options: CtcOptions, placed: object, labels: Seq
         )
     best = steps.argmax(axis=1)
     blank = 0 if options.blank == "first" else characters
-    kept = best != blank
-    kept[1:] &= best[1:] != best[:-1]
-    at = np.flatnonzero(kept)
-    found = _probabilities(steps[at], best[at], options.logits)
-    numbers = (best[at] - (options.blank == "first")).tolist()
+    is_character = best != blank
+    is_character[1:] &= best[1:] != best[:-1]
+    indices = np.flatnonzero(is_character)
+    confidences = _probabilities(steps[indices], best[indices], options.logits)
+    numbers = (best[indices] - (options.blank == "first")).tolist()
     text = "".join((labels[number] if number < len(labels) else "") or " " for number in numbers)
-    positions = ((at + 0.5) / len(steps)).astype(np.float32)
-    return TextLine(text, float(found.mean()) if len(found) else 0.0, found, positions)
+    positions = ((indices + 0.5) / len(steps)).astype(np.float32)
+    return TextLine(text, float(confidences.mean()) if len(confidences) else 0.0, confidences, positions)
 
 
 def _probabilities(rows: Array, best: Array, logits: bool) -> Array:

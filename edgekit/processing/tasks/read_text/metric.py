@@ -17,7 +17,7 @@ def character_accuracy(reference: Sequence[TextLine], predictions: Sequence[Text
 
 
 def edit_distance(a: str, b: str) -> int:
-    """Insertions, deletions and substitutions from one text to the other (Levenshtein, 1966).
+    """Count the insertions, deletions and substitutions from one text to the other (Levenshtein, 1966).
 
     >>> edit_distance("kitten", "sitting")
     3

@@ -35,9 +35,9 @@ def recognize_line_reader(facts: GraphFacts, image: ImageShape) -> Recognized | 
                 CardLine("space", True, "one class more than the metadata's characters and the blank")
             )
         lines.append(CardLine("labels", named[0], named[1]))
-    why = f"{steps} steps of {classes} classes along a line of text"
+    reason = f"{steps} steps of {classes} classes along a line of text"
     habits = PADDLE_LINE_READER if facts.is_paddle else LINE_READER
-    return Recognized("read-text", "ctc", {"scores": output.name}, why, habits, not facts.is_paddle, lines)
+    return Recognized("read-text", "ctc", {"scores": output.name}, reason, habits, not facts.is_paddle, lines)
 
 
 RECOGNIZERS = Recognizers(pictures={350: recognize_line_reader})

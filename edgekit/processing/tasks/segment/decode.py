@@ -70,30 +70,30 @@ def segment_scores(
 
 
 def _best_at_frame(scores: Array, best: Array, placed: ImagePlacement) -> Array:
-    """The best class of scores interpolated to each pixel of the frame.
+    """Compute the best class of the scores interpolated to each pixel of the frame.
 
     Where the four cells around a pixel have one class, it is the pixel's: a mean of scores keeps the order
     that all of them have. So only pixels between cells of different classes need interpolation.
     """
-    down, across = frame_taps(placed, best.shape)
-    result = best[down.first[:, None], across.first]
+    y_taps, x_taps = frame_taps(placed, best.shape)
+    result = best[y_taps.first[:, None], x_taps.first]
     # Pairs of cells side by side differ; and what differs between a row and the next.
-    sideways = best[:, across.first] != best[:, across.second]
-    downwards = (best[down.first] != best[down.second])[:, across.first]
-    edge = sideways[down.first] | sideways[down.second] | downwards
+    sideways = best[:, x_taps.first] != best[:, x_taps.second]
+    downwards = (best[y_taps.first] != best[y_taps.second])[:, x_taps.first]
+    edge = sideways[y_taps.first] | sideways[y_taps.second] | downwards
     rows, columns = np.nonzero(edge)
     scores = np.ascontiguousarray(scores.transpose(1, 2, 0), dtype=np.float32)  # a pixel's scores together
     step = max(1, BLOCK_VALUES // scores.shape[2])
     for start in range(0, len(rows), step):
         y, x = rows[start : start + step], columns[start : start + step]
-        top, bottom, left, right = down.first[y], down.second[y], across.first[x], across.second[x]
-        beside, below = across.weight[x, None], down.weight[y, None]
+        top, bottom, left, right = y_taps.first[y], y_taps.second[y], x_taps.first[x], x_taps.second[x]
+        x_weights, y_weights = x_taps.weight[x, None], y_taps.weight[y, None]
         above = scores[top, left]
-        above += (scores[top, right] - above) * beside
+        above += (scores[top, right] - above) * x_weights
         under = scores[bottom, left]
-        under += (scores[bottom, right] - under) * beside
+        under += (scores[bottom, right] - under) * x_weights
         under -= above
-        under *= below
+        under *= y_weights
         above += under
         result[y, x] = above.argmax(axis=1)
     return result
@@ -124,8 +124,8 @@ def segment_binary(
     values = planes[0].astype(np.float32, copy=False)
     if options.logits:  # probabilities are interpolated, not logits
         values = 1 / (1 + np.exp(-np.clip(values, -80, 80)))
-    found = linear_to_frame(values[None], placed)[0] >= options.threshold
-    return ClassMap(found.astype(np.uint8), labels)
+    foreground = linear_to_frame(values[None], placed)[0] >= options.threshold
+    return ClassMap(foreground.astype(np.uint8), labels)
 
 
 def _narrow(classes: Array, count: int) -> Array:

@@ -11,7 +11,7 @@ BACKGROUND = ("background", "__background__", "_background_")
 
 
 def draw(prediction: ClassMap, canvas: Canvas) -> None:
-    """Each class tinted, with its share of the pixels; the background stays as it is."""
+    """Tint each class, and show its share of the pixels. The background is not tinted."""
     rows = 0
     for index, share in prediction.shares().items():
         label = label_of(prediction.labels, index)

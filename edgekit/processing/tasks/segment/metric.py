@@ -14,8 +14,9 @@ LEAST_SHARE = 0.001
 
 
 def mean_iou(reference: Sequence[ClassMap], predictions: Sequence[ClassMap]) -> float:
-    """Mean over classes of intersection over union with the float model's map, all samples together."""
-    count = 1 + max(int(each.classes.max()) for each in (*reference, *predictions))
+    """Compute the mean over classes of the intersection over union with the float model's map, over all
+    samples together."""
+    count = 1 + max(int(class_map.classes.max()) for class_map in (*reference, *predictions))
     both, theirs, ours = np.zeros((3, count), np.int64)
     for a, b in zip(reference, predictions, strict=True):
         theirs += np.bincount(a.classes.reshape(-1), minlength=count)

@@ -28,8 +28,8 @@ class ClassMap:
 
     def mask(self, index: int) -> Array:
         """Return the mask of a class: bool [height, width]."""
-        where: Array = self.classes == index
-        return where
+        class_mask: Array = self.classes == index
+        return class_mask
 
     def shares(self) -> dict[int, float]:
         """Return the share of the pixels by class number, largest first, without absent classes."""

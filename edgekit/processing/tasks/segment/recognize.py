@@ -13,35 +13,35 @@ MOST_CLASSES = 256
 
 
 def recognize_mask(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One map of one channel, a sigmoid at its end: foreground and background."""
-    found = the_map(facts)
-    if found is None or found.channels != 1 or found.integer or not like(found, image):
+    """Recognize one map of one channel with a sigmoid at its end: foreground and background."""
+    mask = the_map(facts)
+    if mask is None or mask.channels != 1 or mask.integer or not like(mask, image):
         return None
-    if not facts.activations(found.name) & {"Sigmoid", "HardSigmoid", "Clip"}:
+    if not facts.activations(mask.name) & {"Sigmoid", "HardSigmoid", "Clip"}:
         return None
-    why = "one map of the input's proportions with a sigmoid; of hair and other soft edges it may be a matte"
+    note = "one map of the input's proportions with a sigmoid; of hair and other soft edges it may be a matte"
     return Recognized(
-        "segment", "binary", {"scores": found.name}, why, MAPS, True,
+        "segment", "binary", {"scores": mask.name}, note, MAPS, True,
         [CardLine("labels", ("background", "foreground"), "the two classes of a mask", guessed=True)],
     )  # fmt: skip
 
 
 def recognize_class_map(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """One map of integers, or of a score for each class."""
-    found = the_map(facts)
-    if found is None or not like(found, image) or found.channels > MOST_CLASSES:
+    """Recognize one map of integers, or of a score for each class."""
+    class_map = the_map(facts)
+    if class_map is None or not like(class_map, image) or class_map.channels > MOST_CLASSES:
         return None
     habits = SEGMENTERS
-    if found.channels == 1:
-        if not found.integer:
+    if class_map.channels == 1:
+        if not class_map.integer:
             return None
-        return Recognized("segment", "classes", {"classes": found.name}, "a map of integers", habits)
-    lines = [CardLine("layout", found.layout)] if found.layout != "NCHW" else []
+        return Recognized("segment", "classes", {"classes": class_map.name}, "a map of integers", habits)
+    lines = [CardLine("layout", class_map.layout)] if class_map.layout != "NCHW" else []
     named = names_in(facts.metadata)
-    if named and len(named[0]) == found.channels:
+    if named and len(named[0]) == class_map.channels:
         lines.append(CardLine("labels", named[0], named[1]))
-    why = f"scores of {found.channels} classes for each of {found.height}x{found.width} cells"
-    return Recognized("segment", "scores", {"scores": found.name}, why, habits, lines=lines)
+    reason = f"scores of {class_map.channels} classes for each of {class_map.height}x{class_map.width} cells"
+    return Recognized("segment", "scores", {"scores": class_map.name}, reason, habits, lines=lines)
 
 
 RECOGNIZERS = Recognizers(pictures={320: recognize_mask, 330: recognize_class_map})

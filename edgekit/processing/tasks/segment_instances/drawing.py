@@ -7,8 +7,8 @@ from edgekit.processing.tasks.segment_instances.prediction import Instances
 
 
 def draw(prediction: Instances, canvas: Canvas) -> None:
-    for number, found in reversed(list(enumerate(prediction))):
-        canvas.cover(found.mask, colour_of(number), (found.left, found.top))
-    for number, found in reversed(list(enumerate(prediction))):
-        canvas.box(found.box, colour_of(number))
-        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], colour_of(number))
+    for number, instance in reversed(list(enumerate(prediction))):
+        canvas.cover(instance.mask, colour_of(number), (instance.left, instance.top))
+    for number, instance in reversed(list(enumerate(prediction))):
+        canvas.box(instance.box, colour_of(number))
+        canvas.label(f"{instance.label} {instance.score:.2f}", instance.box[:2], colour_of(number))

@@ -10,7 +10,7 @@ from edgekit.tensor_spec import Array
 
 
 def mask_overlaps(detections: Instances, indices: Array, truth: Instances, truth_indices: Array) -> Array:
-    """Intersection over union of masks: float64 [n, m]."""
+    """Compute the intersection over union of masks: float64 [n, m]."""
     overlaps = np.zeros((len(indices), len(truth_indices)))
     for row, index in enumerate(indices):
         (left, top), crop = detections.corners[index], detections.crops[index]

@@ -75,7 +75,7 @@ class Instances:
         return (self[index] for index in range(len(self)))
 
     def mask(self, index: int) -> Array:
-        """The mask of one thing: bool [height, width] of the whole frame."""
+        """Return the mask of one instance in the whole frame: bool [height, width]."""
         whole = np.zeros((self.height, self.width), np.bool_)
         (left, top), crop = self.corners[index], self.crops[index]
         whole[top : top + crop.shape[0], left : left + crop.shape[1]] = crop
@@ -85,20 +85,21 @@ class Instances:
         return listed((one.label, one.score, f"{corners_text(one.box)}  {one.area} pixels") for one in self)
 
     def as_json(self) -> list[dict[str, Json]]:
-        """Masks as COCO's compressed RLE of the whole frame, which pycocotools decodes."""
+        """Return the instances with their masks as COCO's compressed RLE of the whole frame, which
+        pycocotools decodes."""
         entries: list[dict[str, Json]] = []
-        for number, found in enumerate(self):
+        for number, instance in enumerate(self):
             counts = rle_counts(self.mask(number))
-            entry: dict[str, Json] = {"index": found.index, "label": found.label}
-            entry |= {"score": round(found.score, 6), "box": [round(value, 2) for value in found.box]}
-            entry["area"] = found.area
+            entry: dict[str, Json] = {"index": instance.index, "label": instance.label}
+            entry |= {"score": round(instance.score, 6), "box": [round(value, 2) for value in instance.box]}
+            entry["area"] = instance.area
             entry["mask"] = {"size": [self.height, self.width], "counts": rle_text(counts)}
             entries.append(entry)
         return entries
 
 
 def rle_counts(mask: Array) -> list[int]:
-    """Lengths of runs of a mask, column by column, first of what is not set: COCO's RLE.
+    """Compute the run lengths of a mask, column by column, beginning with unset pixels: COCO's RLE.
 
     >>> rle_counts(np.array([[0, 1], [1, 1]], np.bool_))
     [1, 3]

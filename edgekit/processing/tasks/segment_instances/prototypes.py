@@ -36,7 +36,8 @@ def instances(
     placed: ImagePlacement,
     labels: Sequence[str],
 ) -> Instances:
-    """The masks of things, in the frame's pixels. A thing whose mask is empty is left out, as in Ultralytics.
+    """Compute the instances' masks in the frame's pixels. An instance with an empty mask is left out, as in
+    Ultralytics.
 
     Args:
         boxes: float32 [n, 4]: x1, y1, x2, y2 in the input's pixels.
@@ -47,23 +48,23 @@ def instances(
         placed: Placement of the frame in the input.
         labels: The card's.
     """
-    there = placed.to_frame(boxes).astype(np.float32)
-    down, across = _interpolation(placed, prototypes.shape[2], prototypes.shape[3])
-    kept, crops, corners = [], [], []
-    for number, box in enumerate(there):
+    frame_boxes = placed.to_frame(boxes).astype(np.float32)
+    row_shares, column_shares = _interpolation(placed, prototypes.shape[2], prototypes.shape[3])
+    survivors, crops, corners = [], [], []
+    for number, box in enumerate(frame_boxes):
         # The pixels whose number is from x1 or y1 to less than x2 or y2 (Ultralytics' crop_mask).
         left, top, right, bottom = np.ceil(box).astype(np.int64).tolist()
         if right <= left or bottom <= top:
             continue
-        crop = _mask(coefficients[number], prototypes[0], down[top:bottom], across[left:right])
+        crop = _mask(coefficients[number], prototypes[0], row_shares[top:bottom], column_shares[left:right])
         if crop.any():
-            kept.append(number)
+            survivors.append(number)
             crops.append(crop)
             corners.append((left, top))
     return Instances(
-        there[kept],
-        scores[kept].astype(np.float32),
-        classes[kept],
+        frame_boxes[survivors],
+        scores[survivors].astype(np.float32),
+        classes[survivors],
         crops,
         np.array(corners, np.int64).reshape(-1, 2),
         placed.frame_width,
@@ -90,15 +91,16 @@ def _mask(coefficients: Array, prototypes: Array, down: Array, column_weights: A
 
 
 def _touched(shares: Array) -> slice:
-    """The cells that have a share in the first to the last pixel."""
+    """Return the cells that have a share in the first or the last pixel, and all cells between them."""
     used = np.flatnonzero(shares[[0, -1]].any(axis=0))
     return slice(int(used[0]), int(used[-1]) + 1)
 
 
 @lru_cache(maxsize=8)
 def _interpolation(placed: ImagePlacement, rows: int, columns: int) -> tuple[Array, Array]:
-    """The share of each of the prototypes' cells in each row and in each column of the frame: float32
-    [frame height, rows] and [frame width, columns], read-only. A camera's frames have one size.
+    """Compute the share of each prototype cell in each row and column of the frame. Results are float32
+    [frame height, rows] and [frame width, columns], read-only. They are cached, because a camera's frames
+    have one size.
 
     The prototypes grow to the least multiple of 1, 2 and 4 whose cells end where the frame does, only the
     frame's part of that is used, and that is brought to the frame's size, both times bilinear without
@@ -108,17 +110,17 @@ def _interpolation(placed: ImagePlacement, rows: int, columns: int) -> tuple[Arr
     horizontal = placed.scale_x * placed.frame_width, placed.offset_x, columns / placed.input_width
     for factor in (1, 2, 4):
         edges = [
-            x * cells * factor for length, at, cells in (vertical, horizontal) for x in (at, at + length)
+            x * cells * factor for length, pos, cells in (vertical, horizontal) for x in (pos, pos + length)
         ]
         if all(abs(edge - round(edge)) < 1e-3 for edge in edges):
             break
-    found = (
+    shares = (
         _shares(placed.frame_height, placed.scale_y, placed.offset_y, placed.input_height, rows, factor),
         _shares(placed.frame_width, placed.scale_x, placed.offset_x, placed.input_width, columns, factor),
     )
-    for array in found:
+    for array in shares:
         array.flags.writeable = False  # every frame's
-    return found
+    return shares
 
 
 def _shares(length: int, scale: float, offset: float, size: int, cells: int, factor: int) -> Array:

@@ -26,8 +26,8 @@ def segment_yolov8(
     """
     prototypes = outputs["prototypes"]
     check_prototypes(prototypes)
-    found = yolov8_candidates(outputs["predictions"], options, placed, prototypes.shape[1])
-    return _instances(found, prototypes, options, placed, labels)
+    likely = yolov8_candidates(outputs["predictions"], options, placed, prototypes.shape[1])
+    return _instances(likely, prototypes, options, placed, labels)
 
 
 def segment_yolov5(
@@ -38,8 +38,8 @@ def segment_yolov5(
     """
     prototypes = outputs["prototypes"]
     check_prototypes(prototypes)
-    found = yolov5_candidates(outputs["predictions"], options, placed, prototypes.shape[1])
-    return _instances(found, prototypes, options, placed, labels)
+    likely = yolov5_candidates(outputs["predictions"], options, placed, prototypes.shape[1])
+    return _instances(likely, prototypes, options, placed, labels)
 
 
 def segment_end2end(
@@ -60,8 +60,8 @@ def _instances(
     rows: LikelyRows, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
 ) -> Instances:
     boxes = corners(rows.boxes)
-    kept = suppress(boxes, rows.scores, options.rivals(rows.classes), options.iou, options.top)
-    picked = boxes[kept], rows.scores[kept], rows.classes[kept], rows.extra[kept]
+    survivors = suppress(boxes, rows.scores, options.rivals(rows.classes), options.iou, options.top)
+    picked = boxes[survivors], rows.scores[survivors], rows.classes[survivors], rows.extra[survivors]
     return instances(*picked, prototypes, placed, labels)
 
 

@@ -78,9 +78,9 @@ class LocalAgreement:
         """
         pieces = pieces_of(text)
         beyond = self._beyond(pieces)
-        found = [] if beyond else self._after_committed(pieces)
+        words = [] if beyond else self._after_committed(pieces)
         self._committed, self._tail = beyond, []
-        return "".join(found)
+        return "".join(words)
 
     def _after_committed(self, pieces: Sequence[str]) -> list[str]:
         return list(pieces[_nearest(self._committed, pieces)[0] :])

@@ -11,7 +11,7 @@ from edgekit.processing.tasks.transcribe.words import prefix_edits, words_of
 
 def word_accuracy(reference: Sequence[Transcript], predictions: Sequence[Transcript]) -> float | None:
     """1 - word error rate (edits over the float model's words), at least 0; None where that has no words."""
-    words = sum(len(words_of(each.text)) for each in reference)
+    words = sum(len(words_of(transcript.text)) for transcript in reference)
     edits = sum(word_edits(a.text, b.text) for a, b in zip(reference, predictions, strict=True))
     return max(0.0, 1 - edits / words) if words else None
 

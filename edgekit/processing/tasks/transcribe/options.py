@@ -50,5 +50,5 @@ class TranscribeOptions:
                 f"languages has {len(self.languages)} entries but language_tokens {len(self.language_tokens)}"
             )
         if self.language and self.language not in self.languages:
-            known = ", ".join(self.languages) or "one language only, so leave it out"
-            raise ValueError(f"language is {self.language!r}; the model knows {known}")
+            available = ", ".join(self.languages) or "one language only, so leave it out"
+            raise ValueError(f"language is {self.language!r}; the model knows {available}")

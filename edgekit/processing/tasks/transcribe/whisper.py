@@ -86,7 +86,7 @@ def _read(outputs: Outputs, options: TranscribeOptions, placed: AudioWindow, lab
     whole = len(segments)
     _add(segments, text, begin_s, length_s, placed, options, labels)
     is_cut = len(segments) > whole
-    segments = [replace(each, log_probability=likely, no_speech=silent) for each in segments]
+    segments = [replace(segment, log_probability=likely, no_speech=silent) for segment in segments]
     timed = [token >= options.timestamp_first for token in new]
     if is_cut and whole:
         goes_on_s: float | None = begin_s
@@ -139,16 +139,16 @@ def read_windows(
             options = replace(options, language=_language(run, card, features, options))
         outputs = run(_feeds(card, features, _prompt(options), entry.name))
         placed = AudioWindow(start / entry.rate, (start + len(piece)) / entry.rate)
-        found = _read(outputs, options, placed, labels)
-        goes_on_s = found.goes_on_s
-        if is_last and (found.is_cut or goes_on_s is None):
-            segments += found.segments
+        reading = _read(outputs, options, placed, labels)
+        goes_on_s = reading.goes_on_s
+        if is_last and (reading.is_cut or goes_on_s is None):
+            segments += reading.segments
             start = len(samples)
         elif goes_on_s is None or goes_on_s < LEAST_STEP_S:
-            segments += found.segments
+            segments += reading.segments
             start += len(piece)
         else:
-            segments += found.segments[:-1] if found.is_cut else found.segments
+            segments += reading.segments[:-1] if reading.is_cut else reading.segments
             start += int(goes_on_s * entry.rate)
         yield _transcript(segments, options.language)
 

@@ -49,6 +49,6 @@ def _bytes() -> Mapping[str, int]:
     """Return the byte that each letter of the vocabulary stands for: printable ones for themselves, the
     others for 256, 257 ... in order (``bytes_to_unicode`` of GPT-2)."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
-    found = {chr(byte): byte for byte in printable}
+    byte_by_letter = {chr(byte): byte for byte in printable}
     others = [byte for byte in range(256) if byte not in set(printable)]
-    return found | {chr(256 + number): byte for number, byte in enumerate(others)}
+    return byte_by_letter | {chr(256 + number): byte for number, byte in enumerate(others)}

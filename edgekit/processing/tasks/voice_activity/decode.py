@@ -52,7 +52,7 @@ def decode_probability(
 
 
 def find_speech(windows: Sequence[WindowPrediction], options: VoiceActivityOptions) -> SpeechSegments:
-    """The segments of a whole sound, by the rules of silero-vad's ``get_speech_timestamps``.
+    """Compute the speech segments of a whole sound by the rules of silero-vad's ``get_speech_timestamps``.
 
     Speech begins with a window at the threshold. It ends where windows below the lower threshold begin, once
     they last ``min_silence_s`` with no window at the threshold among them.

@@ -11,7 +11,7 @@ from edgekit.processing.tasks.voice_activity.prediction import VoiceActivity
 
 
 def decision_agreement(reference: Sequence[VoiceActivity], predictions: Sequence[VoiceActivity]) -> float:
-    """The fraction (0 to 1) of windows that are speech in both or in neither."""
+    """Compute the fraction (0 to 1) of windows that are speech in both or in neither."""
     return float(np.mean([a.is_speech == b.is_speech for a, b in zip(reference, predictions, strict=True)]))
 
 

@@ -55,8 +55,8 @@ class SpeechSegments:
         return iter(self.segments)
 
     def __str__(self) -> str:
-        lines = (f"speech  {each.start_s:6.2f} to {each.end_s:6.2f} s" for each in self.segments)
+        lines = (f"speech  {span.start_s:6.2f} to {span.end_s:6.2f} s" for span in self.segments)
         return "\n".join(lines) or "no speech"
 
     def as_json(self) -> list[dict[str, Json]]:
-        return [{"start_s": round(each.start_s, 4), "end_s": round(each.end_s, 4)} for each in self.segments]
+        return [{"start_s": round(span.start_s, 4), "end_s": round(span.end_s, 4)} for span in self.segments]

@@ -18,7 +18,8 @@ SHORTEST, LONGEST = 256, 1 << 20
 
 
 def recognize_voice_activity(facts: GraphFacts) -> Draftable | None:
-    """Samples in, one probability out, and states that come out as they go in."""
+    """Recognize an input of samples, an output of one probability, and states whose outputs match their
+    inputs."""
     states = _states(facts)
     rest = [spec for spec in facts.inputs if spec.name not in states]
     sounds = [spec for spec in rest if _is_window(spec)]
@@ -51,26 +52,26 @@ def recognize_voice_activity(facts: GraphFacts) -> Draftable | None:
             CardLine("value", RATE_HZ),
             CardLine("dtype", spec.dtype),
         ]
-    why = f"one number beside {len(states)} outputs like an input: states"
+    reason = f"one number beside {len(states)} outputs like an input: states"
     guessed = sound.shape[-1] != SILERO_WINDOW
     task = Recognized(
-        "voice-activity", "probability", {"probability": results[0].name}, why, NO_PICTURE, guessed
+        "voice-activity", "probability", {"probability": results[0].name}, reason, NO_PICTURE, guessed
     )
     return Draftable(inputs, task, states)
 
 
 def _states(facts: GraphFacts) -> dict[str, str]:
-    """Inputs of which there is an output of the same shape and dtype, in the order of both."""
+    """Return the inputs that match an output in shape and dtype, with that output, in the order of both."""
     free = list(facts.outputs)
-    found = {}
+    output_by_input = {}
     for spec in facts.inputs:
         if not spec.dtype.startswith("float") or math.prod(spec.shape) < 2:
             continue
         same = [o for o in free if (o.shape, o.dtype) == (spec.shape, spec.dtype)]
         if same:
-            found[spec.name] = same[0].name
+            output_by_input[spec.name] = same[0].name
             free.remove(same[0])
-    return found
+    return output_by_input
 
 
 def _is_window(spec: TensorSpec) -> bool:
