@@ -43,9 +43,7 @@ def test_it_is_verified_and_run(built: tuple[Path, Array, Array]) -> None:
     assert compare([expected], [output], 90.0).within_limit
 
 
-def test_without_ncnn_ort_runs(
-    built: tuple[Path, Array, Array], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_ncnn_ort_runs(built: tuple[Path, Array, Array], monkeypatch: pytest.MonkeyPatch) -> None:
     path, image, expected = built
     monkeypatch.setitem(sys.modules, "ncnn", None)
     with Session(path, engine="ncnn", threads=1) as session:
