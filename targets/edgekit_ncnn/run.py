@@ -66,7 +66,7 @@ def open_runner(
         port = options["inputs"].get(spec.name)
         if port is not None and (math.prod(port[1]) != math.prod(spec.shape) or spec.dtype not in HELD):
             raise EngineError(f"{param} has {spec.name} as {port[1]}, but the model has it as {spec}")
-    if list(options["outputs"]) != [spec.name for spec in outputs]:
+    if set(options["outputs"]) != {spec.name for spec in outputs}:  # a manifest sorts names
         raise EngineError(f"{param} is not of this model: its outputs are {', '.join(options['outputs'])}")
     _check_layers(version, param)
     net = _ncnn().Net()

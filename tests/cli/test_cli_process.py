@@ -41,7 +41,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 
 def test_the_shell_completes_engines_and_profiles() -> None:
-    words = [("run m.edgekit --engine o", "openvino ort"), ("build m.onnx -t rp", "rpi4 rpi5")]
+    words = [("run m.edgekit --engine o", "openvino ort"), ("build m.onnx -t rp", "rpi5-ncnn rpi4 rpi5")]
     for given, expected in words:
         line = f"edgekit {given}".split()
         around = {
@@ -65,7 +65,7 @@ def test_the_shell_completes_engines_and_profiles() -> None:
         ("release publish --stop", "--stop-installs"),
         ("publish --roll", "--rollout"),  # an earlier spelling, in silence
         ("build --max", "--max-drop"),
-        ("build -t rpi", "rpi4 rpi5"),
+        ("build -t rpi", "rpi5-ncnn rpi4 rpi5"),
         ("model shrink -t open", "openvino"),
         ("explain m.edgekit open", "openvino"),
         ("toolchain in", "install"),

@@ -28,8 +28,8 @@ from edgekit.tensor_spec import Array
 pytestmark = [pytest.mark.needs_ncnn, pytest.mark.needs_ort]
 NETWORK = """
 <ir_version: 10, opset_import: ["": 17]>
-network (float[3] unused, float[1,3,8,8] image, uint8[1,3,4,4] pixels)
-    => (float[1,4,4,4] features, float[1,4,4,4] again, float[1,3,8,8] copy, uint8[1,3,2,2] picked)
+network (float[3] unused, float[1,3,8,8] image, uint8[1,3,64,64] pixels)
+    => (float[1,4,4,4] features, float[1,4,4,4] again, float[1,3,8,8] copy, uint8[1,3,32,32] picked)
 <int64[2] from = {0, 1}, int64[2] to = {8, 8}, int64[2] axes = {2, 3}, int64[2] steps = {2, 2}>
 {
     part = Slice(image, from, to, axes, steps)
@@ -78,7 +78,7 @@ def feeds_of(seed: int = 0) -> dict[str, Array]:
     random = np.random.default_rng(seed)
     shapes = {"unused": (3,), "image": (1, 3, 8, 8)}
     feeds = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    return {**feeds, "pixels": random.integers(0, 256, (1, 3, 4, 4)).astype(np.uint8)}
+    return {**feeds, "pixels": random.integers(0, 256, (1, 3, 64, 64)).astype(np.uint8)}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
