@@ -184,8 +184,9 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/runtime/remote/remote_session.py", "tests/runtime/remote/test_remote_session.py"): [
         (
-            "if not fits or array is None or array.dtype != np.dtype(spec.dtype):",
+            "fitted(feeds, self.session.bundle.shapes)",
             "test_feeds_that_do_not_fit_reach_nobody",
+            "pass",
         ),
     ],
     ("edgekit/runtime/remote/inference_protocol.py", "tests/runtime/remote/test_remote_limits.py"): [
