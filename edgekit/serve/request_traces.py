@@ -127,12 +127,12 @@ class RequestTrace:
 
     def ran(self, record: RunRecord) -> None:
         """Record the waiting and the run of a request; of one that was not run, its waiting until now."""
-        if not record.began_s:
+        if not record.queued_s:
             return
-        self.part("waiting", record.began_s, record.begun_s or time.monotonic())
-        if record.begun_s:
-            about = about_run(record.active) | {"batch": record.together}
-            self.part("infer", record.begun_s, record.ended_s, about, record.fallbacks)
+        self.part("waiting", record.queued_s, record.run_start_s or time.monotonic())
+        if record.run_start_s:
+            about = about_run(record.active) | {"batch": record.batch_size}
+            self.part("infer", record.run_start_s, record.run_end_s, about, record.fallbacks)
 
     def failed(self, problem: Exception, status: int = 500) -> None:
         """Mark the request as failed, unless the fault is the client's."""

@@ -49,7 +49,7 @@ class _Request(NamedTuple):
     priority: int
     due_s: float
     number: int
-    began_s: float
+    queued_s: float
     feeds: Mapping[str, Array]
     future: Pending
     record: RunRecord | None
@@ -143,7 +143,7 @@ class Requests:
         now_s = time.monotonic()
         due_s = inf if deadline_ms is None else now_s + deadline_ms / 1000
         if record is not None:
-            record.began_s = now_s
+            record.queued_s = now_s
         with self._lock:
             if self._closed:
                 raise UsageError("the request queue is closed; open a new one to run")
@@ -177,9 +177,9 @@ class Requests:
         if len(self._queue) >= self._limit and request.priority >= max(self._queue).priority:
             return f"the queue is full ({self._limit} requests); retry later, or raise limit"
         if self._shed and request.due_s < inf:
-            answered_s = request.began_s + self._expected_s(request)
+            answered_s = request.queued_s + self._expected_s(request)
             if answered_s > request.due_s:
-                ahead, deadline_ms = len(self._queue), 1000 * (request.due_s - request.began_s)
+                ahead, deadline_ms = len(self._queue), 1000 * (request.due_s - request.queued_s)
                 return f"{ahead} requests wait, longer than {deadline_ms:g} ms"
         return ""
 
@@ -280,7 +280,7 @@ class Requests:
             with self._lock:
                 urgent_s = min(first.due_s, self._queue[0].due_s) if self._queue else first.due_s
                 latest_s = urgent_s - RESERVE * batching.batch_s
-                left_s = min(first.began_s + self._delay_s, latest_s) - time.monotonic()
+                left_s = min(first.queued_s + self._delay_s, latest_s) - time.monotonic()
                 if left_s <= 0 or len(self._queue) + 1 >= batching.size or self._closed:
                     if (
                         time.monotonic() > latest_s
@@ -300,33 +300,33 @@ class Requests:
             return False
         now_s = time.monotonic()
         # Who came to an idle queue is run whatever runs took: else one slow run would end all others.
-        waited = self._shed and request.began_s < self._ended_s
+        waited = self._shed and request.queued_s < self._ended_s
         if now_s < request.due_s - (self._one_s.mean_s if waited else 0.0):
             return True
         self._count("overdue")
         self._report("overdue")
-        waited_ms = 1000 * (now_s - request.began_s)
+        waited_ms = 1000 * (now_s - request.queued_s)
         reason = "its deadline had passed" if now_s >= request.due_s else "it would have missed its deadline"
         request.future.set_exception(BusyError(f"not run: {reason} after {waited_ms:.0f} ms in the queue"))
         return False
 
     def _run_one(self, request: _Request) -> None:
         self._count("answered")
-        self._running_s = begun_s = time.monotonic()
+        self._running_s = run_start_s = time.monotonic()
         try:
             with in_engine(), nullcontext() if request.record is None else request.record.running(self._runs):
                 outputs = self._runs.run(request.feeds)
         except BaseException as problem:  # passed on to the caller
-            self._has_run(begun_s, None)
+            self._has_run(run_start_s, None)
             self._report("failed")
             request.future.set_exception(problem)
         else:
-            self._has_run(begun_s, self._one_s)
-            self._report("ok", request, begun_s)
+            self._has_run(run_start_s, self._one_s)
+            self._report("ok", request, run_start_s)
             request.future.set_result(outputs)
 
     def _run_batch(self, batching: Batching, requests: list[_Request]) -> None:
-        self._running_s = begun_s = time.monotonic()
+        self._running_s = run_start_s = time.monotonic()
         try:
             with in_engine(), ExitStack() as records:
                 for record in (request.record for request in requests if request.record is not None):
@@ -336,23 +336,23 @@ class Requests:
             for request in requests:
                 self._run_one(request)
             return
-        self._has_run(begun_s, self._batch_s)
+        self._has_run(run_start_s, self._batch_s)
         self._count("answered", len(requests))
         self._count("together", len(requests))
         for request, outputs in zip(requests, batch_outputs, strict=True):
-            self._report("ok", request, begun_s)
+            self._report("ok", request, run_start_s)
             request.future.set_result(outputs)
 
-    def _has_run(self, begun_s: float, kind: RunTime | None) -> None:
+    def _has_run(self, run_start_s: float, kind: RunTime | None) -> None:
         self._running_s, self._ended_s = None, time.monotonic()
         if kind is not None:
-            kind.took(self._ended_s - begun_s)
+            kind.took(self._ended_s - run_start_s)
 
-    def _report(self, outcome: str, request: _Request | None = None, begun_s: float = 0.0) -> None:
+    def _report(self, outcome: str, request: _Request | None = None, run_start_s: float = 0.0) -> None:
         if self._metrics is None:
             return
         if request is not None:
-            waited_s, took_s = begun_s - request.began_s, time.monotonic() - begun_s
+            waited_s, took_s = run_start_s - request.queued_s, time.monotonic() - run_start_s
             self._metrics.took({"waiting": waited_s, "infer": took_s})
         self._metrics.answered(outcome)
 

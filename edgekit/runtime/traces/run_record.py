@@ -20,35 +20,35 @@ class RunRecord:
         context: Span of the request: log messages of its run have its id.
 
     Attributes:
-        began_s: Start of waiting, on the clock of ``time.monotonic``; 0: it was not queued.
-        begun_s, ended_s: Start and end of the run; 0: it did not run.
+        queued_s: Start of waiting, on the clock of ``time.monotonic``; 0: it was not queued.
+        run_start_s, run_end_s: Start and end of the run; 0: it did not run.
         active: Variant that ran it; None: it did not run.
         fallbacks: Changes of the variant during the run.
-        together: Number of requests in its batch.
+        batch_size: Number of requests in its batch.
     """
 
     def __init__(self, context: TraceContext) -> None:
         self._context = context
-        self.began_s = self.begun_s = self.ended_s = 0.0
+        self.queued_s = self.run_start_s = self.run_end_s = 0.0
         self.active: Any = None
         self.fallbacks: Sequence[Fallback] = ()
-        self.together = 1
+        self.batch_size = 1
 
     @contextmanager
-    def running(self, runs: Any, together: int = 1) -> Iterator[None]:
+    def running(self, runs: Any, batch_size: int = 1) -> Iterator[None]:
         """Record the run while the block runs. A second run, after a batch that failed, replaces the first.
 
         Args:
             runs: The session, or what stands before it.
-            together: Number of requests in the batch.
+            batch_size: Number of requests in the batch.
         """
         before = getattr(runs, "history", ())
         token = CURRENT.set(self._context)
-        self.begun_s, self.together = time.monotonic(), together
+        self.run_start_s, self.batch_size = time.monotonic(), batch_size
         try:
             yield
         finally:
-            self.ended_s, self.active = time.monotonic(), runs.active
+            self.run_end_s, self.active = time.monotonic(), runs.active
             self.fallbacks = new_fallbacks(before, getattr(runs, "history", ()))
             CURRENT.reset(token)
 
