@@ -43,17 +43,25 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
     else:
         channels = (0, 1, 2) if order == image.colour.lower() else (2, 1, 0)
     used, target = _layout(image, width, height)
+    visible = Box(
+        max(0, -target.left),
+        max(0, -target.top),
+        min(target.width, image.width),
+        min(target.height, image.height),
+    )
     planes = resize_planes(
         frame,
         used,
         target.width,
         target.height,
+        window=visible,
         channels=channels,
         interpolation=image.interpolation,
         antialias=image.antialias,
         interleaved=image.layout == "NHWC" and image.plain,
     )
-    return _normalised(image, planes, target)
+    place = Box(max(0, target.left), max(0, target.top), visible.width, visible.height)
+    return _normalised(image, planes, place)
 
 
 def from_bytes(image: ImageInput, pixels: Array) -> Array:
@@ -107,6 +115,13 @@ def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
         used_height = max(1, int(image.crop * min(height, width * image.height / image.width)))
         left, top = (width - used_width) // 2, (height - used_height) // 2
         return Box(left, top, used_width, used_height), full
+    if image.resize == "resize-crop":  # torchvision's Resize and CenterCrop: the longer side is rounded down
+        side, shorter = image.shorter_side, min(width, height)
+        whole_width, whole_height = side * width // shorter, side * height // shorter
+        left, top = whole_width - image.width, whole_height - image.height
+        if image.rounding == "nearest":
+            return whole, Box(-round(left / 2), -round(top / 2), whole_width, whole_height)
+        return whole, Box(-(left // 2), -(top // 2), whole_width, whole_height)
     if image.resize == "fit-height":  # PaddleOCR's resize_norm_img: the width is rounded up
         return whole, Box(0, 0, min(image.width, -(-width * image.height // height)), image.height)
     # Letterbox: the whole frame at its own proportions, in whole numbers so that one side always fits.

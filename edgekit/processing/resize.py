@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,34 +54,39 @@ def resize_planes(
     interpolation: Interpolation = "linear",
     antialias: bool = False,
     interleaved: bool = False,
+    window: Box | None = None,
 ) -> Array:
     """Resize ``box`` of a picture.
 
     Args:
         picture: uint8 [rows, columns, channels].
         box: Lies within the picture.
-        width: Columns of the result.
-        height: Rows of the result.
+        width: Columns of the resized box.
+        height: Rows of the resized box.
         channels: Channels in their new order, e.g. ``(2, 1, 0)`` turns BGR into RGB.
         interpolation: Between the pixels of the source.
         antialias: Whether the filter widens when the picture shrinks, as Pillow's does.
         interleaved: Whether the result lies in memory as [height, width, len(channels)].
+        window: Part of the resized box to compute; None: all of it.
 
     Returns:
-        uint8 [len(channels), height, width], the caller's own.
+        uint8 [len(channels), height, width] of the window, the caller's own.
     """
+    window = window or Box(0, 0, width, height)
     part = picture[box.top : box.top + box.height, box.left : box.left + box.width]
     if interleaved:
-        result = np.empty((height, width, len(channels)), np.uint8).transpose(2, 0, 1)
+        result = np.empty((window.height, window.width, len(channels)), np.uint8).transpose(2, 0, 1)
     else:
-        result = np.empty((len(channels), height, width), np.uint8)
+        result = np.empty((len(channels), window.height, window.width), np.uint8)
     if (box.width, box.height) == (width, height):
+        part = part[window.top : window.top + window.height, window.left : window.left + window.width]
         for plane, channel in zip(result, channels, strict=True):
             plane[:] = part[:, :, channel]
         return result
-    key = (
-        box.width, box.height, width, height, picture.shape[2], tuple(channels), interpolation,
-        antialias, interleaved,
+    key = PlanKey(
+        Axis(box.width, width, window.left, window.width),
+        Axis(box.height, height, window.top, window.height),
+        picture.shape[2], tuple(channels), interpolation, antialias, interleaved,
     )  # fmt: skip
     plan = _plan(key, threading.get_ident())
     plan.run(np.ascontiguousarray(part).reshape(box.height, -1), result)
@@ -107,14 +112,36 @@ def grey_picture(picture: Array, order: str) -> Array:
     return total.astype(np.uint8)[:, :, None]
 
 
-PlanKey = tuple[int, int, int, int, int, tuple[int, ...], Interpolation, bool, bool]
+class Axis(NamedTuple):
+    """Axis of a resize: ``source`` pixels become ``size``; ``length`` from ``start`` on are computed."""
+
+    source: int
+    size: int
+    start: int
+    length: int
+
+    @property
+    def centres(self) -> Array:
+        """Return the centres of the computed pixels, in pixels of the resized axis: float64 [length]."""
+        return np.arange(self.start, self.start + self.length) + 0.5
+
+
+class PlanKey(NamedTuple):
+    """All that a plan depends on."""
+
+    x: Axis
+    y: Axis
+    stride: int
+    channels: tuple[int, ...]
+    interpolation: Interpolation
+    antialias: bool
+    interleaved: bool
 
 
 @lru_cache(maxsize=16)
 def _plan(key: PlanKey, thread: int) -> _LinearPlan | _TapsPlan:
     """Return this thread's plan, which holds scratch memory."""
-    *_, interpolation, antialias, _ = key
-    return _LinearPlan(key) if interpolation == "linear" and not antialias else _TapsPlan(key)
+    return _LinearPlan(key) if key.interpolation == "linear" and not key.antialias else _TapsPlan(key)
 
 
 @dataclass(frozen=True)
@@ -178,11 +205,11 @@ class _LinearPlan:
     """
 
     def __init__(self, key: PlanKey) -> None:
-        source_width, source_height, width, height, stride, channels, _, _, self.interleaved = key
-        x, x_weights = _linear_taps(source_width, width, zero_outside=True)
-        y, y_weights = _linear_taps(source_height, height, zero_outside=False)
-        self.columns = width * len(channels)
-        self.gather = _column_index(x, stride, channels, self.interleaved).reshape(-1)
+        channels, self.interleaved = key.channels, key.interleaved
+        x, x_weights = _linear_taps(key.x, zero_outside=True)
+        y, y_weights = _linear_taps(key.y, zero_outside=False)
+        self.columns = key.x.length * len(channels)
+        self.gather = _column_index(x, key.stride, channels, self.interleaved).reshape(-1)
         column_weights = np.repeat(x_weights.astype(np.uint32)[:, None] << 12, len(channels), axis=1)
         self.weights = np.ascontiguousarray(_in_order(column_weights, self.interleaved))
         self.blocks = _row_blocks(y, y_weights.astype(np.uint32), self.columns)
@@ -213,13 +240,14 @@ class _LinearPlan:
             _store(above, result, block.first, self.interleaved)
 
 
-def _linear_taps(source: int, size: int, *, zero_outside: bool) -> tuple[Array, Array]:
-    """Compute indices and 11-bit weights [2, size] of INTER_LINEAR along one axis.
+def _linear_taps(axis: Axis, *, zero_outside: bool) -> tuple[Array, Array]:
+    """Compute indices and 11-bit weights [2, length] of INTER_LINEAR along one axis.
 
     Outside the picture the weight of the far tap is zeroed across, and both taps clipped to the edge down:
     OpenCV does so, and it shows in the last bit.
     """
-    position = ((np.arange(size) + 0.5) * (source / size) - 0.5).astype(np.float32)
+    source = axis.source
+    position = (axis.centres * (source / axis.size) - 0.5).astype(np.float32)
     first = np.floor(position).astype(np.intp)
     fraction = position - first.astype(np.float32)
     if zero_outside:
@@ -237,17 +265,15 @@ class _TapsPlan:
     """
 
     def __init__(self, key: PlanKey) -> None:
-        source_width, source_height, width, height, stride, channels, interpolation, antialias, _ = key
-        self.interleaved = key[-1]
-        self.pillow = antialias
-        if antialias:
-            x, x_weights = _pillow_taps(source_width, width, interpolation)
-            y, y_weights = _pillow_taps(source_height, height, interpolation)
+        channels, self.interleaved, self.pillow = key.channels, key.interleaved, key.antialias
+        if key.antialias:
+            x, x_weights = _pillow_taps(key.x, key.interpolation)
+            y, y_weights = _pillow_taps(key.y, key.interpolation)
         else:
-            x, x_weights = _cubic_taps(source_width, width)
-            y, y_weights = _cubic_taps(source_height, height)
+            x, x_weights = _cubic_taps(key.x)
+            y, y_weights = _cubic_taps(key.y)
             y_weights = y_weights.astype(np.float32) * np.float32(1 / (1 << 2 * CV_BITS))
-        self.gather = _column_index(x, stride, channels, self.interleaved)
+        self.gather = _column_index(x, key.stride, channels, self.interleaved)
         column_weights = np.repeat(x_weights[:, None], len(channels), axis=1)
         self.weights = np.ascontiguousarray(_in_order(column_weights, self.interleaved))
         self.blocks = _row_blocks(y, y_weights, self.gather.shape[1])
@@ -274,9 +300,9 @@ def _rounded(sums: Array) -> Array:
     return rounded
 
 
-def _cubic_taps(source: int, size: int) -> tuple[Array, Array]:
-    """Compute indices and 11-bit weights [4, size] of INTER_CUBIC: Keys' kernel with a = -0.75."""
-    position = ((np.arange(size) + 0.5) * (source / size) - 0.5).astype(np.float32)
+def _cubic_taps(axis: Axis) -> tuple[Array, Array]:
+    """Compute indices and 11-bit weights [4, length] of INTER_CUBIC: Keys' kernel with a = -0.75."""
+    position = (axis.centres * (axis.source / axis.size) - 0.5).astype(np.float32)
     first = np.floor(position).astype(np.intp)
     x = position - first.astype(np.float32)
     a = np.float32(-0.75)
@@ -284,19 +310,19 @@ def _cubic_taps(source: int, size: int) -> tuple[Array, Array]:
     left = ((a + 2) * x - (a + 3)) * x * x + 1
     right = ((a + 2) * (1 - x) - (a + 3)) * (1 - x) * (1 - x) + 1
     weights = np.stack([before, left, right, 1 - before - left - right])
-    index = np.clip(first + np.arange(-1, 3)[:, None], 0, source - 1)
+    index = np.clip(first + np.arange(-1, 3)[:, None], 0, axis.source - 1)
     return index, np.rint(weights * np.float32(1 << CV_BITS)).astype(np.int32)
 
 
-def _pillow_taps(source: int, size: int, interpolation: Interpolation) -> tuple[Array, Array]:
-    """Compute indices and 22-bit weights [taps, size] of Pillow's resampling (src/libImaging/Resample.c).
+def _pillow_taps(axis: Axis, interpolation: Interpolation) -> tuple[Array, Array]:
+    """Compute indices and 22-bit weights [taps, length] of Pillow's resampling (src/libImaging/Resample.c).
 
     The kernel is as wide as a pixel of the result: triangle of radius 1, or Keys' with a = -0.5, radius 2.
     """
-    scale = source / size
+    source, scale = axis.source, axis.source / axis.size
     wide = max(scale, 1.0)
     support = (1.0 if interpolation == "linear" else 2.0) * wide
-    centre = (np.arange(size) + 0.5) * scale
+    centre = axis.centres * scale
     first = np.maximum((centre - support + 0.5).astype(np.intp), 0)
     last = np.minimum((centre + support + 0.5).astype(np.intp), source)
     index = first + np.arange(int(np.ceil(support)) * 2 + 1)[:, None]

@@ -300,6 +300,8 @@ def _fitting_text(image: ImageInput) -> str:
         return f"{size}; with Vision: imageCropAndScaleOption = {FITS[image.resize]}"
     if image.resize == "center-crop":
         return f"{size}; the middle, {image.crop:g} of the largest part of these proportions"
+    if image.resize == "resize-crop":
+        return f"{size}; the middle of the picture scaled to a shorter side of {image.shorter_side} pixels"
     return f"{size}; the whole picture, at its proportions, {image.place}; the rest is {image.pad}"
 
 

@@ -108,6 +108,8 @@ def _preparation(image: ImageInput) -> str:
         "stretch": "stretched to size",
         "letterbox": f"fitted at its proportions, {image.place}, the rest {image.pad}",
         "center-crop": f"{image.crop:.3g} of the largest part of these proportions, from the middle",
+        "resize-crop": f"scaled to a shorter side of {image.shorter_side}, then the middle",
+        "fit-height": f"at full height from the left, the rest {image.pad}",
     }[image.resize]
     return f"A picture, {resized}; {image.interpolation} interpolation."
 

@@ -60,7 +60,7 @@ def _image(rng: np.random.Generator) -> dict[str, Any]:
     channels = 1 if colour == "GREY" else 3
     height, width = (int(side) for side in rng.integers(1, 70, 2))
     shape = [1, channels, height, width] if layout == "NCHW" else [1, height, width, channels]
-    resize = str(rng.choice(["stretch", "letterbox", "center-crop", "fit-height"]))
+    resize = str(rng.choice(["stretch", "letterbox", "center-crop", "resize-crop", "fit-height"]))
     image: dict[str, Any] = {
         "kind": "image", "shape": shape, "layout": layout, "colour": colour, "resize": resize,
         "interpolation": str(rng.choice(["linear", "cubic"])), "antialias": bool(rng.random() < 0.5),
@@ -69,6 +69,9 @@ def _image(rng: np.random.Generator) -> dict[str, Any]:
     if resize == "letterbox":
         image["place"] = str(rng.choice(["top-left", "center"]))
         image["rounding"] = str(rng.choice(["down", "nearest"]))
+    if resize == "resize-crop":
+        image["rounding"] = str(rng.choice(["down", "nearest"]))
+        image["crop"] = float(rng.uniform(0.3, 0.95)) * min(height, width) / max(height, width)
     if resize in ("letterbox", "fit-height"):
         image["pad"] = int(rng.integers(0, 256))
     if resize == "center-crop":

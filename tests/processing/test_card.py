@@ -57,7 +57,7 @@ def test_a_card_comes_back_from_json(path: Path) -> None:
     assert parse_card(json.loads(json.dumps(card.as_json()))) == card
 
 
-RESIZE = "stretch, letterbox, center-crop, fit-height"
+RESIZE = "stretch, letterbox, center-crop, resize-crop, fit-height"
 MISTAKES: list[tuple[str, Any, str]] = [
     (
         "titel",
@@ -113,7 +113,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "card: inputs.images.pad needs resize = 'letterbox' or 'fit-height', but resize is 'stretch'",
     ),
     (X + "rounding", "up", "card: inputs.images.rounding is 'up'; it must be one of down, nearest"),
-    (X + "crop", 0.9, "card: inputs.images.crop needs resize = 'center-crop', but resize is 'letterbox'"),
+    (
+        X + "crop",
+        0.9,
+        "card: inputs.images.crop needs resize = 'center-crop' or 'resize-crop', but resize is 'letterbox'",
+    ),
     (X + "pad", 256, "card: inputs.images.pad is 256; it must be from 0 to 255"),
     (X + "pad", 114.5, "card: inputs.images.pad must be a whole number, not a number"),
     (X + "antialias", 1, "card: inputs.images.antialias must be true or false, not a whole number"),
@@ -177,6 +181,18 @@ def test_crop_out_of_bounds(crop: float) -> None:
     with pytest.raises(CardError) as error:
         parse_card(table)
     assert str(error.value) == f"card: inputs.images.crop is {crop:g}; it must be above 0 and at most 1"
+
+
+@pytest.mark.parametrize(("crop", "side"), [(0.9, "462"), (0.001, "416000"), (1e-320, "9007199254740992")])
+def test_a_crop_needs_a_picture_that_is_larger(crop: float, side: str) -> None:
+    table = altered("inputs/images/pad", ...)
+    table["inputs"]["images"] |= {"resize": "resize-crop", "crop": crop}
+    with pytest.raises(CardError) as error:
+        parse_card(table)
+    assert str(error.value) == (
+        f"card: inputs.images.crop is {crop:g}, which scales pictures to a shorter side of {side}; "
+        "it must be from 640, the input's longer side, to 65536"
+    )
 
 
 def test_a_range_the_wrong_way_round() -> None:

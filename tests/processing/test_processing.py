@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from edgekit.errors import CardError, EngineError, UsageError
 from edgekit.processing import Card
@@ -166,6 +168,63 @@ def test_center_crop_has_the_inputs_proportions() -> None:
     picture = frame(40, 40)
     found = fed(card(resize="center-crop", shape=[1, 3, 20, 40]), picture)
     np.testing.assert_array_equal(found[0], picture[10:30].transpose(2, 0, 1))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(1, 200),
+    st.integers(1, 200),
+    st.sampled_from(["down", "nearest"]),
+    st.sampled_from([Image.Resampling.BILINEAR, Image.Resampling.BICUBIC]),
+    st.sampled_from([8, 9, 24]),
+)
+def test_resize_crop_has_the_pixels_of_torchvisions_transforms(
+    width: int, height: int, rounding: str, filter_: Image.Resampling, crop: int
+) -> None:
+    """Resize(side) and CenterCrop on Pillow's pictures; transformers rounds the crop's position down.
+
+    Across, then down: in one step, Pillow 13 goes down first at some sizes.
+    """
+    picture, side = frame(width, height), 27
+    shorter = min(width, height)
+    across = Image.fromarray(picture).resize((side * width // shorter, height), filter_)
+    whole = across.resize((side * width // shorter, side * height // shorter), filter_)
+    left, top = (
+        round((size - crop) / 2) if rounding == "nearest" else (size - crop) // 2 for size in whole.size
+    )
+    interpolation = "linear" if filter_ == Image.Resampling.BILINEAR else "cubic"
+    made = card(
+        resize="resize-crop", crop=crop / side, rounding=rounding, interpolation=interpolation,
+        antialias=True, shape=[1, 3, crop, crop],
+    )  # fmt: skip
+    values, placed = prepare(made, picture)
+    expected = np.asarray(whole.crop((left, top, left + crop, top + crop)))
+    np.testing.assert_array_equal(values["x"][0], expected.transpose(2, 0, 1))
+    np.testing.assert_allclose(
+        placed.to_frame(np.array([[-left, -top, whole.width - left, whole.height - top]], np.float32)),
+        [[0, 0, width, height]],
+        atol=1e-3 * max(width, height),
+    )
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+def test_a_long_picture_is_computed_in_the_crop_only(antialias: bool, interpolation: str) -> None:
+    """Its longer side would be 14 million pixels long."""
+    made = card(
+        resize="resize-crop",
+        crop=8 / 27,
+        interpolation=interpolation,
+        antialias=antialias,
+        rounding="nearest",
+    )
+    picture = np.full((1, 1 << 19, 3), 7, np.uint8)
+    tracemalloc.start()
+    values = fed(made, picture)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.unique(values).tolist() == [7]
+    assert peak_bytes < 64 << 20
 
 
 @settings(max_examples=80, deadline=None)

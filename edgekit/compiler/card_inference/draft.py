@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import Any
@@ -117,6 +117,8 @@ def _without_picture(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draft:
 
 def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits: Habits) -> Table:
     spec = next(spec for spec in facts.inputs if spec.name == image.name)
+    if habits.resize == "resize-crop" and image.height != image.width:  # may be longer than a scaled picture
+        habits = replace(habits, resize="center-crop", rounding="")
     guessed = not habits.certain
     whose = f"as {habits.origin}"
     channels = "one channel" if image.channels == 1 else f"{image.channels} channels"

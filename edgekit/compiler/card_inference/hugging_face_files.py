@@ -203,14 +203,14 @@ def _sizes(settings: Mapping[str, Any], kind: str) -> tuple[tuple[int, int] | No
         whole = edge >= CONVNEXT_SQUEEZED
         return (
             (edge, edge),
-            "stretch" if whole else "center-crop",
-            1.0 if whole else float(settings["crop_pct"]),
+            "stretch" if whole else "resize-crop",
+            1.0 if whole else edge / int(edge / float(settings["crop_pct"])),
             "",
         )
     if crops:
         crop = _sides(settings.get("crop_size")) or sides or (edge and (edge, edge)) or None
         if edge is not None and crop is not None:
-            return crop, "center-crop", min(1.0, min(crop) / edge), ""
+            return crop, "resize-crop", min(1.0, min(crop) / edge), ""
         if sides is not None and crop is not None:
             ratio = min(1.0, crop[0] / sides[0])
             return (

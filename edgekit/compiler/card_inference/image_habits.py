@@ -53,16 +53,18 @@ class Habits:
 ULTRALYTICS = Habits(
     "Ultralytics", resize="letterbox", place="center", pad=114, rounding="nearest", size=(640, 640)
 )
-ULTRALYTICS_CLASSIFY = Habits("Ultralytics", resize="center-crop", antialias=True, size=(224, 224))
+ULTRALYTICS_CLASSIFY = Habits(
+    "Ultralytics", resize="resize-crop", rounding="nearest", antialias=True, size=(224, 224)
+)
 YOLOX = Habits("YOLOX", "BGR", "letterbox", "top-left", 114, pixels=RAW, size=(640, 640))
 CENTERFACE = Habits("CenterFace", pixels=RAW, size=(640, 640))
 TENSORFLOW_SSD = Habits("TensorFlow's SSD", pixels=MINUS_ONE_TO_ONE, size=(300, 300))
 TORCHVISION = Habits(
-    "torchvision", resize="center-crop", crop=0.875, antialias=True, pixels=IMAGENET, size=(224, 224),
-    certain=False,
+    "torchvision", resize="resize-crop", rounding="nearest", crop=0.875, antialias=True, pixels=IMAGENET,
+    size=(224, 224), certain=False,
 )  # fmt: skip
 KERAS = Habits("Keras", size=(224, 224), certain=False)
-PADDLE_CLAS = replace(TORCHVISION, origin="PaddleClas")
+PADDLE_CLAS = replace(TORCHVISION, origin="PaddleClas", rounding="")
 PADDLE_TEXT_LINE = Habits("PaddleOCR", "BGR", "fit-height", pad=128, pixels=MINUS_ONE_TO_ONE, size=(48, 192))
 PADDLE_TEXT_FINDER = Habits("PaddleOCR", "BGR", "letterbox", "top-left", pixels=IMAGENET, size=(640, 640))
 PADDLE_LINE_READER = replace(PADDLE_TEXT_LINE, size=(48, 320))

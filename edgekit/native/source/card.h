@@ -20,6 +20,9 @@ struct ImageInput {
 
   // Whether pixel values are passed unchanged.
   bool plain() const;
+
+  // Length of a picture's shorter side before the crop of resize-crop.
+  int64_t shorter_side() const;
 };
 
 struct Task {

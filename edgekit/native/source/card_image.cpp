@@ -10,6 +10,7 @@
 namespace edgekit {
 namespace {
 
+constexpr int64_t CROPPED_SIDE_LIMIT = 1 << 16;  // of a picture's shorter side before a crop
 constexpr int64_t INPUT_SIDE_LIMIT = 1 << 16;  // of an input: a picture of 4 GB has no larger one
 
 struct OnlyWith {
@@ -49,6 +50,10 @@ void refuse_unit_scale(const Table& table, const std::vector<double>& mean, cons
 
 }  // namespace
 
+int64_t ImageInput::shorter_side() const {
+  return static_cast<int64_t>(std::nearbyint(std::min(std::min(width, height) / crop, 9007199254740992.0)));
+}
+
 bool ImageInput::plain() const {
   auto zero = [](double m) { return m == 0; };
   auto one = [](double s) { return s == 1; };
@@ -69,7 +74,7 @@ ImageInput read_image(const std::string& name, const Json& json, const std::stri
   }
   image.layout = table.choice("layout", {"NCHW", "NHWC"});
   image.colour = table.choice("colour", {"RGB", "BGR", "GREY"});
-  image.resize = table.choice("resize", {"stretch", "letterbox", "center-crop", "fit-height"});
+  image.resize = table.choice("resize", {"stretch", "letterbox", "center-crop", "resize-crop", "fit-height"});
   if (table.has("place")) image.place = table.choice("place", {"top-left", "center"});
   if (table.has("rounding")) image.rounding = table.choice("rounding", {"down", "nearest"});
   if (table.has("interpolation")) image.interpolation = table.choice("interpolation", {"linear", "cubic"});
@@ -82,8 +87,8 @@ ImageInput read_image(const std::string& name, const Json& json, const std::stri
   if (table.has("antialias")) image.antialias = table.truth("antialias");
   static const OnlyWith ONLY_WITH[] = {{"place", {"letterbox"}},
                                        {"pad", {"letterbox", "fit-height"}},
-                                       {"rounding", {"letterbox"}},
-                                       {"crop", {"center-crop"}}};
+                                       {"rounding", {"letterbox", "resize-crop"}},
+                                       {"crop", {"center-crop", "resize-crop"}}};
   for (const OnlyWith& one : ONLY_WITH) {
     if (table.has(one.key) && !contains(one.modes, image.resize)) {
       std::vector<std::string> wanted;
@@ -128,6 +133,12 @@ ImageInput read_image(const std::string& name, const Json& json, const std::stri
     table.refuse(".std is " + list_text(image.std) + "; pixels are divided by it: it must be above 0");
   if ((255 + most) / least > FLT_MAX)
     table.refuse(": (pixel - mean) / std is beyond float32; correct mean or std");
+  int64_t side = image.shorter_side(), longest = std::max(image.height, image.width);
+  if (image.resize == "resize-crop" && !(longest <= side && side <= CROPPED_SIDE_LIMIT)) {
+    table.refuse(".crop is " + short_text(image.crop) + ", which scales pictures to a shorter side of " +
+                 std::to_string(side) + "; it must be from " + std::to_string(longest) +
+                 ", the input's longer side, to " + std::to_string(CROPPED_SIDE_LIMIT));
+  }
   return image;
 }
 

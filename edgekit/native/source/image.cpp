@@ -10,12 +10,19 @@
 namespace edgekit {
 namespace {
 
+// A side of a picture before a crop may be longer than an int.
+struct Target {
+  int64_t left, top, width, height;
+};
+
 struct Layout {
-  Box used, target;
+  Box used;
+  Target target;
 };
 
 Layout layout_of(const ImageInput& image, int width, int height) {
-  Box whole{0, 0, width, height}, full{0, 0, image.width, image.height};
+  Box whole{0, 0, width, height};
+  Target full{0, 0, image.width, image.height};
   int64_t w = width, h = height;
   if (image.resize == "stretch") return {whole, full};
   if (image.resize == "center-crop") {  // the largest part of the input's proportions, times crop
@@ -25,9 +32,21 @@ Layout layout_of(const ImageInput& image, int width, int height) {
     int used_height = std::max(1, static_cast<int>(image.crop * down));
     return {{(width - used_width) / 2, (height - used_height) / 2, used_width, used_height}, full};
   }
+  if (image.resize == "resize-crop") {  // the shorter side by crop, the longer one rounded down
+    int64_t side = image.shorter_side(), shorter = std::min(w, h);
+    int64_t whole_width = side * w / shorter, whole_height = side * h / shorter;
+    int64_t left = whole_width - image.width, top = whole_height - image.height;
+    if (image.rounding == "nearest") {
+      left = static_cast<int64_t>(std::nearbyint(static_cast<double>(left) / 2));
+      top = static_cast<int64_t>(std::nearbyint(static_cast<double>(top) / 2));
+    } else {
+      left /= 2, top /= 2;
+    }
+    return {whole, {-left, -top, whole_width, whole_height}};
+  }
   if (image.resize == "fit-height") {
     int64_t fit = (w * image.height + height - 1) / height;
-    return {whole, {0, 0, static_cast<int>(std::min<int64_t>(image.width, fit)), image.height}};
+    return {whole, {0, 0, std::min<int64_t>(image.width, fit), image.height}};
   }
   int64_t fit_width, fit_height;
   if (image.rounding == "nearest") {
@@ -41,9 +60,9 @@ Layout layout_of(const ImageInput& image, int width, int height) {
     fit_width = std::max<int64_t>(1, w * image.height / height), fit_height = image.height;
   }
   bool centred = image.place == "center";
-  int left = centred ? static_cast<int>((image.width - fit_width) / 2) : 0;
-  int top = centred ? static_cast<int>((image.height - fit_height) / 2) : 0;
-  return {whole, {left, top, static_cast<int>(fit_width), static_cast<int>(fit_height)}};
+  int64_t left = centred ? (image.width - fit_width) / 2 : 0;
+  int64_t top = centred ? (image.height - fit_height) / 2 : 0;
+  return {whole, {left, top, fit_width, fit_height}};
 }
 
 float held(float value, float low, float high) {
@@ -121,14 +140,15 @@ edgekit_placement place_image(const ImageInput& image, int width, int height) {
   auto [used, target] = layout_of(image, width, height);
   double scale_x = static_cast<double>(target.width) / used.width,
          scale_y = static_cast<double>(target.height) / used.height;
+  double left = static_cast<double>(target.left), top = static_cast<double>(target.top);
   return {width,
           height,
           image.width,
           image.height,
           scale_x,
           scale_y,
-          target.left - used.left * scale_x,
-          target.top - used.top * scale_y};
+          left - used.left * scale_x,
+          top - used.top * scale_y};
 }
 
 void prepare_image(const ImageInput& image, const Picture& given, bool is_bgr, unsigned char* out) {
@@ -142,17 +162,23 @@ void prepare_image(const ImageInput& image, const Picture& given, bool is_bgr, u
     order[0] = 2, order[2] = 0;
   }
   auto [used, target] = layout_of(image, given.width, given.height);
-  auto pixels = resize_picture(picture, used, target.width, target.height, image.interpolation == "cubic",
-                               image.antialias);
+  Axis x{used.width, target.width, std::max<int64_t>(0, -target.left),
+         static_cast<int>(std::min<int64_t>(target.width, image.width))};
+  Axis y{used.height, target.height, std::max<int64_t>(0, -target.top),
+         static_cast<int>(std::min<int64_t>(target.height, image.height))};
+  auto pixels =
+      resize_picture(picture, used.left, used.top, x, y, image.interpolation == "cubic", image.antialias);
+  Box place{static_cast<int>(std::max<int64_t>(0, target.left)),
+            static_cast<int>(std::max<int64_t>(0, target.top)), x.length, y.length};
   switch (element_bytes(image.dtype)) {
     case 1:
-      return fill(image, pixels, target, order, out);
+      return fill(image, pixels, place, order, out);
     case 2:
-      return fill(image, pixels, target, order, reinterpret_cast<uint16_t*>(out));
+      return fill(image, pixels, place, order, reinterpret_cast<uint16_t*>(out));
     case 4:
-      return fill(image, pixels, target, order, reinterpret_cast<uint32_t*>(out));
+      return fill(image, pixels, place, order, reinterpret_cast<uint32_t*>(out));
     default:
-      return fill(image, pixels, target, order, reinterpret_cast<uint64_t*>(out));
+      return fill(image, pixels, place, order, reinterpret_cast<uint64_t*>(out));
   }
 }
 

@@ -11,6 +11,13 @@ struct Box {
   int left, top, width, height;
 };
 
+// Axis of a resize: `source` pixels become `size`; `length` of them from `start` on are computed.
+struct Axis {
+  int source;
+  int64_t size, start;
+  int length;
+};
+
 // uint8 [rows, columns, channels].
 struct Picture {
   const uint8_t* pixels;
@@ -20,9 +27,9 @@ struct Picture {
 // Return a product of sides and bytes. Raises std::bad_alloc where a 32-bit machine cannot hold as many.
 size_t memory_size(uint64_t rows, uint64_t columns, uint64_t bytes);
 
-// Resize a box of a picture to uint8 [height, width, channels].
-std::vector<uint8_t> resize_picture(const Picture& picture, const Box& box, int width, int height, bool cubic,
-                                    bool antialias);
+// Resize a part of a picture, from `left` and `top` on, to uint8 [y.length, x.length, channels].
+std::vector<uint8_t> resize_picture(const Picture& picture, int left, int top, const Axis& x, const Axis& y,
+                                    bool cubic, bool antialias);
 
 // Luma of ITU-R BT.601 as OpenCV computes it: uint8 [rows, columns, 1].
 std::vector<uint8_t> grey_picture(const Picture& picture, bool is_bgr);

@@ -15,26 +15,28 @@ from edgekit.tensor_spec import Json
 
 Layout = Literal["NCHW", "NHWC"]
 Colour = Literal["RGB", "BGR", "GREY"]
-Resize = Literal["stretch", "letterbox", "center-crop", "fit-height"]
+Resize = Literal["stretch", "letterbox", "center-crop", "resize-crop", "fit-height"]
 Place = Literal["top-left", "center"]
 Rounding = Literal["down", "nearest"]
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "layout": ("NCHW", "NHWC"),
     "colour": ("RGB", "BGR", "GREY"),
-    "resize": ("stretch", "letterbox", "center-crop", "fit-height"),
+    "resize": ("stretch", "letterbox", "center-crop", "resize-crop", "fit-height"),
     "place": ("top-left", "center"),
     "rounding": ("down", "nearest"),
     "interpolation": ("linear", "cubic"),
     "dtype": ("float32", "float16", "uint8", "int8", "uint16", "int16", "int32", "int64"),
 }
+MAX_SIDE = 1 << 16
+"""Maximum length of a picture's shorter side before a crop, in pixels."""
 REQUIRED = ("layout", "colour", "resize")
 """What a card has to say: a wrong guess would cost accuracy in silence."""
 ONLY_WITH: Mapping[str, tuple[str, ...]] = {
     "place": ("letterbox",),
     "pad": ("letterbox", "fit-height"),
-    "rounding": ("letterbox",),
-    "crop": ("center-crop",),
+    "rounding": ("letterbox", "resize-crop"),
+    "crop": ("center-crop", "resize-crop"),
 }
 """A key that means something with some resize modes only, and is refused with the others."""
 
@@ -49,13 +51,16 @@ class ImageInput:
         layout: Order of the four dimensions.
         colour: Colour order that the model was trained with.
         resize: ``stretch``: to the input's size. ``letterbox``: keeps the aspect ratio, the rest is ``pad``.
-            ``center-crop``: the centre, with the input's aspect ratio. ``fit-height``, for a line of text:
-            full height, aligned left, squeezed if too long, the rest is ``pad``.
+            ``center-crop``: the centre, with the input's aspect ratio. ``resize-crop``: the picture is scaled
+            until its shorter side is the input's divided by ``crop``, then the centre is cut out
+            (torchvision, transformers). ``fit-height``, for a line of text: full height, aligned left,
+            squeezed if too long, the rest is ``pad``.
         place: Letterbox: position of the picture.
         pad: Letterbox and fit-height: value of the rest, 0 to 255, before ``mean`` and ``std``.
         rounding: Letterbox: rounding of the shorter side's length. YOLOX rounds ``down``, Ultralytics to the
-            ``nearest`` pixel.
-        crop: Center-crop: fraction of the largest possible crop, e.g. 0.875.
+            ``nearest`` pixel. Resize-crop: rounding of the crop's position. transformers rounds ``down``,
+            torchvision to the ``nearest`` pixel.
+        crop: Center-crop and resize-crop: fraction of the largest possible crop, e.g. 0.875.
         interpolation: Interpolation of pixels, tested against OpenCV's, or with ``antialias`` Pillow's.
         antialias: Whether the filter is widened for downscaling, as in Pillow and not in OpenCV.
         mean: Mean by channel, in the model's colour order: input = (pixel - mean) / std, with pixels from 0
@@ -92,6 +97,11 @@ class ImageInput:
     @property
     def width(self) -> int:
         return self.shape[3 if self.layout == "NCHW" else 2]
+
+    @property
+    def shorter_side(self) -> int:
+        """Return the length of a picture's shorter side before the crop of ``resize-crop``, in pixels."""
+        return round(min(min(self.width, self.height) / self.crop, 2.0**53))
 
     @property
     def plain(self) -> bool:
@@ -157,7 +167,14 @@ def read_image(name: str, table: dict[str, Json], location: str) -> ImageInput:
         )
     if (255 + max(map(abs, settings["mean"]))) / min(settings["std"]) > float(np.finfo(np.float32).max):
         raise CardError(f"{location}: (pixel - mean) / std is beyond float32; correct mean or std")
-    return ImageInput(name, **settings)
+    image = ImageInput(name, **settings)
+    if image.resize == "resize-crop" and not max(image.width, image.height) <= image.shorter_side <= MAX_SIDE:
+        raise CardError(
+            f"{location}.crop is {image.crop:g}, which scales pictures to a shorter side of "
+            f"{image.shorter_side}; it must be from {max(image.width, image.height)}, the input's longer "
+            f"side, to {MAX_SIDE}"
+        )
+    return image
 
 
 def _refuse_unit_scale(

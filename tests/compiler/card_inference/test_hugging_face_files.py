@@ -88,19 +88,19 @@ def test_pixels_are_those_of_pillow_and_numpy(tmp_path: Path) -> None:
         pytest.param(
             {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, "resample": 2,
              "do_center_crop": True, "crop_size": {"height": 24, "width": 24}},
-            {"resize": "center-crop", "crop": 0.75, "shape": (1, 3, 24, 24), "interpolation": "linear"},
+            {"resize": "resize-crop", "crop": 0.75, "shape": (1, 3, 24, 24), "interpolation": "linear"},
             id="shorter edge and crop",
         ),
         pytest.param(
             {"image_processor_type": "CLIPFeatureExtractor", "size": 32, "do_center_crop": True,
              "crop_size": 24},
-            {"resize": "center-crop", "crop": 0.75, "shape": (1, 3, 24, 24)},
+            {"resize": "resize-crop", "crop": 0.75, "shape": (1, 3, 24, 24)},
             id="numbers of old files",
         ),
         pytest.param(
             {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 224},
              "crop_pct": 0.875},
-            {"resize": "center-crop", "crop": 0.875, "shape": (1, 3, 224, 224)},
+            {"resize": "resize-crop", "crop": 0.875, "shape": (1, 3, 224, 224)},
             id="ConvNeXT crops small pictures",
         ),
         pytest.param(
