@@ -37,6 +37,8 @@ BODY_BYTES = 128 << 10
 RESPONSE_SECONDS = 30.0
 RESPONSE_BYTES_PER_SECOND = 64 << 10
 """A response may take RESPONSE_SECONDS, and one second more for each of these."""
+LINGER_SECONDS = 1.0
+"""Time in which a client that was answered early may end its request, unread, so that it gets the answer."""
 REPORT, SIGNATURE = "report", "EdgeKit-Signature"
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -152,6 +154,7 @@ class ReportServer(ThreadingHTTPServer):
             self.allow(connection, REQUEST_SECONDS)
             try:
                 super().finish_request(connection, client_address)
+                _linger(connection)
             finally:
                 with self._guard:
                     del self._deadlines[connection]
@@ -284,6 +287,19 @@ class Head:
 
     def _end(self) -> NoReturn:
         raise ConnectionAbortedError(f"a head of more than {HEAD_BYTES} bytes")
+
+
+def _linger(connection: socket.socket) -> None:
+    """Discard the rest of a request: to close with unread bytes would reset the connection and the answer."""
+    deadline, left_bytes = time.monotonic() + LINGER_SECONDS, BODY_BYTES
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+        connection.settimeout(LINGER_SECONDS)
+        while left_bytes > 0 and time.monotonic() < deadline:
+            piece = socket.socket.recv(connection, min(left_bytes, 16 << 10))  # encrypted
+            if not piece:
+                break
+            left_bytes -= len(piece)
 
 
 def _shut(connection: socket.socket) -> None:
