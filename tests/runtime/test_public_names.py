@@ -12,7 +12,16 @@ import edgekit.runtime
 
 DOCUMENTS = [
     Path(__file__).resolve().parents[2] / "docs" / f"{name}.md"
-    for name in ("runtime", "runtime-latency", "runtime-reuse", "remote", "outbox", "embeddings", "fleet")
+    for name in (
+        "runtime",
+        "runtime-latency",
+        "runtime-reuse",
+        "remote",
+        "outbox",
+        "embeddings",
+        "fleet",
+        "speech",
+    )
 ]
 
 

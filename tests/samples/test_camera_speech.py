@@ -130,8 +130,8 @@ def violations(page: Any) -> list[str]:
 
 
 def until(happened: Callable[[], bool]) -> None:
-    """Wait at most 20 s. The page's policy forbids scripts of the test."""
-    end_s = time.monotonic() + 20
+    """Wait at most 90 s. The page's policy forbids scripts of the test."""
+    end_s = time.monotonic() + 90
     while not happened():
         assert time.monotonic() < end_s
         time.sleep(0.05)

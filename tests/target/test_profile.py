@@ -66,7 +66,7 @@ def test_several_names_in_one() -> None:
     ("name", "near"),
     [
         ("rpi9", "rpi5 or rpi4"),
-        ("raspberry-pi-5", "rpi5"),
+        ("raspberry-pi-5", "rpi5-ncnn or rpi5"),
         ("ONNXRuntime", "ort"),
         ("litert", "tflite"),
         ("iphone-15", "iphone-15-pro or iphone-12 or ios-15"),
