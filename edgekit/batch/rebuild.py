@@ -25,6 +25,7 @@ from edgekit.bundle.report import checked_evidence
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.lowering.byte_input import BYTES
 from edgekit.compiler.sandbox import public
+from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
 from edgekit.processing.generation import is_generation
 from edgekit.signing.trusted_keys import signature_path
@@ -100,7 +101,7 @@ def rebuild(
             what is installed here.
         seconds: For timing each variant against the old one.
         overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
-            the bundle with the name in the manifest; ``samples``, if it was built on some; ``card``, if not
+            the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if it was built on some; ``card``, if not
             the one in the bundle; ``trust_pickle`` and ``trusted``, as for the build.
 
     Raises:
@@ -144,10 +145,13 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
         kind = "a language model" if is_generation(old.card) else "made of several models"
         raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
     options, source = manifest["options"], manifest["source"]
-    model_path = (
+    repository = source.get("repository")
+    model_path: Path | HubAddress = (
         overrides.get("model") or path.parent / Path(source["file"]).name
     )  # whoever made the bundle says no folder
-    if not model_path.exists():
+    if overrides.get("model") is None and is_hub_address(repository) and HubAddress(repository).is_pinned:
+        model_path = HubAddress(repository)
+    elif not model_path.exists():
         raise UsageError(f"{model_path}, which {old.name} was built from, does not exist; add --source")
     stored = [field.name for field in declared(BuildRequest) if field.option.stored]
     unknown = sorted(options.keys() - {*stored, *OTHERS})
