@@ -28,6 +28,7 @@ constants = pytest.importorskip("huggingface_hub.constants", reason="huggingface
 pytestmark = pytest.mark.needs_ort
 ADDRESS = f"hf://{REPOSITORY}"
 MODEL = "onnx/model.onnx"
+URL = "/{repo_id}/resolve/{revision}/{filename}"
 BESIDE = {
     "README.md": b"# Cats",
     "modeling_cats.py": b"raise SystemExit('code')",
@@ -47,8 +48,14 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     with serving(Hub({**files, **BESIDE}, large=(MODEL,))) as served:
-        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
+        ask(monkeypatch, served.endpoint)
         yield served
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """Let the library ask this server, as ``HF_ENDPOINT`` does before it is imported."""
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + URL)
 
 
 def test_a_repository_becomes_the_bundle_of_its_folder(hub: Hub, tmp_path: Path) -> None:
@@ -66,7 +73,8 @@ def test_a_repository_becomes_the_bundle_of_its_folder(hub: Hub, tmp_path: Path)
     assert edgekit.draft_card(ADDRESS).card.title == "cats"
     (note,) = edgekit.check(ADDRESS, ["ort"])
     assert note.code == "EK1107"
-    assert {token for _, path, token in hub.requests if path.startswith("/api")} == {"Bearer hf_secret"}
+    tokens = {path.split("/")[1]: token for _, path, token in hub.requests}
+    assert tokens == {"api": "Bearer hf_secret", "acme": "Bearer hf_secret", "large": ""}
 
 
 def test_a_commit_is_fetched_once_and_needs_no_network(hub: Hub, tmp_path: Path) -> None:
@@ -89,12 +97,12 @@ def test_a_commit_is_fetched_once_and_needs_no_network(hub: Hub, tmp_path: Path)
 def test_without_a_network_the_error_names_the_commits_in_the_cache(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "ENDPOINT", closed := "http://127.0.0.1:9")
+    ask(monkeypatch, closed := "http://127.0.0.1:9")
     with pytest.raises(ModelError, match=rf"{closed} can't be reached.*ConnectError.*; check the network"):
         edgekit.check(ADDRESS, ["ort"])
-    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    ask(monkeypatch, hub.endpoint)
     edgekit.check(ADDRESS, ["ort"])
-    monkeypatch.setattr(constants, "ENDPOINT", closed)
+    ask(monkeypatch, closed)
     with pytest.raises(ModelError, match=f"in the cache: {ADDRESS}@{COMMIT}$"):
         edgekit.check(ADDRESS, ["ort"])
 
