@@ -101,8 +101,8 @@ def rebuild(
             what is installed here.
         seconds: For timing each variant against the old one.
         overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
-            the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if it was built on some; ``card``, if not
-            the one in the bundle; ``trust_pickle`` and ``trusted``, as for the build.
+            the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if
+            it was built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as for the build.
 
     Raises:
         UsageError: the model or the samples are not those that it was built from, or it is of a kind that
@@ -145,14 +145,11 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
         kind = "a language model" if is_generation(old.card) else "made of several models"
         raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
     options, source = manifest["options"], manifest["source"]
-    repository = source.get("repository")
-    model_path: Path | HubAddress = (
-        overrides.get("model") or path.parent / Path(source["file"]).name
-    )  # whoever made the bundle says no folder
-    if overrides.get("model") is None and is_hub_address(repository) and HubAddress(repository).is_pinned:
-        model_path = HubAddress(repository)
-    elif not model_path.exists():
-        raise UsageError(f"{model_path}, which {old.name} was built from, does not exist; add --source")
+    model = overrides.get("model") or _pinned(source.get("repository"))
+    if model is None:
+        model = path.parent / Path(source["file"]).name  # whoever made the bundle says no folder
+    if isinstance(model, Path) and not model.exists():
+        raise UsageError(f"{model}, which {old.name} was built from, does not exist; add --source")
     stored = [field.name for field in declared(BuildRequest) if field.option.stored]
     unknown = sorted(options.keys() - {*stored, *OTHERS})
     if unknown:
@@ -171,13 +168,19 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
     shapes = {name: shape for name, shape in options["shapes"].items() if io.get(name) != BYTES}
     return {
         **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in overrides.items()},
-        "model": str(model_path),
+        "model": str(model),
         "targets": list(options["targets"]),
         "precision": options["precision"],
         "shapes": shapes,
         "io": io or None,
         **{name: options[name] for name in stored if options.get(name) is not None},
     }
+
+
+def _pinned(repository: Json) -> HubAddress | None:
+    """Return the address of a commit that a manifest names; None where it names none."""
+    address = HubAddress(repository) if is_hub_address(repository) else None
+    return address if address is not None and address.is_pinned else None
 
 
 def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from edgekit.errors import UsageError
 
 SCHEME = "hf://"
-_FORM = re.compile(r"hf://([A-Za-z0-9_.-]+)/([A-Za-z0-9_.-]+)(?:@([A-Za-z0-9_.%-]+))?(?:/([^\s\\]+))?", re.ASCII)
+_FORM = re.compile(r"hf://([\w.-]+)/([\w.-]+)(?:@([\w.%-]+))?(?:/([^\s\\]+))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 NAME_CHARS_LIMIT = 96
 
@@ -17,8 +17,8 @@ NAME_CHARS_LIMIT = 96
 class HubAddress(str):
     """``hf://OWNER/NAME``, ``hf://OWNER/NAME@REVISION``, and each with ``/FILE.onnx`` behind it.
 
-    The revision is a branch, a tag or a commit; ``%2F`` stands for a slash in it. It has ``name`` and ``stem``
-    as a path does.
+    The revision is a branch, a tag or a commit; ``%2F`` stands for a slash in it. An address has ``name`` and
+    ``stem``, as a path does.
 
     Raises:
         UsageError: the text has another form.

@@ -1,8 +1,8 @@
 """Files of a model repository on the Hugging Face Hub, as a folder in EdgeKit's cache.
 
-This runs before a model's process starts, which has no network. Only files that the readers of folders read are
-fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON beside them.
-Pickles and code are not.
+This runs before a model's process starts, which has no network. Only files that the readers of folders read
+are fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON beside
+them. Pickles and code are not.
 """
 
 from __future__ import annotations
@@ -96,7 +96,10 @@ def fetch(address: HubAddress) -> Fetched:
         update(address)
         with _explained(address, root, hub):
             info = hub.HfApi().model_info(
-                address.repository, revision=address.revision or None, files_metadata=True, timeout=ANSWER_SECONDS
+                address.repository,
+                revision=address.revision or None,
+                files_metadata=True,
+                timeout=ANSWER_SECONDS,
             )
             commit, files = str(info.sha), _listed(address, info.siblings)
         if not _COMMIT.fullmatch(commit) or (address.is_pinned and commit != address.revision):
@@ -169,7 +172,9 @@ def _listed(address: HubAddress, siblings: Sequence[Any] | None) -> dict[str, Li
     for entry in siblings or ():
         name = str(entry.rfilename)
         if any(part in ("", ".", "..") for part in name.split("/")) or set(name) & set("\\\0:"):
-            raise ModelError(f"{address}: has a file {printable(name)[:100]!r}, a name that leaves its folder")
+            raise ModelError(
+                f"{address}: has a file {printable(name)[:100]!r}, a name that leaves its folder"
+            )
         size, sha256 = entry.size, "" if entry.lfs is None else str(entry.lfs.sha256)
         if not isinstance(size, int) or size < 0:
             raise ModelError(f"{address}: the hub states no size of {printable(name)[:100]}")
@@ -179,9 +184,7 @@ def _listed(address: HubAddress, siblings: Sequence[Any] | None) -> dict[str, Li
     return files
 
 
-def _download(
-    hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
-) -> str:
+def _download(hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any) -> str:
     """Download the files of a model into a folder. Return the path to open, relative to the folder."""
     names: list[str] = []
 
@@ -190,7 +193,8 @@ def _download(
         total = sum(files[name].size_bytes for name in names)
         if total > TOTAL_BYTES:
             raise ModelError(
-                f"{address}: its files have {total / 2**30:.1f} GB; at most {TOTAL_BYTES >> 30} GB are fetched"
+                f"{address}: its files have {total / 2**30:.1f} GB; at most {TOTAL_BYTES >> 30} GB are "
+                "fetched"
             )
         for name in added:
             update(f"{address}: {name}")
@@ -244,13 +248,16 @@ def _download_file(hub: Any, address: HubAddress, name: str, listed: Listed, fol
         ModelError: it is longer or shorter, or has another hash.
     """
     hub.hf_hub_download(
-        address.repository, name, revision=address.revision, local_dir=folder, endpoint=hub.constants.ENDPOINT,
+        address.repository, name, revision=address.revision, endpoint=hub.constants.ENDPOINT,
+        local_dir=folder,
         tqdm_class=_meter(f"{address}: {name}", listed.size_bytes),
     )  # fmt: skip
     path = folder / name
     facts = os.lstat(path)
     if not stat.S_ISREG(facts.st_mode) or facts.st_size != listed.size_bytes:
-        raise ModelError(f"{address}: {name} has {facts.st_size} bytes; the hub's list says {listed.size_bytes}")
+        raise ModelError(
+            f"{address}: {name} has {facts.st_size} bytes; the hub's list says {listed.size_bytes}"
+        )
     digest = hashlib.sha256() if listed.sha256 else hashlib.sha1(usedforsecurity=False)
     if not listed.sha256:
         digest.update(b"blob %d\0" % listed.size_bytes)  # as git hashes a file
@@ -279,7 +286,9 @@ def _meter(label: str, size_bytes: int) -> type:
             self.n += n
             self._restarts += n < 0
             if self.n > limit or self._restarts > RESTARTS:
-                raise ModelError(f"{label}: the server sends more than the {size_bytes} bytes that the list says")
+                raise ModelError(
+                    f"{label}: the server sends more than the {size_bytes} bytes that the list says"
+                )
 
         def ignore(self, *_: object, **__: object) -> None:
             pass
@@ -301,7 +310,8 @@ def _explained(address: HubAddress, root: Path, hub: Any) -> Iterator[None]:
         raise ModelError(f"{address}: is gated; accept its conditions on its page and {LOG_IN}") from None
     except errors.RepositoryNotFoundError:
         raise ModelError(
-            f"{address}: the hub has no such model that you may read; check the name, or {LOG_IN} if it is private"
+            f"{address}: the hub has no such model that you may read; check the name, or "
+            f"{LOG_IN} if it is private"
         ) from None
     except errors.RevisionNotFoundError:
         raise ModelError(f"{address}: has no revision {address.revision}") from None
@@ -330,4 +340,3 @@ def _advice(root: Path, address: HubAddress) -> str:
             kept.add(str(record["address"]))
     mine = [text for text in sorted(kept) if text.startswith(f"hf://{address.repository}@")]
     return f"; in the cache: {', '.join(mine[:5])}" if mine else "; check the network"
-
