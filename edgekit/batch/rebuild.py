@@ -102,7 +102,8 @@ def rebuild(
         seconds: For timing each variant against the old one.
         overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
             the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if
-            it was built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as for the build.
+            it was built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as
+            for the build.
 
     Raises:
         UsageError: the model or the samples are not those that it was built from, or it is of a kind that

@@ -56,7 +56,7 @@ class NamedFile(click.ParamType[tuple[str, Path]]):
         return [CompletionItem(incomplete, type="file")]
 
 
-class Model(click.Path):
+class ModelPath(click.Path):
     """Path of a model, or its address ``hf://OWNER/NAME`` on the Hugging Face Hub."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
-    Model,
+    ModelPath,
     as_json_option,
     below,
     need_page,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("model", type=Model())
+@click.argument("model", type=ModelPath())
 @request_options(build_request, only=("targets", *OPENING))
 @as_json_option
 @click.pass_context
@@ -51,7 +51,7 @@ def check(
 
 
 @main.command(writes=True, left="nothing was written", headings={"Advanced": "bundle_version"})
-@click.argument("model", type=Model())
+@click.argument("model", type=ModelPath())
 @click.option(
     "-o",
     "--output",

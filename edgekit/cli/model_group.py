@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import Model, as_json_option, need_writable
+from edgekit.cli.arguments import ModelPath, as_json_option, need_writable
 from edgekit.cli.command_group import main
 from edgekit.cli.request_options import (
     OPENING,
@@ -58,7 +58,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
 
 
 @model.command(writes=True, earlier={"--force": "--overwrite"})
-@click.argument("model", type=Model())
+@click.argument("model", type=ModelPath())
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @request_options(build_request, only=OPENING)

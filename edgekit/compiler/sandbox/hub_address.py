@@ -47,17 +47,17 @@ class HubAddress(str):
 
     @property
     def name(self) -> str:
-        """Name of the file, or of the repository."""
+        """Return the name of the file, or of the repository."""
         return PurePosixPath(self.file or self.repository).name
 
     @property
     def stem(self) -> str:
-        """Name of the file without its suffix, or of the repository."""
+        """Return the name of the file without its suffix, or of the repository."""
         return PurePosixPath(self.file).stem if self.file else self.name
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the revision is a commit's sha, which always has the same files."""
+        """Return whether the revision is a commit's sha, which always has the same files."""
         return _COMMIT.fullmatch(self.revision) is not None
 
     def at(self, commit: str) -> HubAddress:

@@ -83,15 +83,15 @@ def fetch(address: HubAddress) -> Fetched:
     """Fetch a model's files; those of a commit that are in the cache are not fetched again.
 
     Raises:
-        ModelError: the repository, revision or file does not exist or is not accessible, it has no ONNX file or
-            several, files are too large or differ from the list, or the hub can't be reached.
+        ModelError: the repository, revision or file does not exist or is not accessible, it has no ONNX file
+            or several, files are too large or differ from the list, or the hub can't be reached.
         MissingDependency: the package huggingface_hub is not installed.
         OSError: the cache can't be written.
     """
     hub = _library(address)
     root = cache_folder() / "hub"
-    if address.is_pinned and (kept := _kept(root, hub.constants.ENDPOINT, address)):
-        return kept
+    if address.is_pinned and (cached := _cached(root, hub.constants.ENDPOINT, address)):
+        return cached
     with step("fetching") as update:
         update(address)
         with _explained(address, root, hub):
@@ -108,8 +108,8 @@ def fetch(address: HubAddress) -> Fetched:
         folder = _folder(root, hub.constants.ENDPOINT, pinned)
         private_folder(root)
         with locked(folder.with_suffix(".lock"), LOCK_SECONDS):
-            if kept := _kept(root, hub.constants.ENDPOINT, pinned):
-                return kept
+            if cached := _cached(root, hub.constants.ENDPOINT, pinned):
+                return cached
             draft = folder.with_suffix(".part")
             shutil.rmtree(draft, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
@@ -122,9 +122,9 @@ def fetch(address: HubAddress) -> Fetched:
                 os.replace(draft, folder)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
-    kept = _kept(root, hub.constants.ENDPOINT, pinned)
-    assert kept is not None
-    return kept
+    cached = _cached(root, hub.constants.ENDPOINT, pinned)
+    assert cached is not None
+    return cached
 
 
 def with_repository(bundle: Bundle, address: HubAddress) -> Bundle:
@@ -152,7 +152,7 @@ def _folder(root: Path, endpoint: str, pinned: HubAddress) -> Path:
     return root / hashlib.sha256(f"{endpoint}\n{pinned}".encode()).hexdigest()[:32]
 
 
-def _kept(root: Path, endpoint: str, pinned: HubAddress) -> Fetched | None:
+def _cached(root: Path, endpoint: str, pinned: HubAddress) -> Fetched | None:
     """Return the files of a commit in the cache, if they are complete."""
     folder = _folder(root, endpoint, pinned)
     if not (folder / RECORD).is_file():
@@ -212,8 +212,14 @@ def _download(hub: Any, address: HubAddress, files: Mapping[str, Listed], folder
     add(*(name for name in BESIDE[1:] if name in files), *weights)
     if model:
         place = model.rpartition("/")[0]
-        beside = [f"{place}/{name}".lstrip("/") for name in sorted(external_names(folder / model))]
-        add(*(name for name in beside if name in files and not name.endswith(PICKLES) and name not in names))
+        data_names = [f"{place}/{name}".lstrip("/") for name in sorted(external_names(folder / model))]
+        add(
+            *(
+                name
+                for name in data_names
+                if name in files and not name.endswith(PICKLES) and name not in names
+            )
+        )
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes
     is_folder = model_type(folder) not in (*READ_TYPES, "") and preferred_onnx([model]) == model
     return "" if is_folder else model
@@ -333,10 +339,10 @@ def _explained(address: HubAddress, root: Path, hub: Any) -> Iterator[None]:
 
 def _advice(root: Path, address: HubAddress) -> str:
     """Return which commits of a repository are in the cache, for a build without a network."""
-    kept = set()
+    cached = set()
     for path in sorted(root.glob(f"*/{RECORD}")):
         with contextlib.suppress(OSError, ValueError, KeyError):
             record: Json = json.loads(read_plain(path, RECORD_BYTES))
-            kept.add(str(record["address"]))
-    mine = [text for text in sorted(kept) if text.startswith(f"hf://{address.repository}@")]
-    return f"; in the cache: {', '.join(mine[:5])}" if mine else "; check the network"
+            cached.add(str(record["address"]))
+    commits = [text for text in sorted(cached) if text.startswith(f"hf://{address.repository}@")]
+    return f"; in the cache: {', '.join(commits[:5])}" if commits else "; check the network"

@@ -21,7 +21,7 @@ from edgekit.compiler.sandbox.hub_address import HubAddress
 from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.cache_folder import cache_folder
-from tests.compiler.card_inference.test_hugging_face_files import write_folder
+from tests.fixtures.classifier_folder import write_folder
 from tests.fixtures.hub_server import COMMIT, EARLIER, REPOSITORY, Hub, serving
 
 constants = pytest.importorskip(
