@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import edgekit
 from edgekit.batch.rebuild import rebuild
+from edgekit.cli.verbs import main
 from edgekit.compiler.sandbox import hub_files
 from edgekit.compiler.sandbox.hub_address import HubAddress
 from edgekit.errors import MissingDependency, ModelError, UsageError
@@ -119,6 +121,19 @@ def test_the_command_line_builds_from_the_server_of_hf_endpoint(hub: Hub, tmp_pa
     assert "hf_secret" not in ended.stdout + ended.stderr
     with edgekit.Bundle.open(tmp_path / "cats.edgekit") as bundle:
         assert bundle.manifest["source"]["repository"] == f"{ADDRESS}@{EARLIER}"
+
+
+def test_commands_name_the_address_in_the_next_step(hub: Hub, tmp_path: Path) -> None:
+    checked = CliRunner().invoke(main, ["check", ADDRESS, "-t", "ort"])
+    assert f"next: edgekit build {ADDRESS} -t ort" in checked.output
+    assert "-o cats.edgekit" in checked.output
+    card = tmp_path / "card.toml"
+    drafted = CliRunner().invoke(main, ["model", "card", ADDRESS, "-o", str(card)])
+    assert f"edgekit build {ADDRESS} --card {card}" in drafted.output
+    with pytest.raises(
+        ModelError, match="edgekit check, build and model card take an address hf://OWNER/NAME, as"
+    ):
+        edgekit.check(Path(ADDRESS), ["ort"])
 
 
 def test_a_path_chooses_one_of_several_files(hub: Hub) -> None:
