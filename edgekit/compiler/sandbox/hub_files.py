@@ -213,13 +213,14 @@ def _download(hub: Any, address: HubAddress, files: Mapping[str, Listed], folder
     if model:
         place = model.rpartition("/")[0]
         data_names = [f"{place}/{name}".lstrip("/") for name in sorted(external_names(folder / model))]
-        add(
-            *(
-                name
-                for name in data_names
-                if name in files and not name.endswith(PICKLES) and name not in names
+        data_names = [name for name in data_names if name in files and name not in names]
+        pickles = [name for name in data_names if name.endswith(PICKLES)]
+        if pickles:
+            raise ModelError(
+                f"{address}: {model} has its data in {printable(pickles[0])}, a name of a pickle or of code, "
+                "which are not fetched; download the folder yourself, and pass it"
             )
-        )
+        add(*data_names)
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes
     is_folder = model_type(folder) not in (*READ_TYPES, "") and preferred_onnx([model]) == model
     return "" if is_folder else model

@@ -151,7 +151,8 @@ def test_a_path_chooses_one_of_several_files(hub: Hub) -> None:
         edgekit.check(f"{ADDRESS}/onnx/other.onnx", ["ort"])
 
 
-def test_external_data_comes_with_its_model(hub: Hub, tmp_path: Path) -> None:
+def store_data(hub: Hub, folder: Path, name: str) -> None:
+    """Move the weights of the hub's model into a file of this name."""
     import onnx
 
     model = onnx.load_model_from_string(hub.files[MODEL])
@@ -159,19 +160,27 @@ def test_external_data_comes_with_its_model(hub: Hub, tmp_path: Path) -> None:
         tensor.raw_data = tensor.raw_data or onnx.numpy_helper.to_array(tensor).tobytes()
     onnx.save_model(
         model,
-        tmp_path / "model.onnx",
+        folder / "model.onnx",
         save_as_external_data=True,
-        location="model.onnx_data",
+        location=name,
         size_threshold=0,
     )
-    hub.files |= {
-        MODEL: (tmp_path / "model.onnx").read_bytes(),
-        "onnx/model.onnx_data": (tmp_path / "model.onnx_data").read_bytes(),
-        "onnx/unused.onnx_data": b"",
-    }
+    hub.files |= {MODEL: (folder / "model.onnx").read_bytes(), f"onnx/{name}": (folder / name).read_bytes()}
+
+
+def test_external_data_comes_with_its_model(hub: Hub, tmp_path: Path) -> None:
+    store_data(hub, tmp_path, "model.onnx_data")
+    hub.files["onnx/unused.onnx_data"] = b""
     edgekit.build(ADDRESS, targets=["ort"])
     assert "onnx/model.onnx_data" in hub.fetched()
     assert "onnx/unused.onnx_data" not in hub.fetched()
+
+
+def test_external_data_with_the_name_of_a_pickle_is_refused(hub: Hub, tmp_path: Path) -> None:
+    store_data(hub, tmp_path, "weights.bin")
+    with pytest.raises(ModelError, match=r"model.onnx has its data in onnx/weights.bin, a name of a pickle"):
+        edgekit.check(ADDRESS, ["ort"])
+    assert "onnx/weights.bin" not in hub.fetched()
 
 
 @pytest.mark.parametrize(
@@ -271,6 +280,22 @@ def test_an_endless_file_is_stopped(hub: Hub) -> None:
     with pytest.raises(ModelError, match="the server sends more than the "):
         edgekit.check(ADDRESS, ["ort"])
     assert next(blocks) < 100
+
+
+def test_a_server_that_starts_a_file_again_and_again_is_stopped() -> None:
+    meter = hub_files._meter("model.onnx", 30 << 20)()
+    for _ in range(hub_files.RESTARTS):
+        meter.update(10 << 20)
+        meter.update(-10 << 20)
+    with pytest.raises(ModelError, match="the server sends more than the 31457280 bytes"):
+        meter.update(-1)
+
+
+def test_a_hub_that_answers_with_another_commit_is_refused(hub: Hub) -> None:
+    hub.revisions["a" * 40] = COMMIT
+    with pytest.raises(ModelError, match=f"the hub names another commit, {COMMIT}"):
+        edgekit.check(f"{ADDRESS}@{'a' * 40}", ["ort"])
+    assert hub.fetched() == []
 
 
 def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
