@@ -96,6 +96,7 @@ def test_a_commit_is_fetched_once_and_needs_no_network(hub: Hub, tmp_path: Path)
     moved = {**hub.revisions, "main": EARLIER}
     hub.revisions = moved
     assert edgekit.build(ADDRESS, targets=["ort"]).manifest["source"]["repository"].endswith(EARLIER)
+    assert hub.fetched() == ["config.json", MODEL, "preprocessor_config.json"]  # those of the other commit
 
 
 def test_without_a_network_the_error_names_the_commits_in_the_cache(
