@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from shlex import quote
-from typing import Literal
+from typing import Literal, Protocol
 
 from edgekit.errors import UnsupportedError, printable
 
@@ -103,8 +102,17 @@ def cannot_run(name: str, findings: Sequence[Finding]) -> UnsupportedError:
     return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(findings)]), findings)
 
 
+class ModelName(Protocol):
+    """Path of a model, or its address: what a command prints of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def stem(self) -> str: ...
+
+
 def check_text(
-    model: Path,
+    model: ModelName,
     targets: Sequence[str],
     findings: Sequence[Finding],
     shapes: Mapping[str, Sequence[int]],

@@ -25,6 +25,7 @@ from edgekit.bundle.report import checked_evidence
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.lowering.byte_input import BYTES
 from edgekit.compiler.sandbox import public
+from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
 from edgekit.processing.generation import is_generation
 from edgekit.signing.trusted_keys import signature_path
@@ -100,8 +101,9 @@ def rebuild(
             what is installed here.
         seconds: For timing each variant against the old one.
         overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
-            the bundle with the name in the manifest; ``samples``, if it was built on some; ``card``, if not
-            the one in the bundle; ``trust_pickle`` and ``trusted``, as for the build.
+            the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if
+            it was built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as
+            for the build.
 
     Raises:
         UsageError: the model or the samples are not those that it was built from, or it is of a kind that
@@ -144,11 +146,11 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
         kind = "a language model" if is_generation(old.card) else "made of several models"
         raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
     options, source = manifest["options"], manifest["source"]
-    model_path = (
-        overrides.get("model") or path.parent / Path(source["file"]).name
-    )  # whoever made the bundle says no folder
-    if not model_path.exists():
-        raise UsageError(f"{model_path}, which {old.name} was built from, does not exist; add --source")
+    model = overrides.get("model") or _pinned(source.get("repository"))
+    if model is None:
+        model = path.parent / Path(source["file"]).name  # whoever made the bundle says no folder
+    if isinstance(model, Path) and not model.exists():
+        raise UsageError(f"{model}, which {old.name} was built from, does not exist; add --source")
     stored = [field.name for field in declared(BuildRequest) if field.option.stored]
     unknown = sorted(options.keys() - {*stored, *OTHERS})
     if unknown:
@@ -167,13 +169,19 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
     shapes = {name: shape for name, shape in options["shapes"].items() if io.get(name) != BYTES}
     return {
         **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in overrides.items()},
-        "model": str(model_path),
+        "model": str(model),
         "targets": list(options["targets"]),
         "precision": options["precision"],
         "shapes": shapes,
         "io": io or None,
         **{name: options[name] for name in stored if options.get(name) is not None},
     }
+
+
+def _pinned(repository: Json) -> HubAddress | None:
+    """Return the address of a commit that a manifest names; None where it names none."""
+    address = HubAddress(repository) if is_hub_address(repository) else None
+    return address if address is not None and address.is_pinned else None
 
 
 def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:

@@ -56,6 +56,18 @@ class NamedFile(click.ParamType[tuple[str, Path]]):
         return [CompletionItem(incomplete, type="file")]
 
 
+class ModelPath(click.Path):
+    """Path of a model, or its address ``hf://OWNER/NAME`` on the Hugging Face Hub."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
+
+        return HubAddress(value) if is_hub_address(value) else super().convert(value, param, ctx)
+
+
 def as_json_option(verb: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; logs on stderr.")(
         verb

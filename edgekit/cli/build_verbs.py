@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
+    ModelPath,
     as_json_option,
     below,
     need_page,
@@ -20,14 +21,17 @@ from edgekit.cli.command_group import main
 from edgekit.cli.request_options import OPENING, arguments_of, build_request, request_options
 from edgekit.errors import UsageError
 
+if TYPE_CHECKING:
+    from edgekit.compiler.sandbox.hub_address import HubAddress
+
 
 @main.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=ModelPath())
 @request_options(build_request, only=("targets", *OPENING))
 @as_json_option
 @click.pass_context
 def check(
-    ctx: click.Context, /, model: Path, targets: tuple[str, ...], as_json: bool, **opening: Any
+    ctx: click.Context, /, model: Path | HubAddress, targets: tuple[str, ...], as_json: bool, **opening: Any
 ) -> None:
     """List nodes that a target can't run or runs slowly.
 
@@ -47,7 +51,7 @@ def check(
 
 
 @main.command(writes=True, left="nothing was written", headings={"Advanced": "bundle_version"})
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=ModelPath())
 @click.option(
     "-o",
     "--output",
@@ -74,7 +78,7 @@ def check(
 def build(
     ctx: click.Context,
     /,
-    model: Path,
+    model: Path | HubAddress,
     output: Path | None,
     recursive: bool,
     report: Path | None,

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.report import render_bundle
+from edgekit.errors import printable
 from edgekit.processing.generation import is_generation
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.formats.plain_text import size
@@ -64,6 +65,7 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
         f"  {path}  sha256 {bundle.digest}",
         f"  from      {source['file']}  opset {source['opset']}, {source['nodes']} nodes  "
         f"sha256 {source['sha256'][:16]}...",
+        *([f"  fetched   {printable(str(source['repository']))}"] if "repository" in source else []),
         *(f"  input     {spec}" for spec in bundle.inputs),
         *(f"  or        {', '.join(map(str, specs))}" for specs, _ in bundle.shapes[-2::-1]),
         *(f"  output    {spec}" for spec in bundle.outputs),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, need_writable
+from edgekit.cli.arguments import ModelPath, as_json_option, need_writable
 from edgekit.cli.command_group import main
 from edgekit.cli.request_options import (
     OPENING,
@@ -27,6 +27,7 @@ from edgekit.system.atomic_files import write_atomically
 if TYPE_CHECKING:
     from edgekit.compiler.build.distil_draft import DistilledDraft
     from edgekit.compiler.build.distilled_model import DistilledModel
+    from edgekit.compiler.sandbox.hub_address import HubAddress
 
 
 @main.group()
@@ -57,12 +58,12 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
 
 
 @model.command(writes=True, earlier={"--force": "--overwrite"})
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=ModelPath())
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @request_options(build_request, only=OPENING)
 @as_json_option
-def card(model: Path, output: Path, overwrite: bool, as_json: bool, **opening: Any) -> None:
+def card(model: Path | HubAddress, output: Path, overwrite: bool, as_json: bool, **opening: Any) -> None:
     """Draft a card for a model.
 
     How its input is made and what its outputs mean, read from the model's metadata, its graph and the form of

@@ -10,6 +10,7 @@ pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
 from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
+from edgekit.compiler.sandbox import hub_files
 from edgekit.runtime.traces import trace_context
 from edgekit.serve import (
     connections,
@@ -125,3 +126,13 @@ def test_the_table_of_a_phone_s_report_has_the_values() -> None:
     assert set(rows) == set(values)
     for name, limits in values.items():
         assert [f"{value:g}" for value in limits if f"{value:g}" not in rows[name]] == [], name
+
+
+def test_the_table_of_the_hub_has_the_values() -> None:
+    section = PAGE.read_text("utf-8").partition("### The Hugging Face Hub")[2].partition("\n### ")[0]
+    table = section.partition("|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = {cells[1].strip(): cells[2].split() for cells in (line.split("|") for line in table.splitlines())}
+    assert rows["size of a model's files"] == [str(hub_files.TOTAL_BYTES >> 30), "GB"]
+    assert rows["files in a repository"] == [f"{hub_files.FILES_LIMIT:,}"]
+    assert str(hub_files.BLOCK_BYTES >> 20) in rows["size of a file"]
+    assert rows["times that a server sends a file from its start again"] == [str(hub_files.RESTARTS)]

@@ -69,7 +69,8 @@ class BuildRequest:
 
     model: "str | Path | Source" = field(metadata=option(
         "Path of an ``.onnx`` file, of another framework's file (docs/importing.md), of a ``.gguf`` file "
-        "or a Hugging Face folder (language models); or a framework's model object.",
+        "or a Hugging Face folder (language models); an address ``hf://OWNER/NAME``; or a framework's model "
+        "object.",
         kind=Path, models="any", stored=False, flags=("--source",),
         rebuild_help="Path of the model.  [default: beside BUNDLE]",
     ))  # fmt: skip

@@ -201,7 +201,7 @@ def _comments(lines: Sequence[str], **named: str) -> str:
     return "\n".join(comment_text(line.format(**named)) for line in lines)
 
 
-def drafted_text(draft: Draft, model: Path, output: Path, trust_pickle: bool = False) -> str:
+def drafted_text(draft: Draft, model: Path | str, output: Path, trust_pickle: bool = False) -> str:
     """Return the output of ``edgekit model card``: the task, the guesses, and the next step.
 
     Args:

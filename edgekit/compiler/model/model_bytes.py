@@ -56,6 +56,10 @@ def read_bytes(path: Path) -> bytes:
 
 def _why_no_file(path: Path) -> str:
     if not path.exists():
+        if path.parts[:1] == ("hf:",):
+            return (
+                "is not a file; edgekit check, build and model card take an address hf://OWNER/NAME, as text"
+            )
         address = path.parts[:1] in (("http:",), ("https:",), ("s3:",))
         return "is a URL: download the file first" if address else "file not found"
     if not path.is_dir():

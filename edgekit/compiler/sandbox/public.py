@@ -1,5 +1,6 @@
 """``edgekit.check``, ``build``, ``shrink``, ``import_model`` and ``draft_card``: a file is opened in a child
-process, unless it is trusted.
+process, unless it is trusted. The files of an ``hf://`` address are fetched here before, since a child has no
+network.
 
 An object of a framework is the caller's own and lives in this process: it is built here.
 """
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from edgekit.compiler.sandbox.contained import (
     import_contained,
     shrink_contained,
 )
+from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
 from edgekit.compiler.sandbox.limits import model_files
 from edgekit.diagnostics import Finding
 from edgekit.system.declared_options import called_with
@@ -54,7 +57,7 @@ def check(
 
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
-            (docs/importing.md).
+            (docs/importing.md); or an address ``hf://OWNER/NAME``.
         targets: Targets or device profiles; None for all installed targets. A target whose compiler needs
             a package that is not installed is then a note.
         shapes: Static shapes by input name, as in ``build``.
@@ -71,7 +74,7 @@ def check(
         MissingDependency: a target that was asked for by name can't compile here.
     """
     options = {**_opening(model, shapes, example_inputs, trust_pickle), "targets": targets}
-    if is_contained(model, trusted):
+    if is_contained(options["model"], trusted):
         return check_contained(options)
     from edgekit.compiler.build.check import check as check_here
 
@@ -96,6 +99,15 @@ def build(request: BuildRequest) -> Bundle:
         UnsupportedError: a target cannot express some nodes; every reason for every target is named.
         MissingDependency: a tool that compiles for a target is not installed.
     """
+    if is_hub_address(request.model):
+        from edgekit.compiler.sandbox.hub_files import fetch, with_repository
+
+        fetched = fetch(HubAddress(str(request.model)))
+        return with_repository(_build(replace(request, model=fetched.path)), fetched.address)
+    return _build(request)
+
+
+def _build(request: BuildRequest) -> Bundle:
     if is_contained(request.model, request.trusted):
         return build_contained(request)
     from edgekit.compiler.build.build_bundle import build_bundle
@@ -161,7 +173,7 @@ def import_model(
         MissingDependency: the package that imports it is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
-    if is_contained(model, trusted):
+    if is_contained(options["model"], trusted):
         return import_contained(options)
     from edgekit.compiler.build.import_onnx import import_model as import_here
 
@@ -180,7 +192,8 @@ def draft_card(
     """Draft the card of a model. The same model gives the same text.
 
     Args:
-        model: Path of an ``.onnx`` file or of another framework's, or a framework's object.
+        model: Path of an ``.onnx`` file or of another framework's, a framework's object, or an address
+            ``hf://OWNER/NAME``.
         shapes: Static shapes by input name, for what the model leaves open.
         example_inputs: Same as in ``build``.
         trust_pickle: Same as in ``build``.
@@ -195,7 +208,7 @@ def draft_card(
         MissingDependency: the package that imports it is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
-    if is_contained(model, trusted):
+    if is_contained(options["model"], trusted):
         return card_contained(options)
     from edgekit.compiler.card_inference.draft import draft_card as draft_here
 
@@ -207,6 +220,10 @@ def _opening(
     model: object, shapes: Mapping[str, tuple[int, ...]] | None, example_inputs: Any, trust_pickle: bool
 ) -> dict[str, Any]:
     """Return the options for opening a model, by the names that all verbs share."""
+    if is_hub_address(model):
+        from edgekit.compiler.sandbox.hub_files import fetch
+
+        model = fetch(HubAddress(str(model))).path
     return {
         "model": model,
         "shapes": shapes and dict(shapes),

@@ -19,35 +19,10 @@ from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.errors import ModelError
 from edgekit.processing.image_preparation import prepare_image
 from edgekit.runtime import Session
-from tests.fixtures import models, networks, texts
+from tests.fixtures import models, texts
+from tests.fixtures.classifier_folder import VIT, write_folder
 
 pytestmark = pytest.mark.needs_ort
-
-VIT: dict[str, Any] = {
-    "image_processor_type": "ViTImageProcessor",
-    "do_resize": True,
-    "size": {"height": 24, "width": 40},
-    "resample": 3,
-    "do_rescale": True,
-    "rescale_factor": 1 / 255,
-    "do_normalize": True,
-    "image_mean": [0.485, 0.456, 0.406],
-    "image_std": [0.229, 0.224, 0.225],
-}
-"""The file that ViTImageProcessor.save_pretrained writes."""
-
-
-def write_folder(folder: Path, processor: dict[str, Any] | None = VIT, **config: Any) -> Path:
-    """Write what Optimum exports of a classifier of three classes, all dimensions dynamic."""
-    (folder / "onnx").mkdir(parents=True)
-    shape = ("batch_size", 3, "height", "width")
-    path = networks.write(folder, shape, networks.scores(3, softmax=False), name="pixel_values")
-    path.rename(folder / "onnx" / "model.onnx")
-    names = {"id2label": {"0": "cat", "1": "dog", "2": "fox"}}
-    (folder / "config.json").write_text(json.dumps({"model_type": "vit", **names, **config}))
-    if processor is not None:
-        (folder / "preprocessor_config.json").write_text(json.dumps(processor))
-    return folder
 
 
 def test_a_folder_becomes_a_bundle_with_its_card(tmp_path: Path) -> None:

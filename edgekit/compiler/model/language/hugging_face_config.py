@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +20,9 @@ MODEL_TYPES: Mapping[str, str] = {
     "qwen2": "qwen2", "qwen3": "qwen3",
 }  # fmt: skip
 """``model_type`` -> architecture."""
+READ_TYPES = (*MODEL_TYPES, "whisper")
+"""``model_type`` of folders whose weights EdgeKit reads from safetensors."""
+ONNX_FOLDER = "onnx/"
 _ACTIVATIONS = {"silu": SILU, "swish": SILU, "gelu_pytorch_tanh": GELU_TANH, "gelu_new": GELU_TANH}
 _SIZES_LIMIT = 1 << 30
 CONFIG_LIMIT_BYTES = 4 << 20
@@ -30,18 +33,39 @@ def onnx_in_folder(folder: Path) -> Path | None:
     """Return the ONNX file of a Hugging Face folder whose weights EdgeKit does not read itself:
     ``model.onnx`` or the only one, in the folder or its folder ``onnx``. Never raises."""
     try:
+        if model_type(folder) in (*READ_TYPES, ""):
+            return None
+        paths = [*folder.glob("*.onnx"), *(folder / ONNX_FOLDER).glob("*.onnx")]
+        name = preferred_onnx(path.relative_to(folder).as_posix() for path in paths)
+        return folder / name if name else None
+    except OSError:
+        return None
+
+
+def model_type(folder: Path) -> str:
+    """Return ``model_type`` in a folder's ``config.json``; "" without one. Never raises."""
+    try:
         with (folder / "config.json").open("rb") as file:
             config = json.loads(file.read(CONFIG_LIMIT_BYTES))
-        if not isinstance(config, dict) or config.get("model_type") in (*MODEL_TYPES, "whisper", None):
-            return None
-        for place in (folder, folder / "onnx"):
-            onnx_files = sorted(place.glob("*.onnx"))
-            named = [path for path in onnx_files if path.name == "model.onnx"] or onnx_files
-            if len(named) == 1:
-                return named[0]
     except (OSError, ValueError, RecursionError):
-        pass
-    return None
+        return ""
+    return str(config.get("model_type") or "") if isinstance(config, dict) else ""
+
+
+def preferred_onnx(names: Iterable[str]) -> str:
+    """Return the ONNX file to take of a folder's files: ``model.onnx`` or the only one, in the folder or its
+    folder ``onnx``; "" if there is no such file.
+
+    >>> preferred_onnx(["onnx/model.onnx", "onnx/model_fp16.onnx"]), preferred_onnx(["a.onnx", "b.onnx"])
+    ('onnx/model.onnx', '')
+    """
+    onnx_names = sorted(name for name in names if name.endswith(".onnx"))
+    for place in ("", ONNX_FOLDER):
+        siblings = [name for name in onnx_names if name.rpartition("/")[0] == place.rstrip("/")]
+        candidates = [name for name in siblings if name == f"{place}model.onnx"] or siblings
+        if len(candidates) == 1:
+            return candidates[0]
+    return ""
 
 
 def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> DecoderConfig:

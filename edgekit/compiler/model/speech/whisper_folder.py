@@ -3,19 +3,18 @@ and where they exist ``generation_config.json`` and ``preprocessor_config.json``
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.model.language.hugging_face import folder_digest, read_json, read_part, tensor_files
+from edgekit.compiler.model.language.hugging_face_config import model_type
 from edgekit.compiler.model.speech.special_tokens import special_tokens
 from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechConfig, SpeechModel, check_sizes
 from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.tensor_spec import Array, Json
 
-CONFIG_LIMIT_BYTES = 4 << 20
 SIZES = {
     "width": "d_model", "heads": "encoder_attention_heads", "mlp_width": "encoder_ffn_dim",
     "encoder_layers": "encoder_layers", "decoder_layers": "decoder_layers", "mels": "num_mel_bins",
@@ -27,12 +26,7 @@ EQUAL = (("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_d
 
 def is_whisper_folder(folder: Path) -> bool:
     """Return whether a folder's ``config.json`` is that of a Whisper model. Never raises."""
-    try:
-        with (folder / "config.json").open("rb") as file:
-            table = json.loads(file.read(CONFIG_LIMIT_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(table, dict) and table.get("model_type") == "whisper"
+    return model_type(folder) == "whisper"
 
 
 def open_whisper_folder(folder: Path) -> SpeechModel:

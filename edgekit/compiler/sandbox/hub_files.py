@@ -1,0 +1,349 @@
+"""Files of a model repository on the Hugging Face Hub, as a folder in EdgeKit's cache.
+
+This runs before a model's process starts, which has no network. Only files that the readers of folders read
+are fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON beside
+them. Pickles and code are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.compiler.model.language.hugging_face import INDEX, WEIGHTS
+from edgekit.compiler.model.language.hugging_face_config import (
+    READ_TYPES,
+    model_type,
+    preferred_onnx,
+)
+from edgekit.compiler.sandbox.hub_address import HubAddress
+from edgekit.compiler.sandbox.limits import external_names
+from edgekit.errors import MissingDependency, ModelError, printable
+from edgekit.system.atomic_files import locked, private_folder, write_atomically
+from edgekit.system.cache_folder import cache_folder
+from edgekit.system.progress import step
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Json
+
+TOTAL_BYTES = 32 << 30
+"""Maximum size of the files of one model together."""
+FILES_LIMIT = 100_000
+"""Maximum number of files in a repository."""
+RESTARTS = 5
+"""Times that a server may send a file from its start again."""
+BLOCK_BYTES = 1 << 20
+LOCK_SECONDS = 3600.0
+ANSWER_SECONDS = 30.0
+CONFIG = "config.json"
+BESIDE = (
+    *(CONFIG, "generation_config.json", "preprocessor_config.json", "1_Pooling/config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
+)
+"""Files that the readers of folders read beside a model's weights."""
+PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth", ".py")
+"""Suffixes of files that are not fetched, also where a model calls them its external data."""
+RECORD, RECORD_BYTES = "files.json", 1 << 20
+REPOSITORY = "repository"
+"""Key of the manifest's ``source``."""
+LOG_IN = "log in with `hf auth login`"
+_SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class Fetched(NamedTuple):
+    """Result of a fetch.
+
+    Attributes:
+        path: Folder of the files, or the ONNX file where it is not a Hugging Face folder's.
+        address: Address with the commit.
+    """
+
+    path: Path
+    address: HubAddress
+
+
+class Listed(NamedTuple):
+    """A file in a repository's list: its size in bytes, and its hash by git's or LFS's rule."""
+
+    size_bytes: int
+    sha1: str
+    sha256: str
+
+
+def fetch(address: HubAddress) -> Fetched:
+    """Fetch a model's files; those of a commit that are in the cache are not fetched again.
+
+    Raises:
+        ModelError: the repository, revision or file does not exist or is not accessible, it has no ONNX file
+            or several, files are too large or differ from the list, or the hub can't be reached.
+        MissingDependency: the package huggingface_hub is not installed.
+        OSError: the cache can't be written.
+    """
+    hub = _library(address)
+    root = cache_folder() / "hub"
+    if address.is_pinned and (cached := _cached(root, hub.constants.ENDPOINT, address)):
+        return cached
+    with step("fetching") as update:
+        update(address)
+        with _explained(address, root, hub):
+            info = hub.HfApi().model_info(
+                address.repository,
+                revision=address.revision or None,
+                files_metadata=True,
+                timeout=ANSWER_SECONDS,
+            )
+            commit, files = str(info.sha), _listed(address, info.siblings)
+        if not _COMMIT.fullmatch(commit) or (address.is_pinned and commit != address.revision):
+            raise ModelError(f"{address}: the hub names another commit, {printable(commit)[:60]}")
+        pinned = address.at(commit)
+        folder = _folder(root, hub.constants.ENDPOINT, pinned)
+        private_folder(root)
+        with locked(folder.with_suffix(".lock"), LOCK_SECONDS):
+            if cached := _cached(root, hub.constants.ENDPOINT, pinned):
+                return cached
+            draft = folder.with_suffix(".part")
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            private_folder(draft)
+            try:
+                with _explained(address, root, hub):
+                    model = _download(hub, pinned, files, draft / _name(pinned), update)
+                record = json.dumps({"address": pinned, "model": model}).encode()
+                write_atomically(draft / RECORD, [record], 0o600)
+                os.replace(draft, folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    cached = _cached(root, hub.constants.ENDPOINT, pinned)
+    assert cached is not None
+    return cached
+
+
+def with_repository(bundle: Bundle, address: HubAddress) -> Bundle:
+    """Return the same bundle, in memory, with the address of its model's commit, ``source.repository``."""
+    source = {**bundle.manifest["source"], REPOSITORY: str(address)}
+    entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in bundle.manifest["entries"]}
+    return Bundle.create({**bundle.manifest, "source": source}, entries)
+
+
+def _library(address: HubAddress) -> Any:
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+    except ImportError:
+        raise MissingDependency("huggingface_hub", f"fetching {address}", extra="hub") from None
+    return huggingface_hub
+
+
+def _name(address: HubAddress) -> str:
+    return address.repository.rpartition("/")[2]
+
+
+def _folder(root: Path, endpoint: str, pinned: HubAddress) -> Path:
+    return root / hashlib.sha256(f"{endpoint}\n{pinned}".encode()).hexdigest()[:32]
+
+
+def _cached(root: Path, endpoint: str, pinned: HubAddress) -> Fetched | None:
+    """Return the files of a commit in the cache, if they are complete."""
+    folder = _folder(root, endpoint, pinned)
+    if not (folder / RECORD).is_file():
+        return None
+    private_folder(folder)  # refuses one that others may write to
+    record = json.loads(read_plain(folder / RECORD, RECORD_BYTES))
+    return Fetched(folder / _name(pinned) / record["model"], pinned)
+
+
+def _listed(address: HubAddress, siblings: Sequence[Any] | None) -> dict[str, Listed]:
+    """Return the files of a repository by name.
+
+    Raises:
+        ModelError: it has too many files, or one whose name leaves its folder.
+    """
+    files = {}
+    for entry in siblings or ():
+        name = str(entry.rfilename)
+        if any(part in ("", ".", "..") for part in name.split("/")) or set(name) & set("\\\0:"):
+            raise ModelError(
+                f"{address}: has a file {printable(name)[:100]!r}, a name that leaves its folder"
+            )
+        size, sha256 = entry.size, "" if entry.lfs is None else str(entry.lfs.sha256)
+        if not isinstance(size, int) or size < 0:
+            raise ModelError(f"{address}: the hub states no size of {printable(name)[:100]}")
+        files[name] = Listed(size, str(entry.blob_id or ""), sha256)
+    if len(files) > FILES_LIMIT:
+        raise ModelError(f"{address}: has {len(files)} files; at most {FILES_LIMIT} are supported")
+    return files
+
+
+def _download(hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any) -> str:
+    """Download the files of a model into a folder. Return the path to open, relative to the folder."""
+    names: list[str] = []
+
+    def add(*added: str) -> None:
+        names.extend(added)
+        total = sum(files[name].size_bytes for name in names)
+        if total > TOTAL_BYTES:
+            raise ModelError(
+                f"{address}: its files have {total / 2**30:.1f} GB; at most {TOTAL_BYTES >> 30} GB are "
+                "fetched"
+            )
+        for name in added:
+            update(f"{address}: {name}")
+            _download_file(hub, address, name, files[name], folder)
+
+    if CONFIG in files:
+        add(CONFIG)
+    if not address.file and model_type(folder) in READ_TYPES:
+        weights = [name for name in files if name in (WEIGHTS, INDEX) or _SHARD.fullmatch(name)]
+        if not weights:
+            raise ModelError(f"{address}: has no {WEIGHTS}, from which {model_type(folder)} models are read")
+        weights, model = [WEIGHTS] if WEIGHTS in weights else weights, ""
+    else:
+        weights = [model := _chosen_onnx(address, files)]
+    add(*(name for name in BESIDE[1:] if name in files), *weights)
+    if model:
+        place = model.rpartition("/")[0]
+        data_names = [f"{place}/{name}".lstrip("/") for name in sorted(external_names(folder / model))]
+        data_names = [name for name in data_names if name in files and name not in names]
+        pickles = [name for name in data_names if name.endswith(PICKLES)]
+        if pickles:
+            raise ModelError(
+                f"{address}: {model} has its data in {printable(pickles[0])}, a name of a pickle or of code, "
+                "which are not fetched; download the folder yourself, and pass it"
+            )
+        add(*data_names)
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes
+    is_folder = model_type(folder) not in (*READ_TYPES, "") and preferred_onnx([model]) == model
+    return "" if is_folder else model
+
+
+def _chosen_onnx(address: HubAddress, files: Mapping[str, Listed]) -> str:
+    """Return the ONNX file to fetch: the address's, else the one that is taken of a folder."""
+    onnx_names = sorted(name for name in files if name.endswith(".onnx"))
+    names = ", ".join(map(printable, onnx_names[:20])) + (", ..." if len(onnx_names) > 20 else "")
+    if address.file:
+        if address.file not in onnx_names:
+            raise ModelError(f"{address}: has no ONNX file {address.file}; it has {names or 'none'}")
+        return address.file
+    if not onnx_names:
+        raise ModelError(
+            f"{address}: has no ONNX file; export it (optimum-cli export onnx --model {address.repository} "
+            "FOLDER), and pass the folder"
+        )
+    chosen = preferred_onnx(onnx_names)
+    if not chosen:
+        raise ModelError(
+            f"{address}: has {len(onnx_names)} ONNX files: {names}; name one behind the address, e.g. "
+            f"{address}/{printable(onnx_names[0])}"
+        )
+    return chosen
+
+
+def _download_file(hub: Any, address: HubAddress, name: str, listed: Listed, folder: Path) -> None:
+    """Download one file and compare it with the list.
+
+    Raises:
+        ModelError: it is longer or shorter, or has another hash.
+    """
+    hub.hf_hub_download(
+        address.repository, name, revision=address.revision, endpoint=hub.constants.ENDPOINT,
+        local_dir=folder,
+        tqdm_class=_meter(f"{address}: {name}", listed.size_bytes),
+    )  # fmt: skip
+    path = folder / name
+    facts = os.lstat(path)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size != listed.size_bytes:
+        raise ModelError(
+            f"{address}: {name} has {facts.st_size} bytes; the hub's list says {listed.size_bytes}"
+        )
+    digest = hashlib.sha256() if listed.sha256 else hashlib.sha1(usedforsecurity=False)
+    if not listed.sha256:
+        digest.update(b"blob %d\0" % listed.size_bytes)  # as git hashes a file
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    if digest.hexdigest() != (listed.sha256 or listed.sha1):
+        raise ModelError(f"{address}: {name} differs from the hash in the hub's list; try again")
+
+
+def _meter(label: str, size_bytes: int) -> type:
+    """Return a progress bar that draws nothing, and stops a server that sends more than it declared."""
+    limit = size_bytes + max(size_bytes // 8, BLOCK_BYTES)  # transfers of Xet count their own headers
+
+    class Meter:
+        def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
+            self.n, self.total, self._restarts = initial, size_bytes, 0
+
+        def __enter__(self) -> Meter:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def update(self, n: int = 1) -> None:
+            self.n += n
+            self._restarts += n < 0
+            if self.n > limit or self._restarts > RESTARTS:
+                raise ModelError(
+                    f"{label}: the server sends more than the {size_bytes} bytes that the list says"
+                )
+
+        def ignore(self, *_: object, **__: object) -> None:
+            pass
+
+        close = refresh = set_description = set_postfix_str = ignore
+
+    return Meter
+
+
+@contextlib.contextmanager
+def _explained(address: HubAddress, root: Path, hub: Any) -> Iterator[None]:
+    """Turn an error of the library into one sentence. Its own text is left out: it may hold a signed URL."""
+    errors = hub.errors
+    try:
+        yield
+    except ModelError:
+        raise
+    except errors.GatedRepoError:
+        raise ModelError(f"{address}: is gated; accept its conditions on its page and {LOG_IN}") from None
+    except errors.RepositoryNotFoundError:
+        raise ModelError(
+            f"{address}: the hub has no such model that you may read; check the name, or "
+            f"{LOG_IN} if it is private"
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise ModelError(f"{address}: has no revision {address.revision}") from None
+    except errors.HfHubHTTPError as problem:
+        status = getattr(problem.response, "status_code", "an error")
+        raise ModelError(f"{address}: {hub.constants.ENDPOINT} answers {status}; try again later") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        raise ModelError(
+            f"{address}: {hub.constants.ENDPOINT} does not answer as a hub does ({type(problem).__name__})"
+        ) from None
+    except (OSError, errors.HTTPError) as problem:  # no connection; a transfer that broke
+        if isinstance(problem, OSError) and problem.errno is not None and problem.filename is not None:
+            raise  # of the cache
+        raise ModelError(
+            f"{address}: {hub.constants.ENDPOINT} can't be reached, or ended a transfer "
+            f"({type(problem).__name__}){_advice(root, address)}"
+        ) from None
+
+
+def _advice(root: Path, address: HubAddress) -> str:
+    """Return which commits of a repository are in the cache, for a build without a network."""
+    cached = set()
+    for path in sorted(root.glob(f"*/{RECORD}")):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            record: Json = json.loads(read_plain(path, RECORD_BYTES))
+            cached.add(str(record["address"]))
+    commits = [text for text in sorted(cached) if text.startswith(f"hf://{address.repository}@")]
+    return f"; in the cache: {', '.join(commits[:5])}" if commits else "; check the network"
