@@ -110,7 +110,7 @@ def read_report(
         if reported != sorted((variant, provider) for variant in variants for provider in providers):
             raise ReportError("results does not have each variant with each engine once")
         if sum(row.get("seconds", 0) for row in results) > elapsed:
-            raise ReportError("the measurements took longer than the page was there")
+            raise ReportError("the measurements took longer than the page was open")
         return BrowserReport(device, results)
     except strict_json.JsonError as problem:
         raise ReportError(str(problem)) from None
@@ -183,7 +183,7 @@ def _agreement(rows: Any, bundle: Bundle, evidence: Mapping[str, Json]) -> dict[
         lowest = min(snr for (_, output), snr in measured.items() if output == name)
         if limit_db is None or lowest < limit_db:
             raise ReportError(
-                f"output {strict_json.brief(name)} is below its limit and was measured all the same"
+                f"output {strict_json.brief(name)} is below its limit, but was measured"
             )
         outputs[name] = {"snr_db": None if lowest == math.inf else lowest, "limit_db": limit_db}
     return outputs

@@ -42,7 +42,7 @@ def _by_rank(for_more_axes: int) -> Rule:
 
 
 def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
-    """Check for float data with int8 weights, which have one scale for each output channel."""
+    """Return whether float data meet int8 weights; all such weights have a scale for each output channel."""
     return x.dtype == "float32" and weights.dtype == "int8"
 
 

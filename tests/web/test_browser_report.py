@@ -126,7 +126,7 @@ LIES: dict[str, tuple[Callable[[Row], Any], str]] = {
         put("results", 0, "golden", 0, "golden")([]),
         "a golden vector or its",
     ),
-    "below the limit": (snr(39.9), "output 'scores' is below its limit and was measured all the same"),
+    "below the limit": (snr(39.9), "output 'scores' is below its limit, but was measured"),
     "absurd dB": (snr(1e9), r"snr_db is 1e\+09; it must be -330 to 330"),
     "dB of another type": (snr(True), "snr_db is not a number"),
     "dB as text": (snr("inf"), "snr_db is not a number"),
@@ -157,7 +157,7 @@ def test_figures_that_lie_are_refused(bundle: Bundle, lie: str) -> None:
 
 
 def test_measurements_that_take_longer_than_the_page_was_there(bundle: Bundle) -> None:
-    with pytest.raises(ReportError, match="took longer than the page was there"):
+    with pytest.raises(ReportError, match="took longer than the page was open"):
         read(bundle, report_of(bundle), elapsed=9)
 
 
