@@ -182,9 +182,7 @@ def _agreement(rows: Any, bundle: Bundle, evidence: Mapping[str, Json]) -> dict[
     for name, limit_db in limits.items():
         lowest = min(snr for (_, output), snr in measured.items() if output == name)
         if limit_db is None or lowest < limit_db:
-            raise ReportError(
-                f"output {strict_json.brief(name)} is below its limit, but was measured"
-            )
+            raise ReportError(f"output {strict_json.brief(name)} is below its limit, but was measured")
         outputs[name] = {"snr_db": None if lowest == math.inf else lowest, "limit_db": limit_db}
     return outputs
 
