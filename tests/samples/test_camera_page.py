@@ -47,7 +47,7 @@ SWITCHES = {
     "hang": r"(\w+-fp32) -> (?!\1)\w+-fp32: ",
     "load": r"\d+ processes keep the cores busy",
     "budget": r"budget: an answer may take [\d.]+ ms",
-    "update": r"a damaged update was refused",
+    "update": r"a damaged update was refused|the update \w+ was (installed|rolled back)",  # the last lines
 }
 """Switch -> what the page says beside it."""
 
