@@ -146,7 +146,7 @@ def test_zero_points_move_to_where_the_values_are(tmp_path: Path) -> None:
     samples = samples_for(model, SAMPLES)
     larger = [{name: array + 2 for name, array in sample.items()} for sample in samples]
     module = FakeQuantizedModule(place_int8(model, "ort", larger))
-    moved = [each.moved for each in module._zeros.values()]
+    moved = [each.zero_point_shift for each in module._zeros.values()]
     optimizer, wanted, losses = torch.optim.Adam(moved, lr=0.05), answers(Reference(model).run, samples), []
     for _ in range(40):
         (made,) = module(batch_of(samples)).values()
