@@ -76,7 +76,7 @@ def _figures(variant: VariantBuild, references: Mapping[str, ReferenceOutputs]) 
 
 
 class _OneSample:
-    """Runner that ignores its input and runs one sample, to interleave shapes."""
+    """Runner that ignores its input and runs one sample."""
 
     def __init__(self, runner: Runner, sample: Sample) -> None:
         self.device, self.precision = runner.device, runner.precision
@@ -98,11 +98,12 @@ def _times(
     cached = json_records.recall(folder, name, size)
     fields = {"min_ms": float}
     if isinstance(cached, dict) and all(
-        stored_timings.is_whole(cached.get(series), fields) for series in references
+        stored_timings.is_whole(cached.get(shape), fields) for shape in references
     ):
         return cached
-    series = [_OneSample(runner, reference.samples[0]) for reference in references.values()]
-    times = turns(series, {})
+    # One shape after the other: in turns, the idle threads of one would disturb the next.
+    samples = [reference.samples[0] for reference in references.values()]
+    times = [turns([_OneSample(runner, sample)], {})[0] for sample in samples]
     record: Json = {
         shape: dict(timing_summary(runs, 0.0, threads)) for shape, runs in zip(references, times, strict=True)
     }

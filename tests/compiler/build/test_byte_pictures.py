@@ -85,7 +85,11 @@ def test_bytes_give_what_floats_give(network: Path, photos: Path, engine: str) -
     assert of_bytes.manifest["source"] == of_floats.manifest["source"]
     assert [str(spec) for spec in of_bytes.inputs] == ["image uint8 1x32x48x3"]
     assert of_bytes.golden[0][0]["image"].dtype == np.uint8
-    with Session(of_floats, strict=True) as floats, Session(of_bytes, strict=True) as pixels:
+    emulated = "tflm" if engine == "tflm" else None  # sessions use an emulation by name only
+    with (
+        Session(of_floats, engine=emulated, strict=True) as floats,
+        Session(of_bytes, engine=emulated, strict=True) as pixels,
+    ):
         feeds, _ = pixels.prepare(FRAME)
         assert feeds["image"].dtype == np.uint8
         assert feeds["image"].shape == (1, 32, 48, 3)

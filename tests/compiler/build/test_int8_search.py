@@ -15,6 +15,7 @@ from edgekit.compiler.build.int8_evaluation import evaluate_int8
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
+from edgekit.system.progress import Stage
 from edgekit.target.contract import Runner
 from tests.compiler.quantize.search import planted
 
@@ -91,14 +92,14 @@ def test_auto_ships_nothing_worse_than_int8_in_the_same_time(
 def test_the_progress_line_says_what_is_tried(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    searched(tmp_path, "cache", monkeypatch, time_budget=55, progress=lambda stage: said.append(stage.detail))
-    lines = [text for text in said if text.startswith("ort  candidate ")]
-    assert lines[0] == "ort  candidate 1, 55 s left  all, l4, nearest"
-    for step in ("rounding weights, step 1 of ", "compiling: ", "running 2 samples: ", "timing: "):
-        assert any(line.startswith("ort  candidate 2, ") and f"s left  {step}" in line for line in lines)
-    assert any(line.startswith("ort  candidate 2, 45 s left  all, l4, gptq, bias") for line in lines)
-    assert any(text.startswith("ort  testing on 4 samples  ") for text in said)
+    stages: list[Stage] = []
+    searched(tmp_path, "cache", monkeypatch, time_budget=55, progress=stages.append)
+    lines = [(stage.detail, stage.left_s) for stage in stages if stage.left_s is not None]
+    assert lines[0] == ("ort: all, l4, nearest", 55.0)
+    assert ("ort: all, l4, gptq, bias", 45.0) in lines
+    for step in ("rounding weights", "compiling", "running", "timing"):
+        assert f"ort: all, l4, gptq, bias: {step}" in [detail for detail, _ in lines]
+    assert any(stage.detail.startswith("ort  testing on 4 samples  ") for stage in stages)
 
 
 def test_the_most_accurate_one_is_tested_where_the_fastest_fails(
