@@ -48,7 +48,7 @@ def resample(samples: Array, rate: int, new_rate: int) -> Array:
     padded = np.concatenate([np.zeros(reach), samples, np.zeros(reach + 1)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
     out = np.empty(count)
-    for first in range(min(scale, count)):  # outputs of one phase lie ``up`` apart, their inputs ``down``
+    for first in range(min(scale, count)):  # outputs of one phase lie ``scale`` apart, their inputs ``down``
         base, phase = divmod(first * down, scale)
         out[first::scale] = windows[base::down][: len(range(first, count, scale))] @ _taps(scale, down, phase)
     return out

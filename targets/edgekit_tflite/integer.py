@@ -4,7 +4,7 @@
     DequantizeLinear -> op that only moves data                       the same numbers, moved as integers
 
 The scales are the model's own. A node outside the plan is computed in float between DEQUANTIZE and
-QUANTIZE, which its pairs express, and ``why_not`` has the reason. Nothing is emitted here.
+QUANTIZE, which its pairs express, and ``float_reasons`` has the reason. Nothing is emitted here.
 
 Scales of each operator: https://ai.google.dev/edge/litert/models/quantization_spec
 """

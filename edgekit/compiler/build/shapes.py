@@ -147,8 +147,9 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
     """Return the job with targets that compile at each shape, and the model at each shape.
 
     Raises:
-        UsageError: another option does not go with it, two shapes are the same, or the model can't be opened
-            at one; of lengths, there is no text with a mask, or a length is not below the whole.
+        UsageError: an option cannot be combined with several shapes, two shapes are the same, or the model
+            can't be opened at one. For ``lengths``: the card has no text with a mask, or a length is not
+            below the card's.
     """
     flag, card = "--lengths" if request.lengths else "--shape", job.card
     if request.io:

@@ -123,7 +123,7 @@ class Verification:
 
 
 SHAPE_MARGIN_DB = 6.0
-"""How much lower the SNR may be at a further shape than at the largest: half of the noise more."""
+"""Maximum drop of the SNR from the largest shape to another one, in dB: twice the noise's amplitude."""
 
 
 def compare(expected: Iterable[Array], actual: Iterable[Array], limit_db: float) -> OutputError:

@@ -173,7 +173,7 @@ class HttpFiles:
             offset: In bytes.
 
         Raises:
-            FetchError: it does not come; ``again`` says whether it may at another time.
+            FetchError: it does not come; ``retryable`` says whether it may at another time.
         """
         url = path if path.startswith(self.url) else self.url + quote(path)
         connection, response = self._follow(url, offset)

@@ -112,7 +112,7 @@ def why_failed(ended: BuildResult) -> str:
 
 
 class EngineBuild:
-    """An engine being built. ``stage`` is one of STAGES; ``why`` is the reason of a failure.
+    """An engine being built. ``stage`` is one of STAGES; ``reason`` is the reason of a failure.
 
     Args:
         store: The engine store.

@@ -85,7 +85,7 @@ class Listening:
         source = self._source
         capacity, hop = source.window - source.context, source.hop
         carried = Carried(self._session)
-        waiting, covered = np.zeros(0), 0  # of the samples that wait, earlier windows held ``known``
+        waiting, covered = np.zeros(0), 0  # of the samples that wait, earlier windows held ``covered``
         for piece in pieces:
             waiting = np.concatenate([waiting, piece])
             while len(waiting) >= capacity:

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 STEP_S, PAUSE_S, LONGEST_S = 1.0, 0.7, 20.0
 PAD_S = 0.3
-"""Sound that is kept before the first speech, and that is read after the last."""
+"""Seconds of sound that are kept before the first speech, and read after the last."""
 SILENCE_S = 2.0
-"""After a silence of so long, the sound before it is no longer context."""
+"""Seconds of silence after which earlier sound is dropped from the context."""
 SPEECH_S = 0.1
-"""Least speech that is transcribed; a click is shorter."""
+"""Minimum seconds of speech that are transcribed; a click is shorter."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TranscriptUpdate:
     Attributes:
         text: Words that are final, with the space before them: all of these texts in turn are the whole one.
         provisional: Words after them, which may change.
-        start_s, end_s: The sound that was read for it, in seconds from the begin.
+        start_s, end_s: Start and end of the transcribed sound, in seconds from its beginning.
         is_end: Whether the speaker paused, or the sound was cut, after ``text``.
         seconds: Time that it took.
     """
