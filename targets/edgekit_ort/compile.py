@@ -28,8 +28,7 @@ from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensor_spec import Json
-from edgekit_ort.integer_products import with_integer_products
-from edgekit_ort.linear_layers import with_integer_gemms
+from edgekit_ort.linear_layers import with_integer_gemms, with_integer_products
 from edgekit_ort.node_probe import failing_nodes
 from edgekit_ort.opset_downgrade import with_older_opset
 from edgekit_ort.quant_rules import rules
