@@ -119,8 +119,8 @@ def train_student(
     import torch
 
     from edgekit.compiler.compress.torch.distillation_loss import output_terms
+    from edgekit.compiler.compress.torch.fake_quantization import SeveralTargets
     from edgekit.compiler.compress.torch.onnx_module import OnnxModule
-    from edgekit.compiler.compress.torch.several_targets import SeveralTargets
     from edgekit.compiler.compress.torch.training_loop import Training
     from edgekit.compiler.compress.torch.training_state import TrainingState, load_state, save_state
 
