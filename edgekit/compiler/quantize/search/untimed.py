@@ -28,7 +28,7 @@ from edgekit.compiler.quantize.search.measurement import (
     Measurement,
     saturation,
 )
-from edgekit.compiler.quantize.search.recipes import FindFloatRegions, best_of, recipe_changes
+from edgekit.compiler.quantize.search.strategy import FindFloatRegions, best_of, recipe_changes
 
 
 def search_untimed(
