@@ -8,7 +8,7 @@
 
 So targets need to support one opset only. Kept are a BitCast between floats and integers, which has no
 equivalent, and recurrences that an engine may have a kernel for (``KEPT``): a target without one writes them
-out itself. New forms of old ops are in newer_forms.py.
+out itself.
 """
 
 from __future__ import annotations
