@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit._version import __version__
 from edgekit.bundle import card_files, shape_entries
@@ -26,9 +27,6 @@ from edgekit.system.formats.strict_json import encode
 from edgekit.target import registry
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 """Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""

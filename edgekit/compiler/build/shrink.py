@@ -35,8 +35,6 @@ from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.installed_profiles import find_profile, profile_names
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.processing.card import Card
 
 TIMED_SAMPLES = 2

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.build.build_options import BuildOptions, precisions_to_compile
 from edgekit.compiler.build.build_request import BuildRequest
@@ -62,7 +63,9 @@ from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import Split, split
 from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, UsageError
+from edgekit.processing.card import Card
 from edgekit.processing.image_preparation import from_bytes
+from edgekit.processing.inputs.image import ImageInput
 from edgekit.system import cpu
 from edgekit.system.progress import Notify, Progress, stage
 from edgekit.target.build_target import BuildTarget
@@ -70,12 +73,6 @@ from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
 from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Json, TensorSpec
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.processing.card import Card
-    from edgekit.processing.inputs.image import ImageInput
 
 VERIFIED_SAMPLES = 8
 """The most samples of the user that every variant is run on, spread evenly over all of them."""

@@ -27,8 +27,6 @@ from edgekit.system.formats.plain_text import duration
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.compiler.compress.torch.distillation_loss import Term
     from edgekit.compiler.compress.torch.training_loop import Moment, TrainingOptions
     from edgekit.processing.card import Card

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.prepared_files import NAMES, PREPARED, kind_of_file
 from edgekit.compiler.evaluate.samples import read_sample
@@ -30,10 +31,7 @@ from edgekit.system.formats.npy import npy_bytes
 from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
     from edgekit.processing.card import Card, Input
-    from edgekit.runtime import Session
-    from edgekit.tensor_spec import Array
 
 SAVED = ".npz"
 """What the outputs are written as."""
