@@ -8,7 +8,7 @@ from functools import reduce as folded
 
 import numpy as np
 
-from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
+from edgekit.compiler.model.sliding_windows import Window, divisors, window
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import TensorQuantization

@@ -100,7 +100,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
         ("if INTEGERS in layouts.values() and not on_integers:", "test_integers_without_an_int8_variant"),
     ],
-    ("edgekit/compiler/lowering/sliding_windows.py", "tests/compiler/lowering/test_sliding_windows.py"): [
+    ("edgekit/compiler/model/sliding_windows.py", "tests/compiler/model/test_sliding_windows.py"): [
         ("if auto_pad not in RULES:", "test_refusals"),
     ],
     # --- documents and exports ---------------------------------------------------------------------------

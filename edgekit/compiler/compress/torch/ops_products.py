@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (PyTorch's own documents call it so)
 
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, lower
-from edgekit.compiler.lowering.sliding_windows import conv_window, transposed_window
+from edgekit.compiler.model.sliding_windows import conv_window, transposed_window
 from edgekit.diagnostics import Inexpressible
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

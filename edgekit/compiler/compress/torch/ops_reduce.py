@@ -20,7 +20,7 @@ from edgekit.compiler.compress.torch.graph_program import (
 )
 from edgekit.compiler.compress.torch.ops_products import torch_pads
 from edgekit.compiler.lowering.index_arguments import axes_from, reduced_axes
-from edgekit.compiler.lowering.sliding_windows import divisors, window
+from edgekit.compiler.model.sliding_windows import divisors, window
 from edgekit.diagnostics import Inexpressible
 
 MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.compiler.lowering.sliding_windows import conv_window, divisors, transposed_window, window
 from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.sliding_windows import conv_window, divisors, transposed_window, window
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from tests.compiler.lowering.node_inputs import reference
