@@ -128,7 +128,6 @@ def _refused_alone(package: Any, model: onnx.ModelProto) -> dict[str, tuple[str,
 
 def _without(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     """Return the model without some nodes, whose outputs become inputs of the graph."""
-    import onnx
 
     rest = onnx.ModelProto()
     rest.CopyFrom(model)

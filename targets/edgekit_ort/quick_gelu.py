@@ -38,6 +38,5 @@ def _silu_after_integers(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
 
 
 def _quick_gelu(x: ir.Value, name: str) -> ir.Node:
-    import onnx_ir as ir
 
     return ir.node("QuickGelu", [x], attributes={"alpha": 1.0}, domain=DOMAIN, name=name)

@@ -101,7 +101,6 @@ def compare_bundles(
         BundleError: the other bundle can't be read, or there is no golden vector.
         NoVariantError: a variant does not work here.
     """
-    from edgekit.bundle.bundle import Bundle
 
     variants = [v for v in kept_variants(bundle) if engine in (None, v.target) and variant in (None, v.name)]
     names = [v.name for v in variants if is_installed(v.target)]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, int_of, ints_of, text_of
 from edgekit.compiler.model.sliding_windows import Window, divisors
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.tensor_spec import Array
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -62,6 +62,7 @@ def _sums(node: ir.Node, tape: Tape, name: str, windows: Window, kind: ir.DataTy
     )  # fmt: skip
 
 
+@decomposes("AveragePool")
 def average_pool(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose AveragePool into zero padding, a plain AveragePool, and a constant factor for each window
     that contains padding. A depthwise Conv sums dilated windows."""
@@ -85,6 +86,7 @@ def average_pool(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Mul", sums, factor.astype(kind.numpy())))
 
 
+@decomposes("LpPool")
 def lp_pool(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose LpPool: the root of each window's sum of powers, computed by a depthwise Conv."""
     windows, kind, p = _windows(node), node.outputs[0].dtype, int_of(node, "p", 2)
@@ -100,6 +102,7 @@ def lp_pool(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Pow", _sums(node, tape, tape("Pow", size, power), windows, kind), root))
 
 
+@decomposes("MaxPool")
 def max_pool(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose MaxPool. Integers are pooled as floats, which represent them exactly. Dilated windows become
     the Max of slices, axis by axis. With indices, the result is an ArgMax over gathered windows."""
