@@ -20,8 +20,7 @@ from edgekit.compiler.quantize.search.measurement import (
     measurement_as_json,
     parse_measurement,
 )
-from edgekit.compiler.quantize.search.strategy import search_fastest, search_front
-from edgekit.compiler.quantize.search.untimed import search_untimed
+from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
