@@ -140,8 +140,8 @@ TARGET = TargetInfo(
 
 
 def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
-    """Return a finding for each node that ONNX Runtime does not load alone: its own error names only the first
-    node that keeps it from loading a model.
+    """Return a finding for each node that ONNX Runtime does not load alone; its own error names only the
+    first one.
 
     Args:
         content: The model that was refused, serialized with the shapes of its values.
