@@ -1,0 +1,1 @@
+KOTLIN_VERSION = "2.2.0"
