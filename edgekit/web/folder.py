@@ -16,12 +16,13 @@ import base64
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
+from edgekit.native.support import ORT, described, predicts, runnable
+from edgekit.system.new_folder import need_empty, new_folder
 from edgekit.web.engine import engine_files
 
 if TYPE_CHECKING:
@@ -48,11 +49,8 @@ NOT_LOADED = ("edgekit.d.ts",)
 """Files that no page loads."""
 PROVIDERS = '<meta name="providers" content="wasm">'
 PROVIDERS_WITH_WEBGPU = '<meta name="providers" content="webgpu wasm">'
-TARGET, MODEL = "ort", "model.onnx"
 BUNDLE_LIMIT_BYTES = 512 << 20
 """Largest bundle that edgekit.js opens."""
-DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5", "yolov8", "end2end")}
-"""Tasks and decoders of libedgekit."""
 
 
 class WebFolder(NamedTuple):
@@ -87,70 +85,51 @@ def write_web(
         MissingDependency: npm is needed and not installed.
         ToolchainError: npm failed.
     """
-    variants = [variant.name for variant in bundle.variants if _runs(variant, bundle)]
+    variants = [variant.name for variant in runnable(bundle, [ORT]) if _is_judged(variant, bundle)]
     if not variants:
-        names = ", ".join(f"{variant.name} ({variant.target})" for variant in bundle.variants) or "none"
         raise UsageError(
-            f"{bundle.name} has no variant that a page runs; it has {names}. A page needs one for {TARGET} "
+            f"{bundle.name} has no variant that a page runs; it has {described(bundle)}. A page needs one for {ORT} "
             "with golden vectors and their limits: build with -t ort. Nothing was written"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder; choose another one. Nothing was written")
+    need_empty(folder)
     bundle.verify_entries()
     engine = engine_files(npm_package, webgpu)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft:
-            root = Path(draft, "web")
-            (root / "onnxruntime").mkdir(parents=True)
-            for name in FILES:
-                shutil.copyfile(PAGE / name, root / name)
-            if webgpu:
-                html = (root / "index.html").read_text("utf-8")
-                (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
-            for name, content in engine.items():
-                (root / "onnxruntime" / name).write_bytes(content)
-            bundle.save(root / BUNDLE)
-            if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
-                raise UsageError(
-                    f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
-                    "Nothing was written"
-                )
-            cached = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-            (root / WORKER).write_text(_worker(root, cached), "utf-8")
-            root.chmod(0o755)
-            if folder.exists():
-                folder.rmdir()
-            root.rename(folder)
-    except OSError as problem:
-        raise UsageError(
-            f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
-        ) from None
+    with new_folder(folder) as root:
+        (root / "onnxruntime").mkdir()
+        for name in FILES:
+            shutil.copyfile(PAGE / name, root / name)
+        if webgpu:
+            html = (root / "index.html").read_text("utf-8")
+            (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
+        for name, content in engine.items():
+            (root / "onnxruntime" / name).write_bytes(content)
+        bundle.save(root / BUNDLE)
+        if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
+            raise UsageError(
+                f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
+                "Nothing was written"
+            )
+        cached = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+        (root / WORKER).write_text(_worker(root, cached), "utf-8")
     files = [folder / name for name in sorted([*cached, WORKER])]
     return WebFolder(files, variants, list(_notes(bundle, variants)))
 
 
-def _runs(variant: Variant, bundle: Bundle) -> bool:
-    """Return whether a page may run a variant: it is ONNX Runtime's, and can be judged by golden vectors."""
+def _is_judged(variant: Variant, bundle: Bundle) -> bool:
+    """Return whether a page can judge a variant by golden vectors, and needs no instruction set for it."""
     accuracy = variant.evidence.get("accuracy")
     limits = accuracy if isinstance(accuracy, Mapping) else {}
     judged = all(isinstance(limits.get(spec.name), Mapping) for spec in bundle.outputs)
-    fits = variant.target == TARGET and set(variant.files) == {MODEL} and "needs_isa" not in variant.options
-    return variant.usable and fits and judged and bool(bundle.manifest["golden"])
+    return judged and "needs_isa" not in variant.options and bool(bundle.manifest["golden"])
 
 
 def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
     others = [variant.name for variant in bundle.variants if variant.usable and variant.name not in variants]
     if others:
         yield f"not run in a page: {', '.join(others)}"
-    card = bundle.card
-    if card is None:
+    if bundle.card is None:
         yield "the bundle has no card: the page checks engines, but predicts nothing"
-        return
-    inputs, task = card.get("inputs"), card.get("task")
-    kinds = [row.get("kind") for row in inputs.values()] if isinstance(inputs, Mapping) else []
-    decodable = isinstance(task, Mapping) and task.get("decode") in DECODERS.get(str(task.get("kind")), ())
-    if kinds != ["image"] or not decodable:
+    elif not predicts(bundle):
         yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
 
 

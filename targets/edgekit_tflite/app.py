@@ -78,7 +78,7 @@ def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
     if image.colour not in COLOURS:
         raise UsageError(
             f"{card.title}: input {name} is {image.colour}, and Android's tools give RGB or grey; "
-            "export it without --app, and prepare the picture yourself"
+            "export it without --metadata, and prepare the picture yourself"
         )
     rows_first = channels_last(4) if image.layout == "NCHW" else (0, 1, 2, 3)
     if tuple(entry.get("order", range(4))) != rows_first:

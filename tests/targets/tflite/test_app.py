@@ -198,5 +198,5 @@ def test_what_the_tools_would_prepare_wrongly_is_refused() -> None:
         app_files(artifact.files, artifact.options, card(colour="BGR"), OUTPUTS)
     assert str(caught.value) == (
         "Birds: input x is BGR, and Android's tools give RGB or grey; "
-        "export it without --app, and prepare the picture yourself"
+        "export it without --metadata, and prepare the picture yourself"
     )
