@@ -82,8 +82,8 @@ def export(
 ) -> None:
     """Write engine files, an app's project, a web page or another server's repository.
 
-    Engine files are for use without EdgeKit, named by model and variant. A README beside them has the settings that
-    they were verified with, where the engine's defaults compute something else.
+    Engine files are for use without EdgeKit, named by model and variant. A README beside them has the
+    settings that they were verified with, where the engine's defaults compute something else.
     """
     from edgekit.release.export.export import README, export_variant
 
@@ -141,7 +141,7 @@ def _export_app(bundle: Path, platform: str, folder: Path, variant: str | None, 
         project = write_project(opened, platform, folder, variant)
     lines = [f"  {folder}   {len(project.files)} files", f"  runs      {', '.join(project.variants)}"]
     lines += [f"  note      {note}" for note in project.notes]
-    lines += ["", f"  next: {project.opened}"]
+    lines += ["", f"  next: {project.next_step}"]
     document = {
         "files": [str(path) for path in project.files],
         "variants": project.variants,

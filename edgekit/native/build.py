@@ -200,7 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for target in TARGETS if every else (options.target,):
             folder = options.output / target if every else options.output
-            library = compile_library(folder, compiler=options.compiler.split(), target=target, jni=options.jni)
+            library = compile_library(
+                folder, compiler=options.compiler.split(), target=target, jni=options.jni
+            )
             print(f"{library}  {library.stat().st_size} bytes", flush=True)
     except EdgeKitError as problem:
         print(problem, file=sys.stderr)

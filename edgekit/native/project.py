@@ -3,7 +3,7 @@
 DIR/
     README.md                       how to build it
     (the platform's files)          an app with one screen, or a program, that runs the model
-    edgekit/ or EdgeKit/            the wrapper, and libedgekit's sources beside library.cpp, which includes them
+    edgekit/ or EdgeKit/            the wrapper, and libedgekit's sources, which library.cpp includes
     (in the app) model.edgekit      the bundle, with the variants that the platform runs
 """
 
@@ -32,12 +32,12 @@ class Platform(NamedTuple):
     """Layout of a project.
 
     Attributes:
-        targets: Targets whose variants it runs, and profiles to build for in an error.
+        targets: Targets whose variants it runs.
         copied: Folder or file of edgekit/native -> its place in the project.
         core: Folder for libedgekit's sources.
         included: Sources in that folder that library.cpp includes besides the core's.
         model: Folder for the bundle.
-        opened: What to do with the project.
+        next_step: Text on how to open or build the project; ``{folder}`` is its place.
     """
 
     targets: tuple[str, ...]
@@ -45,7 +45,7 @@ class Platform(NamedTuple):
     core: str
     included: tuple[str, ...]
     model: str
-    opened: str
+    next_step: str
 
 
 PLATFORMS: Mapping[str, Platform] = {
@@ -60,7 +60,7 @@ PLATFORMS: Mapping[str, Platform] = {
         core="edgekit/src/main/cpp",
         included=("jni.cpp",),
         model="app/src/main/assets",
-        opened="open {folder} in Android Studio and run it",
+        next_step="open {folder} in Android Studio and run it",
     ),
     "ios": Platform(
         targets=("coreml",),
@@ -68,7 +68,7 @@ PLATFORMS: Mapping[str, Platform] = {
         core="EdgeKit/Sources/CEdgeKit",
         included=(),
         model="App",
-        opened="open {folder}/App.xcodeproj in Xcode and run it",
+        next_step="open {folder}/App.xcodeproj in Xcode and run it",
     ),
     "cpp": Platform(
         targets=(ORT,),
@@ -76,7 +76,7 @@ PLATFORMS: Mapping[str, Platform] = {
         core="edgekit",
         included=(),
         model=".",
-        opened="cmake -S {folder} -B build && cmake --build build",
+        next_step="cmake -S {folder} -B build && cmake --build build",
     ),
 }
 
@@ -87,13 +87,13 @@ class Project(NamedTuple):
     Attributes:
         files: Paths of its files.
         variants: Names of the variants in its bundle.
-        opened: What to do with it.
+        next_step: Text on how to open or build it.
         notes: Limits of the app for this bundle, as sentences.
     """
 
     files: list[Path]
     variants: list[str]
-    opened: str
+    next_step: str
     notes: list[str]
 
 
@@ -114,11 +114,12 @@ def write_project(bundle: Bundle, platform: str, folder: Path, variant: str | No
     chosen = [v.name for v in runnable(bundle, layout.targets) if variant in (None, v.name)]
     if not chosen:
         targets = " or ".join(f"-t {target}" for target in layout.targets)
+        named = f"variant {variant!r}" if variant else "variant"
         raise UsageError(
-            f"{bundle.name} has no variant {f'{variant!r} ' if variant else ''}that an app for {platform} runs; "
-            f"it has {described(bundle)}. Build with {targets}. Nothing was written"
+            f"{bundle.name} has no {named} that an app for {platform} runs; it has {described(bundle)}. "
+            f"Build with {targets}. Nothing was written"
         )
-    slice_ = with_variants(bundle, chosen)
+    part = with_variants(bundle, chosen)
     with new_folder(folder) as root:
         for source, place in layout.copied.items():
             _copy(build.FOLDER / source, root / place)
@@ -127,10 +128,10 @@ def write_project(bundle: Bundle, platform: str, folder: Path, variant: str | No
             _copy(build.FOLDER / name, core / name)
         (core / LIBRARY).write_text(library_source(layout.included), "utf-8")
         (root / layout.model).mkdir(parents=True, exist_ok=True)
-        slice_.save(root / layout.model / MODEL)
+        part.save(root / layout.model / MODEL)
         names = sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file())
-    opened = layout.opened.format(folder=folder)
-    return Project([folder / name for name in names], chosen, opened, _notes(bundle, chosen))
+    next_step = layout.next_step.format(folder=folder)
+    return Project([folder / name for name in names], chosen, next_step, _notes(bundle, chosen))
 
 
 def library_source(included: Sequence[str] = ()) -> str:

@@ -1,8 +1,8 @@
 """Change of the layout in which a finished model takes an input.
 
-    x [1,3,h,w] -> TRANSPOSE -> [1,h,w,3] -> CONV_2D        x [1,h,w,3] -> CONV_2D
-    x [1,3,h,w] -> QUANTIZE -> TRANSPOSE -> CONV_2D         x [1,h,w,3] -> QUANTIZE -> CONV_2D
-    x [1,3,h,w] -> RESHAPE                                  x [1,h,w,3] -> TRANSPOSE -> RESHAPE
+x [1,3,h,w] -> TRANSPOSE -> [1,h,w,3] -> CONV_2D        x [1,h,w,3] -> CONV_2D
+x [1,3,h,w] -> QUANTIZE -> TRANSPOSE -> CONV_2D         x [1,h,w,3] -> QUANTIZE -> CONV_2D
+x [1,3,h,w] -> RESHAPE                                  x [1,h,w,3] -> TRANSPOSE -> RESHAPE
 """
 
 from __future__ import annotations

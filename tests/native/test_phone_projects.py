@@ -24,7 +24,9 @@ NUMBERS = {"INPUTS": 0, "OUTPUTS": 1, "VARIANTS": 2, "RANK_LIMIT": 16}
 
 def test_kotlin_and_jni_have_the_same_functions() -> None:
     declared = re.findall(r"external fun (\w+)\((.*?)\)", (WRAPPER / "Native.kt").read_text("utf-8"))
-    defined = re.findall(r"^NATIVE\(\w+, (\w+)(.*?)\) \{", (KOTLIN / "jni.cpp").read_text("utf-8"), re.MULTILINE)
+    defined = re.findall(
+        r"^NATIVE\(\w+, (\w+)(.*?)\) \{", (KOTLIN / "jni.cpp").read_text("utf-8"), re.MULTILINE
+    )
     arguments = {name: text.count(":") for name, text in declared}
     assert len(arguments) == 15
     assert {name: text.count(",") for name, text in defined} == arguments
@@ -46,7 +48,7 @@ def test_numbers_and_functions_are_the_header_s() -> None:
 
 @pytest.mark.needs_kotlin
 def test_the_android_project_has_no_syntax_error(tmp_path: Path) -> None:
-    """Its classes are not here, so other errors are expected, unless EDGEKIT_ANDROID_JAR names Android's jar."""
+    """Without Android's classes, in EDGEKIT_ANDROID_JAR, errors of other kinds are expected."""
     screens = [*WRAPPER.glob("*.kt"), *(KOTLIN / "app").rglob("*.kt")]
     android = os.environ.get("EDGEKIT_ANDROID_JAR")
     if android:
@@ -69,7 +71,7 @@ def test_the_gradle_files_agree() -> None:
     root = (KOTLIN / "app/build.gradle.kts").read_text("utf-8")
     assert f'id("org.jetbrains.kotlin.android") version "{KOTLIN_VERSION}"' in root
     plugins = set(re.findall(r'id\("(.*?)"\)', root))
-    modules = [path for path in (KOTLIN / "app").glob("*/build.gradle.kts")]
+    modules = list((KOTLIN / "app").glob("*/build.gradle.kts"))
     used = {name for path in modules for name in re.findall(r'id\("(.*?)"\)', path.read_text("utf-8"))}
     assert used == plugins
     settings = (KOTLIN / "app/settings.gradle.kts").read_text("utf-8")
@@ -81,9 +83,13 @@ def test_the_gradle_files_agree() -> None:
 def test_the_android_manifest_names_the_screen() -> None:
     namespace = "{http://schemas.android.com/apk/res/android}"
     (activity,) = ET.parse(KOTLIN / "app/app/src/main/AndroidManifest.xml").iter("activity")
-    screen = KOTLIN / "app/app/src/main/kotlin/org/edgekit/app" / f"{activity.get(f'{namespace}name', '')[1:]}.kt"
+    screen = (
+        KOTLIN / "app/app/src/main/kotlin/org/edgekit/app" / f"{activity.get(f'{namespace}name', '')[1:]}.kt"
+    )
     assert "package org.edgekit.app\n" in screen.read_text("utf-8")
-    assert [action.get(f"{namespace}name") for action in activity.iter("action")] == ["android.intent.action.MAIN"]
+    assert [action.get(f"{namespace}name") for action in activity.iter("action")] == [
+        "android.intent.action.MAIN"
+    ]
 
 
 def references(value: Any) -> Iterator[str]:
@@ -104,7 +110,11 @@ def test_the_xcode_project_holds_together() -> None:
     package = (SWIFT / "wrapper/Package.swift").read_text("utf-8")
     assert kinds["XCLocalSwiftPackageReference"]["relativePath"] == "EdgeKit"
     assert f'products: [.library(name: "{kinds["XCSwiftPackageProductDependency"]["productName"]}"' in package
-    lowest = {one["buildSettings"].get("IPHONEOS_DEPLOYMENT_TARGET") for one in objects.values() if "buildSettings" in one}
+    lowest = {
+        one["buildSettings"].get("IPHONEOS_DEPLOYMENT_TARGET")
+        for one in objects.values()
+        if "buildSettings" in one
+    }
     assert lowest - {None} == {"16.0"}
     assert ".iOS(.v16)" in package
 

@@ -1,4 +1,4 @@
-"""Projects of `edgekit export --app`: the C++ one is built by CMake and run, the others are checked as text."""
+"""Projects of `edgekit export --app`; the C++ one is built by CMake and run."""
 
 from __future__ import annotations
 
@@ -70,12 +70,16 @@ def test_refusals(tmp_path: Path) -> None:
         "new bundle has no variant 'phone' that an app for android runs; it has phone (coreml), pc (ort). "
         "Build with -t ort. Nothing was written"
     )
-    with pytest.raises(UsageError, match=r"has no variant that an app for ios runs; .* Build with -t coreml\."):
+    with pytest.raises(
+        UsageError, match=r"has no variant that an app for ios runs; .* Build with -t coreml\."
+    ):
         write_project(colours_bundle(), "ios", tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").touch()
-    with pytest.raises(UsageError, match=r"a is not an empty folder; choose another one\. Nothing was written"):
+    with pytest.raises(
+        UsageError, match=r"a is not an empty folder; choose another one\. Nothing was written"
+    ):
         write_project(bundle, "cpp", tmp_path / "a")
     path = str(bundle.save(tmp_path / "two.edgekit"))
     for arguments in (["--app", "cpp"], ["--app", "cpp", "--metadata", "-o", str(tmp_path / "b")]):
@@ -86,16 +90,21 @@ def test_refusals(tmp_path: Path) -> None:
 
 def run_program(folder: Path, frame: Array) -> list[list[str]]:
     """Build a C++ project and return the words of its program's lines for a picture."""
-    for arguments in (["-S", folder, "-B", folder / "build"], ["--build", folder / "build"]):
-        done = subprocess.run(["cmake", *arguments], capture_output=True, text=True, timeout=600, check=False)
+    configure: list[str | Path] = ["cmake", "-S", folder, "-B", folder / "build"]
+    for arguments in (configure, ["cmake", "--build", folder / "build"]):
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     picture = folder / "frame.ppm"
     picture.write_bytes(b"P6\n%d %d\n255\n" % (frame.shape[1], frame.shape[0]) + frame.tobytes())
-    command = [folder / "build" / "app", folder / "model.edgekit", ort_library(), picture]
+    command: list[str | Path] = [folder / "build" / "app", folder / "model.edgekit", ort_library(), picture]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"runs \w+\n", done.stderr)
-    for wrong in (command[:3], [*command[:3], folder / "CMakeLists.txt"], [command[0], picture, *command[2:]]):
+    for wrong in (
+        command[:3],
+        [*command[:3], folder / "CMakeLists.txt"],
+        [command[0], picture, *command[2:]],
+    ):
         failed = subprocess.run(wrong, capture_output=True, text=True, timeout=100, check=False)
         assert (failed.returncode in (1, 2), bool(failed.stderr)) == (True, True)
     return [line.split("\t") for line in done.stdout.splitlines()]
