@@ -152,12 +152,10 @@ def with_variants(bundle: Bundle, names: Sequence[str]) -> Bundle:
     Raises:
         BundleError: an entry is damaged.
     """
-    kept = [variant for variant in bundle.variants if variant.name in names]
-    dropped = [variant for variant in bundle.variants if variant.name not in names]
-    unused = {entry for variant in dropped for entry in variant.files.values()}
-    unused -= {entry for variant in kept for entry in variant.files.values()}
-    used = [entry["name"] for entry in bundle.manifest["entries"] if entry["name"] not in unused]
-    entries = {name: bytes(bundle.read(name)) for name in used}
+    files = {variant.name: set(variant.files.values()) for variant in bundle.variants}
+    unused = set[str]().union(*files.values()).difference(*(files[name] for name in names))
+    listed = [entry["name"] for entry in bundle.manifest["entries"]]
+    entries = {name: bytes(bundle.read(name)) for name in listed if name not in unused}
     rows = [row for row in bundle.manifest["variants"] if row["name"] in names]
     return Bundle.create({**bundle.manifest, "variants": rows}, entries)
 

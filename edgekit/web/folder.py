@@ -88,8 +88,9 @@ def write_web(
     variants = [variant.name for variant in runnable(bundle, [ORT]) if _is_judged(variant, bundle)]
     if not variants:
         raise UsageError(
-            f"{bundle.name} has no variant that a page runs; it has {described(bundle)}. A page "
-            f"needs one for {ORT} with golden vectors and their limits: build with -t ort. Nothing was written"
+            f"{bundle.name} has no variant that a page runs; it has {described(bundle)}. A "
+            f"page needs one for {ORT} with golden vectors and their limits: build with -t ort. "
+            "Nothing was written"
         )
     need_empty(folder)
     bundle.verify_entries()

@@ -106,10 +106,10 @@ def _store_channels_last(model: Any, index: int, entry: Mapping[str, Json], card
     image = card.inputs.get(entry["name"])
     if not isinstance(image, ImageInput):
         return
-    wanted = channels_last(4) if image.layout == "NCHW" else identity(4)
+    rows_first = channels_last(4) if image.layout == "NCHW" else identity(4)
     stored = tuple(entry.get("order", identity(4)))
-    if stored != wanted:
-        order = [stored.index(axis) for axis in wanted]
+    if stored != rows_first:
+        order = [stored.index(axis) for axis in rows_first]
         transpose_input(model, index, order, lambda buffer: _content(file, model.buffers[buffer]))
 
 

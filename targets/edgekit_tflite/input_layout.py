@@ -48,19 +48,19 @@ class _Editor:
     def transposed(self, source: int) -> int:
         """Return a tensor that holds another one transposed, whose readers are changed to read it."""
         tensors = self.subgraph.tensors
-        held = tensors[source]
-        axes = [int(held.shape[axis]) for axis in self.order]
-        fields = {**held.fields(), "shape": np.array(axes, np.int32), "shapeSignature": None}
+        tensor = tensors[source]
+        axes = [int(tensor.shape[axis]) for axis in self.order]
+        fields = {**tensor.fields(), "shape": np.array(axes, np.int32), "shapeSignature": None}
         tensors.append(Record("Tensor", **fields))
-        made, readers = len(tensors) - 1, []
+        transposed, readers = len(tensors) - 1, []
         for op in list(self.subgraph.operators):
             if source not in op.inputs:
                 continue
             if self._code(op) == "TRANSPOSE" and self._constant(op.inputs[1]) == self.order:
                 self.subgraph.operators.remove(op)
-                self._read(int(op.outputs[0]), made)
+                self._read(int(op.outputs[0]), transposed)
             elif self._code(op) in ELEMENTWISE:
-                op.inputs = _replaced(op.inputs, source, made)
+                op.inputs = _replaced(op.inputs, source, transposed)
                 result = int(op.outputs[0])
                 op.outputs = np.array([self.transposed(result)], np.int32)
             else:
@@ -68,8 +68,8 @@ class _Editor:
         if readers or source in self.subgraph.outputs:
             operators = self.subgraph.operators
             place = operators.index(readers[0]) if readers else len(operators)
-            operators.insert(place, self._transpose(made, source))
-        return made
+            operators.insert(place, self._transpose(transposed, source))
+        return transposed
 
     def _read(self, before: int, after: int) -> None:
         """Change all that reads one tensor to read another one."""
@@ -104,20 +104,20 @@ class _Editor:
         for index, entry in enumerate(self.model.operatorCodes):
             if entry.builtinCode == number:
                 return index
-        made = Record("OperatorCode", builtinCode=number, deprecatedBuiltinCode=number, version=1)
-        self.model.operatorCodes.append(made)
+        transposed = Record("OperatorCode", builtinCode=number, deprecatedBuiltinCode=number, version=1)
+        self.model.operatorCodes.append(transposed)
         return len(self.model.operatorCodes) - 1
 
     def _code(self, op: Any) -> str:
         number = self.model.operatorCodes[op.opcodeIndex].builtinCode
         return next((name for name, value in NUMBERS["BuiltinOperator"].items() if value == number), "")
 
-    def _constant(self, tensor: int) -> tuple[int, ...]:
+    def _constant(self, index: int) -> tuple[int, ...]:
         """Return the values of a constant of int32, or () of another tensor."""
-        held = self.subgraph.tensors[tensor]
-        if held.type != NUMBERS["TensorType"]["INT32"] or not held.buffer:
+        tensor = self.subgraph.tensors[index]
+        if tensor.type != NUMBERS["TensorType"]["INT32"] or not tensor.buffer:
             return ()
-        return tuple(int(x) for x in np.ascontiguousarray(self.content(held.buffer)).view(np.int32))
+        return tuple(int(x) for x in np.ascontiguousarray(self.content(tensor.buffer)).view(np.int32))
 
 
 def _replaced(indices: Array, before: int, after: int) -> Array:

@@ -35,9 +35,10 @@ def test_kotlin_and_jni_have_the_same_functions() -> None:
 def test_numbers_and_functions_are_the_header_s() -> None:
     native = (WRAPPER / "Native.kt").read_text("utf-8")
     assert {name: int(value) for name, value in re.findall(r"const val (\w+) = (\d+)", native)} == NUMBERS
-    assert "enum { EDGEKIT_INPUTS, EDGEKIT_OUTPUTS, EDGEKIT_VARIANTS," in HEADER
-    assert "enum { EDGEKIT_RGB, EDGEKIT_BGR };" in HEADER
-    assert "#define EDGEKIT_RANK_LIMIT 16" in HEADER
+    header = HEADER.replace("EDGEKIT_", "")
+    assert "enum { INPUTS, OUTPUTS, VARIANTS," in header
+    assert "enum { RGB, BGR };" in header
+    assert "#define RANK_LIMIT 16" in header
     assert "enum class ChannelOrder { RGB, BGR }" in (WRAPPER / "Results.kt").read_text("utf-8")
     results = (SWIFT / "wrapper/Sources/EdgeKit/Results.swift").read_text("utf-8")
     assert re.search(r"case rgb = 0\s+case bgr = 1", results)
