@@ -91,7 +91,8 @@ def test_refusals(tmp_path: Path) -> None:
 def run_program(folder: Path, frame: Array) -> list[list[str]]:
     """Build a C++ project and return the words of its program's lines for a picture."""
     configure: list[str | Path] = ["cmake", "-S", folder, "-B", folder / "build"]
-    for arguments in (configure, ["cmake", "--build", folder / "build"]):
+    compile_: list[str | Path] = ["cmake", "--build", folder / "build"]
+    for arguments in (configure, compile_):
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     picture = folder / "frame.ppm"
