@@ -196,6 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--compiler", default="", help="compiler to use instead of zig, g++ or clang++")
     parser.add_argument("--jni", action="store_true", help="add the functions for Kotlin and Java")
     options = parser.parse_args(arguments)
+    if options.jni and options.target:
+        parser.error("--jni compiles for this machine, whose JDK has the headers; leave out --target")
     every = options.target == "all"
     try:
         for target in TARGETS if every else (options.target,):

@@ -47,6 +47,19 @@ def test_a_compiler_that_fails_is_an_error_with_its_words(tmp_path: Path) -> Non
         build.compile_library(tmp_path, compiler=["sh", "-c", "echo no >&2; exit 1"])
 
 
+def test_jni_is_for_this_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as error:
+        build.main(["-o", str(tmp_path), "--jni", "--target", "aarch64-macos"])
+    assert error.value.code == 2
+    assert "--jni compiles for this machine, whose JDK has the headers" in capsys.readouterr().err
+
+
+def test_no_jdk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingDependency, match=r"jni\.h is not installed, and compiling with --jni needs it"):
+        build.jni_flags()
+
+
 def test_no_compiler(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
