@@ -70,8 +70,8 @@ class TargetInfo(NamedTuple):
         refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
             samples; returns the same artifact where there is no gain. None: not needed.
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
-            own tools take, for ``edgekit export --app``; ``card`` is an ``edgekit.processing.card.Card``.
-            Raises UsageError where the card can't be expressed.
+            own tools take, for ``edgekit export --metadata``; ``card`` is an
+            ``edgekit.processing.card.Card``. Raises UsageError where the card can't be expressed.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and

@@ -1,3 +1,4 @@
 pluginManagement { repositories { google(); mavenCentral(); gradlePluginPortal() } }
 dependencyResolutionManagement { repositories { google(); mavenCentral() } }
-include(":app")
+rootProject.name = "app"
+include(":app", ":edgekit")
