@@ -122,7 +122,7 @@ def quantized_detector(shapes: list[tuple[int, ...]]) -> None:
                     precision="int8",
                     force=True,
                     time_budget=1.0,
-                )  # fmt: skip
+                )
             )
         of_int8 = [next(v for v in bundle.variants if v.precision == "int8") for bundle in made]
         placed = [variant.evidence.get("quantization", {}).get("placement") for variant in of_int8]
