@@ -79,7 +79,6 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 )
 @click.option(
     "--hub",
-    "address",
     metavar="hf://OWNER/NAME",
     help="Instead of --repo: repository on the Hugging Face Hub (extra hub). A new one is private.",
 )
@@ -112,7 +111,7 @@ def publish(
     offline_keys: Path | None,
     channels: tuple[str, ...],
     oci: Path | None,
-    address: str | None,
+    hub: str | None,
     tag: str,
     platform: str | None,
     output: Path | None,
@@ -121,7 +120,7 @@ def publish(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Publish a bundle to devices, by TUF, as an OCI artifact or on the Hugging Face Hub.
+    """Publish a bundle by TUF, OCI or the Hugging Face Hub.
 
     A TUF repository (--repo) has channels, rollouts and deltas; an OCI image layout (--oci) is pushed to a
     container registry; a repository on the Hugging Face Hub (--hub) also gets a model card, made from the
@@ -132,9 +131,9 @@ def publish(
         refuse_others("oci", "bundle", "tag", "name", "as_json")
         _publish_oci(oci, bundle, tag, options["name"], as_json)
         return
-    if address is not None:
-        refuse_others("hub", "address", "bundle", "name", "as_json")
-        _publish_hub(address, bundle, options["name"], as_json)
+    if hub is not None:
+        refuse_others("hub", "bundle", "name", "as_json")
+        _publish_hub(hub, bundle, options["name"], as_json)
         return
     if platform is not None:
         refuse_others("for", "platform", "bundle", "output", "name", "image", "uri", "as_json")

@@ -94,9 +94,9 @@ def _merged(contents: Sequence[bytes], specifications: Sequence[Any]) -> bytes:
         COUNT.pack_into(merged, 0, 0)
     for number, (content, specification) in enumerate(zip(contents, specifications, strict=True)):
         for value in _blob_values(specification.mlProgram):
-            at = int(value.offset)
-            _, _, size, start = BLOB_HEADER.unpack_from(content, at)
-            metadata, data = content[at : at + ALIGNMENT_BYTES], content[start : start + size]
+            offset = int(value.offset)
+            _, _, size, start = BLOB_HEADER.unpack_from(content, offset)
+            metadata, data = content[offset : offset + ALIGNMENT_BYTES], content[start : start + size]
             key = hashlib.sha256(metadata[:DATA_OFFSET] + metadata[DATA_OFFSET + 8 :] + data).digest()
             if number and key not in places:
                 merged.extend(bytes(-len(merged) % ALIGNMENT_BYTES))
@@ -105,7 +105,7 @@ def _merged(contents: Sequence[bytes], specifications: Sequence[Any]) -> bytes:
                 struct.pack_into("<Q", own_metadata, DATA_OFFSET, len(merged) + ALIGNMENT_BYTES)
                 merged += own_metadata + data
                 COUNT.pack_into(merged, 0, COUNT.unpack_from(merged)[0] + 1)
-            value.offset = places.setdefault(key, at)
+            value.offset = places.setdefault(key, offset)
     return bytes(merged)
 
 

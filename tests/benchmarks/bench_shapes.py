@@ -29,6 +29,7 @@ import numpy as np
 import edgekit
 from edgekit.processing import load_card
 from edgekit.runtime import Session
+from edgekit.target.precisions import precision_of
 from tests.benchmarks.bench_texts import texts
 from tests.benchmarks.packaged_models import fetch, read_table
 from tests.benchmarks.peer_networks import NETWORKS, prepare
@@ -124,7 +125,7 @@ def quantized_detector(shapes: list[tuple[int, ...]]) -> None:
                     time_budget=1.0,
                 )
             )
-        of_int8 = [next(v for v in bundle.variants if v.precision == "int8") for bundle in made]
+        of_int8 = [next(v for v in b.variants if precision_of(v.precision).stage == "searched") for b in made]
         placed = [variant.evidence.get("quantization", {}).get("placement") for variant in of_int8]
         ratios = [
             sizes[0] / sizes[1]

@@ -94,7 +94,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
     ],
     ("edgekit/compiler/lowering/io_layouts.py", "tests/compiler/lowering/test_io_layouts.py"): [
-        ("if name not in known:", "test_what_cannot_be_obeyed"),
+        ("if name not in by_name:", "test_what_cannot_be_obeyed"),
         (
             'if any(text.partition("@")[0] == INTEGERS for text in layouts.values()) and not on_integers:',
             "test_integers_without_an_int8_variant",

@@ -83,8 +83,8 @@ def lay_out(
         raise UsageError("the model has no input or output with four axes, which nhwc needs")
     changed = {name: layout for name, layout in layouts.items() if layout != "nchw"}
     for target in targets:
-        own = {k for name, k in changed.items() if target in chosen.get(name, chosen.get(EVERY, targets))}
-        for layout in sorted(own - {*target.info.io_layouts}):
+        needed = {k for name, k in changed.items() if target in chosen.get(name, chosen.get(EVERY, targets))}
+        for layout in sorted(needed - {*target.info.io_layouts}):
             advice = "build it without, into a separate bundle"
             if layout != BYTES:
                 advice = f"name the targets that do behind it, --io {layout}@TARGET"
@@ -102,17 +102,17 @@ def lay_out(
 
 def _chosen(text: str, targets: Sequence[BuildTarget]) -> Sequence[BuildTarget]:
     """Return the targets that a layout is for."""
-    layout, at, names = text.partition("@")
-    if not at:
+    layout, separator, names = text.partition("@")
+    if not separator:
         return targets
     if layout == BYTES:
         raise UsageError(
             f"--io {text}: bytes are the input of the whole bundle; write --io {BYTES}, for all targets"
         )
-    known = {name: target for target in targets for name in (target.name, target.profile.name)}
+    by_name = {name: target for target in targets for name in (target.name, target.profile.name)}
     for name in names.split(","):
-        if name not in known:
-            raise UsageError(f"--io {text}: the build has no target {name!r}; it has {', '.join(known)}")
+        if name not in by_name:
+            raise UsageError(f"--io {text}: the build has no target {name!r}; it has {', '.join(by_name)}")
     return [t for t in targets if {t.name, t.profile.name} & {*names.split(",")}]
 
 
@@ -137,8 +137,8 @@ class _OwnLayouts:
     def __init__(self, compiler: Compiler, others: frozenset[str]) -> None:
         self._compiler, self._others = compiler, others
         refine = compiler.TARGET.refine
-        own = None if refine is None else lambda model, *more: refine(self._unmarked(model), *more)
-        self.TARGET = compiler.TARGET._replace(refine=own)
+        refined = None if refine is None else lambda model, *more: refine(self._unmarked(model), *more)
+        self.TARGET = compiler.TARGET._replace(refine=refined)
 
     def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
         return self._compiler.check_model(self._unmarked(model), profile)

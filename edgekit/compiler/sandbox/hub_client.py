@@ -35,8 +35,8 @@ class Listed(NamedTuple):
     sha256: str
 
 
-class Repository(NamedTuple):
-    """A repository's state: the commit, and its files by name."""
+class Listing(NamedTuple):
+    """Files of a commit by name, as a repository lists them."""
 
     commit: str
     files: Mapping[str, Listed]
@@ -70,7 +70,7 @@ def hub_library(address: HubAddress, action: str) -> Any:
     return huggingface_hub
 
 
-def list_repository(hub: Any, address: HubAddress) -> Repository:
+def list_repository(hub: Any, address: HubAddress) -> Listing:
     """Return the files of an address's revision. Call it within :func:`explained`.
 
     The library's own call reads an answer of any size.
@@ -97,7 +97,7 @@ def list_repository(hub: Any, address: HubAddress) -> Repository:
     )
     hub.utils.hf_raise_for_status(whole)
     table = json.loads(content)
-    return Repository(str(table["sha"]), _listed(address, table["siblings"]))
+    return Listing(str(table["sha"]), _listed(address, table["siblings"]))
 
 
 def _listed(address: HubAddress, entries: Any) -> dict[str, Listed]:
@@ -155,8 +155,8 @@ def explained(
     except errors.RevisionNotFoundError:
         raise kind(f"{address}: has no revision {address.revision}") from None
     except errors.HfHubHTTPError as problem:
-        status = getattr(problem.response, "status_code", "an error")
-        reason = (statuses or {}).get(status, f"{endpoint} answers {status}; try again later")
+        status = int(getattr(problem.response, "status_code", 0))
+        reason = (statuses or {}).get(status, f"{endpoint} answers {status or 'an error'}; try again later")
         raise kind(f"{address}: {reason}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         raise kind(

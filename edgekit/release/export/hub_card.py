@@ -78,11 +78,11 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
         manifest, about = bundle.manifest, _about(bundle)
         source = manifest["source"]
         title = str((manifest["card"] or {}).get("title") or source["file"])
-        kept = kept_of(bundle.variants)
+        accepted = kept_of(bundle.variants)
         rejected = [v for v in bundle.variants if v.rejected]
         notes = [escaped(note) for note in model_notes(manifest)]
         notes += [
-            f"{escaped(', '.join(names))}: {escaped(note)}" for note, names in shared_notes(kept).items()
+            f"{escaped(', '.join(names))}: {escaped(note)}" for note, names in shared_notes(accepted).items()
         ]
         notes += [f"{escaped(v.name)} was {kind}: {escaped(reason)}" for v in rejected
                   for kind, reason in [why_rejected(v)]]  # fmt: skip
@@ -95,8 +95,8 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
             *([escaped(str(about["description"]))] if about.get("description") else []),
             " ".join(escaped(line) for line in advice(manifest, bundle.variants)[:2]),
             "## Variants",
-            markdown_table(*columns_and_rows(kept)),
-            f"{_sentence(basis(manifest, kept))} A variant that could not be run says so in the last column.",
+            markdown_table(*columns_and_rows(accepted)),
+            f"{_sentence(basis(manifest, accepted))} A variant that could not be run says so in the last column.",
             *(["\n".join(f"- {note}" for note in notes)] if notes else []),
             "## Use",
             f"Install EdgeKit ({index_line('hub')}) and the engine of a variant, then:",

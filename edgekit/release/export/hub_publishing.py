@@ -43,7 +43,7 @@ STATUSES = {
 """HTTP status of an upload -> its reason."""
 
 
-class Published(NamedTuple):
+class Publication(NamedTuple):
     """Result of a publication.
 
     Attributes:
@@ -61,7 +61,7 @@ class Published(NamedTuple):
     keeps_readme: bool
 
 
-def publish(address: HubAddress, path: Path, model: str = "") -> Published:
+def publish(address: HubAddress, path: Path, model: str = "") -> Publication:
     """Commit a bundle to a repository, which is created as a private one if it is missing.
 
     Every byte of the bundle is checked first. The bundle's own README replaces one that an earlier
@@ -111,7 +111,7 @@ def publish(address: HubAddress, path: Path, model: str = "") -> Published:
         update(f"{address}: {', '.join(contents)}")
         pinned = address.at(_commit(hub, address, contents, f"{name} by EdgeKit", commit or None))
         _check(hub, pinned, contents)
-    return Published(pinned, url, tuple(contents), is_new, keeps_readme)
+    return Publication(pinned, url, tuple(contents), is_new, keeps_readme)
 
 
 def _is_own(hub: Any, pinned: HubAddress, files: Mapping[str, Listed]) -> bool:
