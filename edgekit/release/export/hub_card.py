@@ -96,7 +96,7 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
             " ".join(escaped(line) for line in advice(manifest, bundle.variants)[:2]),
             "## Variants",
             markdown_table(*columns_and_rows(accepted)),
-            f"{_sentence(basis(manifest, accepted))} A variant that could not be run says so in the last column.",
+            f"{_sentence(basis(manifest, accepted))} The last column says which variants could not be run.",
             *(["\n".join(f"- {note}" for note in notes)] if notes else []),
             "## Use",
             f"Install EdgeKit ({index_line('hub')}) and the engine of a variant, then:",
