@@ -75,7 +75,8 @@ def publish(address: HubAddress, path: Path, model: str = "") -> Publication:
     Raises:
         UsageError: the address has a revision or a file, a name is not permitted, or there is no token.
         BundleError: the bundle is damaged.
-        UpdateError: the hub refuses it or can't be reached. Nothing was committed.
+        UpdateError: the hub refuses it, which commits nothing, or can't be reached: if the connection is lost
+            during the commit, the text names the page that shows whether it was made.
         MissingDependency: the package huggingface_hub is not installed.
     """
     if address.revision or address.file:
