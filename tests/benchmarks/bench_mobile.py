@@ -18,6 +18,7 @@ from pathlib import Path
 import edgekit
 from edgekit.bundle.advice import advised, stood_in
 from edgekit.bundle.report import lowest_snr
+from edgekit.errors import UsageError
 from edgekit.processing import load_card
 from edgekit.release.export.export import export_variant
 from edgekit.system.formats.plain_text import size, table
@@ -32,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--photographs", type=int, default=50)
     parser.add_argument("--size", type=int, default=416)
-    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--precision", default="int8")
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("folder", nargs="?", type=Path)
     given = parser.parse_args()
@@ -69,10 +70,14 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
         ))  # fmt: skip
     print("\n".join(table(("profile", "advised", "size", "SNR", "agreement", "on its engine"), rows)))
     for variant in advised(bundle.variants):
-        if variant.profile in PHONES:
-            files = export_variant(bundle, variant.name, folder / variant.profile, app=True)
-            shown = sorted({file.relative_to(folder).parts[1] for file in files})
-            print(f"  export --app {variant.name}: {', '.join(shown)}")
+        for app in (True, False) if variant.profile in PHONES else ():
+            place = folder / variant.profile / ("app" if app else "plain")
+            try:
+                files = export_variant(bundle, variant.name, place, app=app)
+                outcome = ", ".join(sorted({file.relative_to(place).parts[0] for file in files}))
+            except UsageError as problem:
+                outcome = f"refused: {problem}"
+            print(f"  export{' --app' if app else ''} {variant.name}: {outcome}")
 
 
 if __name__ == "__main__":
