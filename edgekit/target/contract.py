@@ -55,6 +55,11 @@ class Artifact(NamedTuple):
     options: Mapping[str, Json] = MappingProxyType({})
     facts: Mapping[str, Json] = MappingProxyType({})
 
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the files; a bundle stores equal ones once."""
+        return sum(map(len, set(self.files.values())))
+
 
 class TargetInfo(NamedTuple):
     """Description of a target, with optional parts of its host side; ``TARGET`` in ``compile.py``.

@@ -55,7 +55,7 @@ from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.importers.contract import ImportOptions, Source
 from edgekit.compiler.importers.conversion import Imported, open_source_model, source_name
 from edgekit.compiler.lowering.byte_input import byte_card, find_byte_input, fold_bytes, take_bytes
-from edgekit.compiler.lowering.io_layouts import lay_out, refuse_integers_in_float
+from edgekit.compiler.lowering.io_layouts import by_target, lay_out, refuse_integers_in_float
 from edgekit.compiler.model.input_ranges import input_ranges
 from edgekit.compiler.model.onnx_file import opened_digest, signature
 from edgekit.compiler.model.shape_sets import largest_shapes
@@ -170,6 +170,7 @@ def open_source(
         canonical = source.clone()
         passes = run_passes(canonical)
         layouts = lay_out(canonical, io, targets, image.name if image else "")
+        targets = by_target(layouts, targets)
         if image is not None and card is not None:
             take_bytes(source, image)
             fold_bytes(canonical, image)

@@ -282,7 +282,7 @@ def _compile_form(
     except EdgeKitError as problem:
         return context.model, _rejected_form(parent, form.name, reason_of(problem, for_bundles=True))
     evidence: Evidence = {
-        "size_bytes": sum(map(len, artifact.files.values())),
+        "size_bytes": artifact.size_bytes,
         "compile": dict(artifact.facts),
         "stored_weights": {
             "ops": list(form.ops),

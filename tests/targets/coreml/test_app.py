@@ -221,21 +221,3 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     specification = SPECIFICATION.replace("model.", "model-coreml-fp16.", 1)
     again, before = ((tmp_path / name / specification).read_bytes() for name in ("again", "app"))
     assert again == before
-
-
-def test_several_shapes_are_functions_of_one_package(tmp_path: Path) -> None:
-    """As docs/coreml.md has it; the weights are stored once."""
-    text = CLASSIFIER.replace("float[1,3,8,8] image", "float[1,3,h,8] image")
-    for name, rows in (("small", 8), ("large", 16)):
-        path = write(tmp_path, text)
-        bundle = edgekit.build(path, targets=["iphone-12"], shapes={"image": (1, 3, rows, 8)})
-        export_variant(bundle, "iphone-12-fp32", tmp_path / name)
-    utils = coremltools().utils
-    shapes = utils.MultiFunctionDescriptor()
-    for name in ("small", "large"):
-        shapes.add_function(str(tmp_path / name / "model-iphone-12-fp32.mlpackage"), "main", name)
-    shapes.default_function_name = "small"
-    utils.save_multifunction(shapes, str(tmp_path / "both.mlpackage"))
-    functions = utils.load_spec(str(tmp_path / "both.mlpackage")).description.functions
-    rows_of = {f.name: f.input[0].type.multiArrayType.shape[2] for f in functions}
-    assert rows_of == {"small": 8, "large": 16}
