@@ -301,8 +301,17 @@ class GreedyChoices(TypedDict):
     of: int
 
 
+class EqualTexts(TypedDict):
+    """Texts that a text-to-text model writes."""
+
+    equal: int
+    """Number of them that are the float model's."""
+    of: int
+
+
 class Generation(TypedDict, total=False):
-    """Quality of a language model's variant (edgekit/compiler/build/language/evaluation.py)."""
+    """Quality of a language model's variant (edgekit/compiler/build/language/evaluation.py), or of a
+    text-to-text model's (build/text2text/variants.py)."""
 
     perplexity: float | None
     """Perplexity on the text that the package ships; None if it is not finite."""
@@ -317,6 +326,8 @@ class Generation(TypedDict, total=False):
     answers: list[list[int]]
     """Tokens that it writes after each golden prompt."""
     greedy: GreedyChoices
+    texts: EqualTexts
+    """Text-to-text models only: texts that are the float model's."""
 
 
 class ShapeFigures(TypedDict, total=False):
@@ -389,7 +400,7 @@ class Evidence(TypedDict, total=False):
     """Digest of the other bundle that has this deferral's small variant."""
     task: TaskScore
     generation: Generation
-    """Language models only."""
+    """Language and text-to-text models only."""
     transcription: Transcription
     """Speech models only."""
     shapes: list[ShapeFigures]

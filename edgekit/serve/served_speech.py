@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.compiler.evaluate.sound_files import decode_sound
 from edgekit.errors import BusyError
-from edgekit.processing.processing import predict_windows
+from edgekit.processing.processing import predict_parts
 from edgekit.processing.tasks.transcribe import TASK
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.serve.inference_requests import DEFAULT_PRIORITY, RequestError
@@ -100,7 +100,7 @@ class TranscriptStream:
             samples, rate = decode_sound(sound)
         except ValueError as problem:
             raise RequestError(f"file can't be read as a sound: {problem}") from None
-        self._windows = predict_windows(model.session.card, self._run, samples, rate, options)
+        self._windows = predict_parts(model.session.card, self._run, samples, rate, options)
 
     def _run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         """Run a window in the model's queue."""
