@@ -17,7 +17,7 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 def spelled_text(
     tokens: Sequence[int], pieces: Sequence[str], spelling: str, special: Container[int]
 ) -> str:
-    """Return the text of tokens.
+    """Return the text of tokens. Those beyond the vocabulary have none: T5 has more rows than tokens.
 
     Args:
         tokens: Token ids.

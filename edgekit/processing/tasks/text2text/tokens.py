@@ -39,7 +39,7 @@ def written_text(
         labels: Text of each token.
 
     Raises:
-        EngineError: the output has another shape, or a token no text.
+        EngineError: the output has another shape.
     """
     tokens = outputs["tokens"]
     if tokens.ndim != 2 or len(tokens) != 1:
@@ -48,12 +48,10 @@ def written_text(
     return _written(new, options, labels)
 
 
-def _written(tokens: Sequence[int], options: Text2TextOptions, labels: Sequence[str], reason: Any = "") -> WrittenText:
-    special = frozenset(options.special)
-    unnamed = [token for token in tokens if token not in special and token >= len(labels)]
-    if unnamed:
-        raise EngineError(f"token {max(unnamed)} has no text in the card's tokenizer")
-    text = spelled_text(tokens, labels, options.spelling, special)
+def _written(
+    tokens: Sequence[int], options: Text2TextOptions, labels: Sequence[str], reason: Any = ""
+) -> WrittenText:
+    text = spelled_text(tokens, labels, options.spelling, frozenset(options.special))
     if not reason:
         text = text.rstrip("\ufffd")  # the rest of a character is in the tokens that follow
     return WrittenText(text, tuple(tokens), reason)
