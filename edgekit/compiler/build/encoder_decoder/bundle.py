@@ -78,7 +78,9 @@ def build_variants(
     """
     variants: list[VariantBuild] = []
     for target in targets:
-        variants += _variants_of(job, target, request.precision, job.faults.passing(request.progress), describe)
+        variants += _variants_of(
+            job, target, request.precision, job.faults.passing(request.progress), describe
+        )
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return variants
 

@@ -142,7 +142,9 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
         options[part] = dict(artifact.options)
         nodes += len(graph.graph)
     if job.width():
-        options["embedding"], further = stored_embedding(model.weight(EMBEDDING), weights.get(EMBEDDING), files)
+        options["embedding"], further = stored_embedding(
+            model.weight(EMBEDDING), weights.get(EMBEDDING), files
+        )
         files |= further
     sizes = shape_of(model.config)._asdict()
     artifact_options: dict[str, Json] = {

@@ -136,7 +136,11 @@ def _results(job: SpeechJob, runner: Runner) -> tuple[Array, Array, list[list[in
     logits, figures, tokens, seconds = list[Array](), list[Array](), list[list[int]](), list[float]()
     limit = np.array([job.model.config.context // 2], np.int64)
     for features, forced in zip(job.recordings.features, job.reference.forced, strict=True):
-        feeds = {"features": features[None], "prompt": padded(forced, PROMPT_TOKENS), "limit": np.zeros(1, np.int64)}
+        feeds = {
+            "features": features[None],
+            "prompt": padded(forced, PROMPT_TOKENS),
+            "limit": np.zeros(1, np.int64),
+        }
         outputs = runner.run(feeds)
         logits.append(outputs["logits"][0])
         figures.append(outputs["figures"][0])

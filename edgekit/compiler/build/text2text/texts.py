@@ -41,6 +41,8 @@ def read_texts(samples: object) -> Texts:
         sentences = re.split(r"(?<=[.!?])\s+", evaluation_text().strip())[:TEXTS_LIMIT]
         return Texts(f"{len(sentences)} sentences of English prose", sentences)
     if not isinstance(samples, str | Path):
-        raise UsageError("samples of a text-to-text model are texts, one a line: pass a .txt file, folder or glob")
+        raise UsageError(
+            "samples of a text-to-text model are texts, one a line: pass a .txt file, folder or glob"
+        )
     lines = [line for path in find_files(str(samples), TEXTS) for line in text_lines(path)][:TEXTS_LIMIT]
     return Texts(f"{len(lines)} given texts", [read_line(line) for line in lines])

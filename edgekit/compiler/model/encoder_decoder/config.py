@@ -137,7 +137,10 @@ class EncoderDecoderConfig(NamedTuple):
             yield HEAD, (self.vocabulary, width)
         if form.logits_bias:
             yield LOGITS_BIAS, (self.vocabulary,)
-        parts = (("encoder", self.encoder_layers, self.positions), ("decoder", self.decoder_layers, self.context))
+        parts = (
+            ("encoder", self.encoder_layers, self.positions),
+            ("decoder", self.decoder_layers, self.context),
+        )
         for part, layers, rows in parts:
             if form.buckets:
                 yield f"{part}.{RELATIVE_BIAS}", (form.buckets, self.heads)
@@ -215,9 +218,7 @@ class EncoderDecoderModel:
         return values
 
 
-def relative_buckets(
-    distances: Array, buckets: int, bucket_distance: int, *, both_ways: bool
-) -> Array:
+def relative_buckets(distances: Array, buckets: int, bucket_distance: int, *, both_ways: bool) -> Array:
     """Return the bucket of relative positions (T5's ``_relative_position_bucket``), in its float32 arithmetic.
 
     Args:

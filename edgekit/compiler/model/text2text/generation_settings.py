@@ -47,7 +47,9 @@ def text_rules(settings: Mapping[str, Json], vocabulary: int, folder: Path) -> T
         suppressed_first=_tokens(settings.get("begin_suppress_tokens"), "begin_suppress_tokens", folder),
         bad_words=tuple(tuple(word) for word in words if len(word) > 1),
         forced_first=-1 if forced is None else token_of(settings, "forced_bos_token_id", vocabulary, folder),
-        shortest=max(_length(settings, "min_length", folder), 1 + _length(settings, "min_new_tokens", folder)),
+        shortest=max(
+            _length(settings, "min_length", folder), 1 + _length(settings, "min_new_tokens", folder)
+        ),
         repeated_phrase=_length(settings, "no_repeat_ngram_size", folder),
     )
     try:

@@ -32,7 +32,7 @@ from edgekit.compiler.model.language.hugging_face import (
     read_json,
     tensor_files,
 )
-from edgekit.compiler.model.language.hugging_face_config import model_type
+from edgekit.compiler.model.language.hugging_face_config import text2text_family
 from edgekit.compiler.model.language.safetensors_file import SafetensorsFile
 from edgekit.compiler.model.text2text.generation_settings import text_rules, token_of
 from edgekit.compiler.model.text2text.text2text_model import Text2TextModel
@@ -40,15 +40,13 @@ from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
 from edgekit.errors import ModelError, UsageError
 from edgekit.tensor_spec import Array, Json
 
-FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian"}
-"""``model_type`` -> family."""
 ACTIVATIONS = {
     "gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU, "silu": SILU,
     "swish": SILU,
 }  # fmt: skip
 TEXT_TOKENS = 128
 """Default of ``--context``: the encoder always computes so many positions."""
-CONTEXT_TOKENS = (16, 4096)
+CONTEXT_TOKENS = (64, 4096)
 """Least context, and the greatest of a model with relative positions."""
 LEARNED_OFFSET = 2
 """Row of BART's learned positions that belongs to the first token."""
@@ -73,7 +71,7 @@ class _Source(NamedTuple):
 
 def is_text2text_model(path: Path) -> bool:
     """Return whether a path is a folder with a T5, BART or Marian model, by its content. Never raises."""
-    return model_type(path) in FAMILIES and is_hugging_face(path)
+    return bool(text2text_family(path)) and is_hugging_face(path)
 
 
 def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextModel:
@@ -88,14 +86,17 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
         UsageError: the model does not support the context.
     """
     table = read_json(folder / "config.json")
-    family, files = FAMILIES[model_type(folder)], tensor_files(folder)
+    family, files = text2text_family(folder), tensor_files(folder)
     tokens = _context(table, family, context, folder)
     source = (_t5 if family == "T5" else _bart)(table, files, family, tokens, folder)
     config = source.config
     check_sizes(config, f"{folder}: config.json")
     settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
     rules = text_rules(settings, config.vocabulary, folder)
-    start, pad = (token_of(settings, key, config.vocabulary, folder) for key in ("decoder_start_token_id", "pad_token_id"))
+    start, pad = (
+        token_of(settings, key, config.vocabulary, folder)
+        for key in ("decoder_start_token_id", "pad_token_id")
+    )
     tokenizers = read_tokenizers(folder, config.vocabulary, {start, pad, *rules.ends})
     computed = {} if family != "Marian" else _sinusoids(config)
 

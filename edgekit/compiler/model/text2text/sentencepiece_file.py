@@ -111,7 +111,9 @@ def _parsed(path: Path, content: bytes) -> SentencePieceFile:
     if not pieces or len(pieces) > PIECES_LIMIT:
         raise ValueError(f"{len(pieces)} pieces")
     if trainer.get(3, UNIGRAM) != UNIGRAM:
-        raise ModelError(f"{path}: is a SentencePiece model of another type than Unigram, which is not supported")
+        raise ModelError(
+            f"{path}: is a SentencePiece model of another type than Unigram, which is not supported"
+        )
     if trainer.get(24, 0) or not normalizer.get(5, 1):
         raise ModelError(f"{path}: spaces follow words, or are not escaped, which is not supported")
     charsmap = normalizer.get(2, b"")
@@ -133,7 +135,12 @@ def _piece(fields: dict[int, int | bytes]) -> Piece:
 
 
 def unigram_json(
-    file: SentencePieceFile, texts: Sequence[str], *, special: Sequence[str], end: str, all_match: bool = False
+    file: SentencePieceFile,
+    texts: Sequence[str],
+    *,
+    special: Sequence[str],
+    end: str,
+    all_match: bool = False,
 ) -> bytes:
     """Return a ``tokenizer.json`` with the pieces of a file as these tokens.
 

@@ -17,11 +17,13 @@ class WrittenText:
         tokens: Its tokens.
         reason: Why it ended: ``stop``, the model ended it; ``length``, the limit of tokens was reached;
             ``""``: it goes on.
+        source_tokens: Number of tokens of the text that was read.
     """
 
     text: str
     tokens: tuple[int, ...] = ()
     reason: Literal["stop", "length", ""] = ""
+    source_tokens: int = 0
 
     def __str__(self) -> str:
         return self.text

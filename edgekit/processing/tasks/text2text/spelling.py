@@ -14,9 +14,7 @@ SPACE = "\u2581"
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def spelled_text(
-    tokens: Sequence[int], pieces: Sequence[str], spelling: str, special: Container[int]
-) -> str:
+def spelled_text(tokens: Sequence[int], pieces: Sequence[str], spelling: str, special: Container[int]) -> str:
     """Return the text of tokens. Those beyond the vocabulary have none: T5 has more rows than tokens.
 
     Args:

@@ -49,12 +49,12 @@ def written_text(
 
 
 def _written(
-    tokens: Sequence[int], options: Text2TextOptions, labels: Sequence[str], reason: Any = ""
+    tokens: Sequence[int], options: Text2TextOptions, labels: Sequence[str], reason: Any = "", length: int = 0
 ) -> WrittenText:
     text = spelled_text(tokens, labels, options.spelling, frozenset(options.special))
     if not reason:
         text = text.rstrip("\ufffd")  # the rest of a character is in the tokens that follow
-    return WrittenText(text, tuple(tokens), reason)
+    return WrittenText(text, tuple(tokens), reason, length)
 
 
 def write_text(
@@ -97,7 +97,7 @@ def write_text(
         new = [int(token) for token in outputs["tokens"][0] if token >= 0]
         tokens += new
         reason = "stop" if len(new) < limit[0] else "length" if len(tokens) >= longest else ""
-        yield _written(tokens, options, labels, reason)
+        yield _written(tokens, options, labels, reason, length)
         prompt = prompt.copy()
         prompt[0, 1 : 1 + len(tokens)] = tokens
 

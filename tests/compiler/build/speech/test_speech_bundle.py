@@ -188,7 +188,10 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
             edgekit.build(folder, **{"targets": ["ort"], **options})  # type: ignore[arg-type]
         return str(refused.value)
 
-    assert refusal(precision="int4") == "speech models cannot be built as 'int4'; available: fp32, fp16, int8, auto"
+    assert (
+        refusal(precision="int4")
+        == "speech models cannot be built as 'int4'; available: fp32, fp16, int8, auto"
+    )
     assert refusal(io="nhwc") == "--io: does not apply to speech models; leave it out"
     assert refusal(max_drop="2%", precision="int8") == (
         "--max-drop of a speech model needs recordings; add --samples FOLDER"
