@@ -178,8 +178,8 @@ def predict_parts(
 
 
 def predicts_in_parts(card: Card) -> bool:
-    """Return whether the task's decoder runs the model as often as it needs: for a sound of any length, or for
-    a text that it writes."""
+    """Return whether the task's decoder runs the model as often as it needs: for a sound of any length, or
+    for a text that it writes."""
     return card.task is not None and find_decoder(card.task.kind, card.task.decode).whole is not None
 
 

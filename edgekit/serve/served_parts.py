@@ -1,4 +1,5 @@
-"""Served version of a model that predicts in several runs, which wait in the model's queue: texts, piece by piece."""
+"""Served version of a model that predicts in several runs, which wait in the model's queue: texts, piece by
+piece."""
 
 from __future__ import annotations
 

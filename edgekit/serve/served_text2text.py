@@ -13,8 +13,8 @@ from edgekit.serve.served_parts import PartStream, ServedParts
 
 
 class ServedText2Text(ServedParts):
-    """Version of a text-to-text model. Texts are written one after the other: its decoder has the cache of one,
-    and each of two texts in turns would be computed anew at every part.
+    """Version of a text-to-text model. Texts are written one after the other: its decoder has the cache of
+    one, and each of two texts in turns would be computed anew at every part.
 
     Args:
         name, version, paths, options, probe: Arguments of ``ServedModel``.

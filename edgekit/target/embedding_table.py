@@ -20,8 +20,8 @@ class EmbeddingTable:
     """Rows of the embedding.
 
     Args:
-        table: ``file`` and ``offset`` in bytes, ``dtype``, whether the matrix is stored by ``columns``, and for
-            integers their ``zero``, and ``scales``: the file with one float32 for each token.
+        table: ``file`` and ``offset`` in bytes, ``dtype``, whether the matrix is stored by ``columns``, and
+            for integers their ``zero``, and ``scales``: the file with one float32 for each token.
         files: Files of the variant by name.
         vocabulary, width: Sizes of the matrix.
 

@@ -64,8 +64,8 @@ class Precision(NamedTuple):
         rounds_inputs: The kernel rounds its inputs to 8 bits by the range that it finds in them, run by run.
         in_auto: ``--precision auto`` tries it.
         by_name: It can be requested by name.
-        language: Limits that it must reach on a language or text-to-text model; None where language models are
-            not built in it.
+        language: Limits that it must reach on a language or text-to-text model; None where language models
+            are not built in it.
         speech: How encoder-decoders are built in it; None where they are not.
     """
 

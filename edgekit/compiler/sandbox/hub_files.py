@@ -23,8 +23,8 @@ from edgekit.compiler.model.language.hugging_face import INDEX, WEIGHTS
 from edgekit.compiler.model.language.hugging_face_config import (
     READ_TYPES,
     model_type,
-    text2text_family,
     preferred_onnx,
+    text2text_family,
 )
 from edgekit.compiler.sandbox.hub_address import HubAddress
 from edgekit.compiler.sandbox.limits import external_names

@@ -1,4 +1,5 @@
-"""The bundle of an encoder-decoder: its variants in the requested precisions, card, golden vector and manifest."""
+"""The bundle of an encoder-decoder: its variants in the requested precisions, card, golden vector and
+manifest."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ def check_precision(kind: str, targets: Sequence[BuildTarget], precision: str) -
             if form_of(target, name) is None:
                 forms = " or ".join(FORMS[name].forms)
                 raise UsageError(
-                    f"{target.name} does not compile {forms}, which {name} of {kind} needs; use ort, openvino "
-                    "or tflite"
+                    f"{target.name} does not compile {forms}, which {name} of {kind} needs; use ort, "
+                    "openvino or tflite"
                 )
 
 

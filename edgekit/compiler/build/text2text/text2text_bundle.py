@@ -1,4 +1,5 @@
-"""Build of a text-to-text model: from one folder to a bundle with a verified encoder and decoder per target."""
+"""Build of a text-to-text model: from one folder to a bundle with a verified encoder and decoder per
+target."""
 
 from __future__ import annotations
 

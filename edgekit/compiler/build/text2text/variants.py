@@ -1,4 +1,5 @@
-"""Variants of a text-to-text model: run on texts, and judged by the perplexity of what the float model writes."""
+"""Variants of a text-to-text model: run on texts, and judged by the perplexity of what the float model
+writes."""
 
 from __future__ import annotations
 
@@ -100,8 +101,8 @@ class Text2TextJob(EncoderDecoderJob):
             reason = f"logits of the texts: {accuracy}; {bar.logits_db:g} dB is required"
         elif not ratio <= 1 + bar.perplexity:
             reason = (
-                f"perplexity of the float model's texts {actual:.2f}, {100 * (ratio - 1):.1f} % above its own "
-                f"{expected:.2f}; {100 * bar.perplexity:g} % is allowed"
+                f"perplexity of the float model's texts {actual:.2f}, {100 * (ratio - 1):.1f} % above its "
+                f"own {expected:.2f}; {100 * bar.perplexity:g} % is allowed"
             )
         elif variant.precision == FULL_PRECISION and equal < len(answers):
             reason = f"{len(answers) - equal} of {len(answers)} texts differ from the float model's"

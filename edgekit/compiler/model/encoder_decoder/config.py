@@ -35,8 +35,8 @@ class Form(NamedTuple):
         head_size: Size of one head; 0: the width divided by the number of heads.
         rms: Whether norms are RMSNorm without a bias, else layer normalization.
         norm_eps: Epsilon of all norms.
-        norms_after: Whether a layer normalizes each sum, else the input of each block. Only in the second case
-            both parts end with a norm.
+        norms_after: Whether a layer normalizes each sum, else the input of each block. Only in the second
+            case both parts end with a norm.
         embedding_norm: Whether both parts begin with a norm.
         activation: GELU, GELU_TANH, RELU or SILU.
         gated: Whether the MLP multiplies the activation by a second product.
@@ -219,7 +219,8 @@ class EncoderDecoderModel:
 
 
 def relative_buckets(distances: Array, buckets: int, bucket_distance: int, *, both_ways: bool) -> Array:
-    """Return the bucket of relative positions (T5's ``_relative_position_bucket``), in its float32 arithmetic.
+    """Return the bucket of relative positions (T5's ``_relative_position_bucket``), in its float32
+    arithmetic.
 
     Args:
         distances: Position of the key minus that of the query, int64 [...].

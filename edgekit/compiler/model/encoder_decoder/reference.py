@@ -1,9 +1,10 @@
-"""The float reference of an encoder-decoder: numpy, float32. Its forward pass shares no code with the graphs of
-the targets.
+"""The float reference of an encoder-decoder: numpy, float32. Its forward pass shares no code with the graphs
+of the targets.
 
-Formulas: layer normalization (Ba et al. 2016), RMSNorm (Zhang and Sennrich 2019), attention (Vaswani et al. 2017)
-with relative positions (Raffel et al. 2020), GELU (Hendrycks and Gimpel 2016), as Radford et al. 2022, Lewis et
-al. 2019 and Raffel et al. 2020 combine them.
+Formulas: layer normalization (Ba et al. 2016), RMSNorm (Zhang and Sennrich 2019), attention (Vaswani et al.
+2017)
+with relative positions (Raffel et al. 2020), GELU (Hendrycks and Gimpel 2016), as Radford et al. 2022, Lewis
+et al. 2019 and Raffel et al. 2020 combine them.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def model_type(folder: Path) -> str:
 
 
 def text2text_family(folder: Path) -> str:
-    """Return ``T5``, ``BART`` or ``Marian`` where a folder's ``config.json`` is that of such a model that writes
-    texts; "" for others. Never raises."""
+    """Return ``T5``, ``BART`` or ``Marian`` where a folder's ``config.json`` is that of such a model that
+    writes texts; "" for others. Never raises."""
     config = _config_of(folder)
     classes: Any = config.get("architectures") or [TEXT_WRITERS[0]]
     writes = isinstance(classes, list) and any(str(name).endswith(TEXT_WRITERS) for name in classes)

@@ -33,8 +33,8 @@ def text_rules(settings: Mapping[str, Json], vocabulary: int, folder: Path) -> T
     for key, neutral in UNSUPPORTED.items():
         if settings.get(key) not in (None, neutral):
             raise ModelError(
-                f"{folder}: generation_config.json has {key} = {str(settings[key])[:20]}, which is not supported; "
-                "remove it to build the model without"
+                f"{folder}: generation_config.json has {key} = {str(settings[key])[:20]}, which is not "
+                "supported; remove it to build the model without"
             )
     ends, forced = settings.get("eos_token_id"), settings.get("forced_bos_token_id")
     words = settings.get("bad_words_ids") or []

@@ -1,6 +1,7 @@
 """A text-to-text model from a folder of transformers: ``config.json``, safetensors and the tokenizer's files.
 
-Names and rules are those of transformers' ``modeling_t5.py``, ``modeling_bart.py`` and ``modeling_marian.py``.
+Names and rules are those of transformers' ``modeling_t5.py``, ``modeling_bart.py`` and
+``modeling_marian.py``.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from edgekit.errors import ModelError
 from edgekit.compiler.model.language.hugging_face import read_part
+from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.tensor_spec import Json
 

@@ -15,7 +15,8 @@ class Text2TextModel(EncoderDecoderModel):
     Attributes:
         rules: Rules of the tokens that it may generate.
         family: ``T5``, ``BART`` or ``Marian``.
-        source_tokenizer: Content of the ``tokenizer.json`` that splits texts; often the same as ``tokenizer``.
+        source_tokenizer: Content of the ``tokenizer.json`` that splits texts; often the same as
+            ``tokenizer``.
         start: Token that every written text starts with (``decoder_start_token_id``).
         pad: Token that a source is padded with.
         special: Tokens without a text.

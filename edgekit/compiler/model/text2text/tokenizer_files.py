@@ -1,4 +1,5 @@
-"""Tokenizers of a text-to-text folder: ``tokenizer.json``, or SentencePiece files, which become the same form."""
+"""Tokenizers of a text-to-text folder: ``tokenizer.json``, or SentencePiece files, which become the same
+form."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def read_tokenizers(folder: Path, vocabulary: int, special: Set[int]) -> Tokeniz
         source = target = _t5(open_sentencepiece(folder / T5_FILE))
     else:
         raise ModelError(
-            f"{folder}: has no tokenizer.json, spiece.model, or source.spm with target.spm and vocab.json; copy "
-            "them from where the model is from, or save them with transformers: "
+            f"{folder}: has no tokenizer.json, spiece.model, or source.spm with target.spm and vocab.json; "
+            "copy them from where the model is from, or save them with transformers: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
         )
     try:
@@ -90,7 +91,8 @@ def _spelling(table: dict[str, Any], folder: Path) -> str:
     if kinds & {"Metaspace", "ByteFallback", "Replace"}:
         return SENTENCEPIECE
     raise ModelError(
-        f"{folder}: tokenizer.json has the decoder {sorted(map(str, kinds))}; EdgeKit decodes ByteLevel and Metaspace"
+        f"{folder}: tokenizer.json has the decoder {sorted(map(str, kinds))}; EdgeKit decodes ByteLevel and "
+        "Metaspace"
     )
 
 

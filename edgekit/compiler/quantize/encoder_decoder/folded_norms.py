@@ -3,8 +3,8 @@
     y = (norm(x) * g + b) W^T + c    =>    y = norm(x) (W g)^T + (b W^T + c)
 
 A norm's large weights would otherwise set the range of its whole row, which engines round to int8. The last
-norm of the decoder keeps its weights: its matrix is the embedding too. Where keys have no bias, what b adds to
-all keys alike changes no weight of attention. A norm after a sum (BART, Marian) keeps its weights as well:
+norm of the decoder keeps its weights: its matrix is the embedding too. Where keys have no bias, what b adds
+to all keys alike changes no weight of attention. A norm after a sum (BART, Marian) keeps its weights as well:
 its result is also added to what follows.
 """
 
