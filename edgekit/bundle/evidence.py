@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from edgekit.bundle.generation_evidence import Generation
 from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
 
@@ -291,43 +292,6 @@ class DeferralFigures(TypedDict):
     samples_sha256: str
     small_bundle: str
     large_bundle: str
-
-
-class GreedyChoices(TypedDict):
-    """Tokens that a language model writes after the golden prompts, the likeliest each time."""
-
-    likeliest: int
-    """Number of these tokens that are also the float reference's likeliest at their position."""
-    of: int
-
-
-class EqualTexts(TypedDict):
-    """Texts that a text-to-text model writes."""
-
-    equal: int
-    """Number of them that are the float model's."""
-    of: int
-
-
-class Generation(TypedDict, total=False):
-    """Quality of a language model's variant (edgekit/compiler/build/language/evaluation.py), or of a
-    text-to-text model's (build/text2text/variants.py)."""
-
-    perplexity: float | None
-    """Perplexity on the text that the package ships; None if it is not finite."""
-    float_perplexity: float | None
-    """Perplexity of the float reference."""
-    limit: float
-    """Share by which the perplexity may exceed the reference's."""
-    tokens: int
-    """Number of evaluated tokens of the text."""
-    agreement: float | None
-    """Share of those tokens at which its likeliest token is the reference's."""
-    answers: list[list[int]]
-    """Tokens that it writes after each golden prompt."""
-    greedy: GreedyChoices
-    texts: EqualTexts
-    """Text-to-text models only: texts that are the float model's."""
 
 
 class ShapeFigures(TypedDict, total=False):

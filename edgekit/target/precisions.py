@@ -32,7 +32,7 @@ class LanguageBar(NamedTuple):
 
 
 class SpeechBar(NamedTuple):
-    """How an encoder-decoder is built in a precision, and quality limits where it is a speech model.
+    """The build of an encoder-decoder in a precision, and quality limits where it is a speech model.
 
     Attributes:
         forms: Precisions that its products may be compiled in, the preferred one first.
@@ -66,7 +66,7 @@ class Precision(NamedTuple):
         by_name: It can be requested by name.
         language: Limits that it must reach on a language or text-to-text model; None where language models
             are not built in it.
-        speech: How encoder-decoders are built in it; None where they are not.
+        speech: Build of encoder-decoders in it; None where they are not built.
     """
 
     name: str

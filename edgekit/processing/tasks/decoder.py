@@ -27,8 +27,8 @@ class Decoder:
         optional_roles: Roles of the optional outputs. The decoder uses those that a card maps.
         over_windows: For a sound in windows: (predictions of all windows, options) -> the sound's prediction.
             None keeps the predictions of the windows.
-        whole: Where the next run depends on the prediction so far, as for a sound of any length or a text
-            that is written: (run, card, item, options) -> the prediction so far, after each run. ``run`` is
+        whole: Function for a sound of any length or a text that is written, where the next run depends on the
+            prediction so far: (run, card, item, options) -> the prediction so far, after each run. ``run`` is
             ``Session.run``; the item is a text, or samples, float64 at the input's rate. None: a session
             prepares, runs and decodes once.
         classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's

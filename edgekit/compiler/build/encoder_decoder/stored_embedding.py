@@ -24,7 +24,7 @@ def stored_embedding(
     Args:
         matrix: The embedding, float32 [vocabulary, width].
         packed: The embedding as integers, one scale for each token; None: it is stored as floats.
-        files: Compiled files of both parts by name. Where none has the matrix, it is stored in a file of its
+        files: Compiled files of both parts by name. Without the matrix in one, it is stored in a file of its
             own.
     """
     forms: list[tuple[Array, int]]

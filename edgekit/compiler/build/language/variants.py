@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgekit.bundle.evidence import Generation
+from edgekit.bundle.generation_evidence import Generation
 from edgekit.bundle.variant import Status
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.language.evaluation import (

@@ -74,7 +74,7 @@ def build_text2text_model(
         claim(4 * (WEIGHT_COPIES * parameters + SCORE_COPIES * c.heads * c.positions**2), 0.0)
     with stage(request.progress, "reference") as notify:
         texts = read_texts(request.samples)
-        written = float_texts(model, texts.sources)
+        written = float_texts(model, texts)
         notify(f"{sum(len(text.tokens) for text in written)} tokens written; {texts.origin}")
     job = Text2TextJob(model, bars, request.force, Faults(model.sha256), written)
     variants = build_variants(job, path, targets, request, _in_texts)

@@ -21,10 +21,12 @@ class Texts(NamedTuple):
     Attributes:
         origin: Description of their source.
         sources: The texts to read.
+        from_user: Whether they are the user's.
     """
 
     origin: str
     sources: list[str]
+    from_user: bool
 
 
 def read_texts(samples: object) -> Texts:
@@ -39,10 +41,10 @@ def read_texts(samples: object) -> Texts:
     """
     if samples is None:
         sentences = re.split(r"(?<=[.!?])\s+", evaluation_text().strip())[:TEXTS_LIMIT]
-        return Texts(f"{len(sentences)} sentences of English prose", sentences)
+        return Texts(f"{len(sentences)} sentences of English prose", sentences, False)
     if not isinstance(samples, str | Path):
         raise UsageError(
             "samples of a text-to-text model are texts, one a line: pass a .txt file, folder or glob"
         )
     lines = [line for path in find_files(str(samples), TEXTS) for line in text_lines(path)][:TEXTS_LIMIT]
-    return Texts(f"{len(lines)} given texts", [read_line(line) for line in lines])
+    return Texts(f"{len(lines)} given texts", [read_line(line) for line in lines], True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from edgekit.compiler.build.encoder_decoder.variants import EncoderDecoderJob, padded, shape_of
 from edgekit.compiler.build.language.evaluation import judged, perplexity
+from edgekit.compiler.build.text2text.texts import Texts
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
@@ -117,8 +118,8 @@ class Text2TextJob(EncoderDecoderJob):
         return [int(token) for token in outputs["tokens"][0] if token != PADDING], outputs["logits"][0]
 
 
-def float_texts(model: Text2TextModel, texts: Sequence[str]) -> list[FloatText]:
-    """Run the float reference on texts.
+def float_texts(model: Text2TextModel, texts: Texts) -> list[FloatText]:
+    """Run the float reference on texts. Those that are not the user's are truncated.
 
     Raises:
         EngineError: its logits are not finite.
@@ -127,12 +128,14 @@ def float_texts(model: Text2TextModel, texts: Sequence[str]) -> list[FloatText]:
         MissingDependency: the package ``tokenizers`` is not installed.
     """
     decoder = ReferenceModel(model)
-    return [_float_text(model, decoder, text) for text in texts]
+    return [_float_text(model, decoder, text, texts.from_user) for text in texts.sources]
 
 
-def _float_text(model: Text2TextModel, decoder: ReferenceModel, text: str) -> FloatText:
+def _float_text(model: Text2TextModel, decoder: ReferenceModel, text: str, whole: bool) -> FloatText:
     config = model.config
     numbers = tokenize(model.source_tokenizer, text, config.positions + 1, True).ids
+    if len(numbers) > config.positions and not whole:
+        numbers = [*numbers[: config.positions - 1], numbers[-1]]  # the last one ends a text
     if len(numbers) > config.positions:
         raise SampleError(
             f"the text {text[:40]!r} has more than {config.positions} tokens; shorten it, or raise --context"

@@ -1,4 +1,4 @@
-"""Sizes and form of an encoder-decoder: Whisper, T5, BART and Marian differ in what ``Form`` lists.
+"""Sizes and form of an encoder-decoder: Whisper, T5, BART and Marian differ in what ``ModelForm`` lists.
 
 Weights have the names of transformers' BART and Whisper, without ``model.``; those of T5 are renamed.
 """
@@ -28,7 +28,7 @@ SIZE_LIMITS = {
 }  # fmt: skip
 
 
-class Form(NamedTuple):
+class ModelForm(NamedTuple):
     """Traits in which encoder-decoders differ; the defaults are Whisper's.
 
     Attributes:
@@ -93,7 +93,7 @@ class EncoderDecoderConfig(NamedTuple):
     positions: int
     context: int
     vocabulary: int
-    form: Form = Form()
+    form: ModelForm = ModelForm()
 
     @property
     def head_size(self) -> int:

@@ -24,7 +24,7 @@ from edgekit.compiler.model.encoder_decoder.config import (
     RELU,
     SILU,
     EncoderDecoderConfig,
-    Form,
+    ModelForm,
     check_sizes,
 )
 from edgekit.compiler.model.language.hugging_face import (
@@ -56,7 +56,7 @@ _T5_BLOCKS = {
 }  # fmt: skip
 
 
-class _Source(NamedTuple):
+class _FolderForm(NamedTuple):
     """Sizes and form of a folder, and how its weights are read.
 
     Attributes:
@@ -120,7 +120,7 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
 
 
 def _check_weight(
-    files: Mapping[str, SafetensorsFile], source: _Source, name: str, shape: tuple[int, ...], folder: Path,
+    files: Mapping[str, SafetensorsFile], source: _FolderForm, name: str, shape: tuple[int, ...], folder: Path,
     family: str,
 ) -> None:  # fmt: skip
     place = source.place(name)
@@ -151,7 +151,7 @@ def _context(table: Mapping[str, Json], family: str, context: int | None, folder
 
 def _t5(
     table: Mapping[str, Json], files: Mapping[str, SafetensorsFile], family: str, tokens: int, folder: Path
-) -> _Source:
+) -> _FolderForm:
     kind = table.get("feed_forward_proj", "relu")
     gate, _, name = str(kind).rpartition("-")
     if gate not in ("", "gated"):
@@ -159,7 +159,7 @@ def _t5(
     is_scaled = table.get("tie_word_embeddings", True) is not False
     tied = is_scaled or HEAD not in files
     width, layers = _number(table, "d_model", folder), _number(table, "num_layers", folder)
-    form = Form(
+    form = ModelForm(
         head_size=_number(table, "d_kv", folder), rms=True,
         norm_eps=float(table.get("layer_norm_epsilon", 1e-6)),
         activation=GELU_TANH if kind == "gated-gelu" else _activation(name, folder), gated=bool(gate),
@@ -173,7 +173,7 @@ def _t5(
         _number(table, "vocab_size", folder), form,
     )  # fmt: skip
     shared = "shared.weight" if "shared.weight" in files else EMBEDDING
-    return _Source(config, lambda weight: shared if weight == EMBEDDING else _t5_name(weight, bool(gate)))
+    return _FolderForm(config, lambda weight: shared if weight == EMBEDDING else _t5_name(weight, bool(gate)))
 
 
 def _t5_name(name: str, gated: bool) -> str:
@@ -200,7 +200,7 @@ def _t5_name(name: str, gated: bool) -> str:
 
 def _bart(
     table: Mapping[str, Json], files: Mapping[str, SafetensorsFile], family: str, tokens: int, folder: Path
-) -> _Source:
+) -> _FolderForm:
     for first, second in (
         ("encoder_attention_heads", "decoder_attention_heads"),
         ("encoder_ffn_dim", "decoder_ffn_dim"),
@@ -219,7 +219,7 @@ def _bart(
     width = _number(table, "d_model", folder)
     prefix = "model." if any(name.startswith("model.") for name in files) else ""
     tied = table.get("tie_word_embeddings", True) is not False or HEAD not in files
-    form = Form(
+    form = ModelForm(
         norms_after=True, embedding_norm=family == "BART", key_bias=True,
         activation=_activation(str(table.get("activation_function", "gelu")), folder),
         embedding_scale=math.sqrt(max(width, 0)) if table.get("scale_embedding") else 1.0, tied=tied,
@@ -237,7 +237,7 @@ def _bart(
             return shared
         return name if name in (LOGITS_BIAS, HEAD) else prefix + name
 
-    return _Source(config, place, LEARNED_OFFSET)
+    return _FolderForm(config, place, LEARNED_OFFSET)
 
 
 def _sinusoids(config: EncoderDecoderConfig) -> dict[str, Array]:

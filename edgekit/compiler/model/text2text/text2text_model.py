@@ -20,7 +20,7 @@ class Text2TextModel(EncoderDecoderModel):
         start: Token that every written text starts with (``decoder_start_token_id``).
         pad: Token that a source is padded with.
         special: Tokens without a text.
-        spelling: How the vocabulary spells texts, as in ``Text2TextOptions``.
+        spelling: Spelling of texts in the vocabulary, as in ``Text2TextOptions``.
     """
 
     rules: TextRules

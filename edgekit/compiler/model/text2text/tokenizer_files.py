@@ -78,8 +78,8 @@ def read_tokenizers(folder: Path, vocabulary: int, special: Set[int]) -> Tokeniz
     entries = table.get("added_tokens") or []
     added = {entry["id"] for entry in entries if isinstance(entry, dict) and entry.get("special") is True}
     unknown = table["model"].get("unk_id")
-    known = {number for number in (*added, unknown) if type(number) is int}
-    return Tokenizers(source, target, tuple(sorted({*special, *known})), _spelling(table, folder), names)
+    numbers = {number for number in (*added, unknown) if type(number) is int}
+    return Tokenizers(source, target, tuple(sorted({*special, *numbers})), _spelling(table, folder), names)
 
 
 def _spelling(table: dict[str, Any], folder: Path) -> str:

@@ -17,7 +17,7 @@ class Text2TextOptions:
     Attributes:
         max_tokens: Maximum number of new tokens; 0: as many as the bundle's context has.
         tokenizer: Name of a ``tokenizer.json`` beside the card, with the texts of the generated tokens.
-        spelling: How its vocabulary spells texts: ``byte-level`` (GPT-2, BART) or ``sentencepiece`` (T5,
+        spelling: Spelling of texts in its vocabulary: ``byte-level`` (GPT-2, BART) or ``sentencepiece`` (T5,
             Marian).
         start: Token that every text starts with.
         special: Tokens without a text.
