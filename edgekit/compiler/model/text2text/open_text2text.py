@@ -120,8 +120,8 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
 
 
 def _check_weight(
-    files: Mapping[str, SafetensorsFile], source: _FolderForm, name: str, shape: tuple[int, ...], folder: Path,
-    family: str,
+    files: Mapping[str, SafetensorsFile], source: _FolderForm, name: str, shape: tuple[int, ...],
+    folder: Path, family: str,
 ) -> None:  # fmt: skip
     place = source.place(name)
     if place not in files:
