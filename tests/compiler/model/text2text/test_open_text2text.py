@@ -83,8 +83,8 @@ def test_pieces_are_those_of_sentencepiece(tmp_path: Path) -> None:
     lines = [line[:400] for line in lines if len(line) > 40]
     (tmp_path / "lines.txt").write_text("\n".join(lines[::2]))
     library.SentencePieceTrainer.train(
-        input=str(tmp_path / "lines.txt"), model_prefix=str(tmp_path / "m"), vocab_size=1500, model_type="unigram",
-        pad_id=3, num_threads=1,
+        input=str(tmp_path / "lines.txt"), model_prefix=str(tmp_path / "m"), vocab_size=1500,
+        model_type="unigram", pad_id=3, num_threads=1,
     )  # fmt: skip
     theirs = library.SentencePieceProcessor(str(tmp_path / "m.model"))
     file = open_sentencepiece(tmp_path / "m.model")
@@ -108,7 +108,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         return str(refused.value).removeprefix(f"{folder}")
 
     assert refusal("t5", num_layers=4) == (
-        ": has no weight encoder.block.2.layer.0.SelfAttention.q.weight, which T5 models of its config.json need"
+        ": has no weight encoder.block.2.layer.0.SelfAttention.q.weight, which T5 models of its "
+        "config.json need"
     )
     assert refusal("t5", d_model=48).startswith(
         ": weight shared.weight is [160, 32]; config.json requires [160, 48]"
@@ -122,8 +123,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert refusal("bart", normalize_before=True) == ": config.json: normalize_before is not supported"
     assert "share_encoder_decoder_embeddings" in refusal("marian", share_encoder_decoder_embeddings=False)
     assert refusal("bart", repetition_penalty=1.2) == (
-        ": generation_config.json has repetition_penalty = 1.2, which is not supported; remove it to build the "
-        "model without"
+        ": generation_config.json has repetition_penalty = 1.2, which is not supported; remove it to build "
+        "the model without"
     )
     assert "bad_words_ids must be" in refusal("bart", bad_words_ids=[3])
     assert "token 999 is not in the vocabulary" in refusal("marian", eos_token_id=999)
@@ -133,7 +134,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     folder = write_text2text(tmp_path / "t5", "t5")
     (folder / "spiece.model").unlink()
-    with pytest.raises(ModelError, match="has no tokenizer.json, spiece.model, or source.spm"):
+    with pytest.raises(ModelError, match=r"has no tokenizer\.json, spiece\.model, or source\.spm"):
         open_text2text_model(folder)
 
 
