@@ -38,7 +38,10 @@ class TextRules(NamedTuple):
     shortest: int = 0
     repeated_phrase: int = 0
 
-    no_speech = -1
+    @property
+    def no_speech(self) -> int:
+        """Return -1: the source is not a sound."""
+        return -1
 
     def as_json(self) -> dict[str, Json]:
         """Return the rules in the form that ``from_table`` reads."""

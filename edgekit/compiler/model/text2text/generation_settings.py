@@ -41,15 +41,14 @@ def text_rules(settings: Mapping[str, Json], vocabulary: int, folder: Path) -> T
     if not isinstance(words, Sequence) or len(words) > WORDS_LIMIT or not all(map(_are_tokens, words)):
         raise ModelError(f"{folder}: bad_words_ids must be at most {WORDS_LIMIT} lists of tokens")
     single = [word[0] for word in words if len(word) == 1]
+    added = _length(settings, "min_new_tokens", folder)
     rules = TextRules(
         ends=_tokens(ends if isinstance(ends, list) else [ends], "eos_token_id", folder),
         suppressed=(*_tokens(settings.get("suppress_tokens"), "suppress_tokens", folder), *single),
         suppressed_first=_tokens(settings.get("begin_suppress_tokens"), "begin_suppress_tokens", folder),
         bad_words=tuple(tuple(word) for word in words if len(word) > 1),
         forced_first=-1 if forced is None else token_of(settings, "forced_bos_token_id", vocabulary, folder),
-        shortest=max(
-            _length(settings, "min_length", folder), 1 + _length(settings, "min_new_tokens", folder)
-        ),
+        shortest=max(_length(settings, "min_length", folder), added + 1 if added else 0),
         repeated_phrase=_length(settings, "no_repeat_ngram_size", folder),
     )
     try:

@@ -108,8 +108,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         return str(refused.value).removeprefix(f"{folder}")
 
     assert refusal("t5", num_layers=4) == (
-        ": has no weight encoder.block.2.layer.0.SelfAttention.q.weight, which T5 models of its "
-        "config.json need"
+        ": has no weight encoder.block.2.layer.0.layer_norm.weight, which T5 models of its config.json need"
     )
     assert refusal("t5", d_model=48).startswith(
         ": weight shared.weight is [160, 32]; config.json requires [160, 48]"
@@ -118,7 +117,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         refusal("t5", feed_forward_proj="gated-tanh") == ": config.json: activation 'tanh' is not supported"
     )
     assert refusal("t5", d_kv="8") == ": config.json: d_kv is 8; it must be a whole number"
-    assert "the tokenizer has 152 tokens, but the model 100" in refusal("t5", vocab_size=100)
+    assert "the tokenizer has 153 tokens, but the model 100" in refusal("t5", vocab_size=100)
     assert refusal("bart", decoder_attention_heads=2).endswith("differ, which is not supported")
     assert refusal("bart", normalize_before=True) == ": config.json: normalize_before is not supported"
     assert "share_encoder_decoder_embeddings" in refusal("marian", share_encoder_decoder_embeddings=False)
