@@ -159,7 +159,7 @@ def open_runner(
     try:
         table = options[OPTION]
         sizes = [int(table[name]) for name in _SIZES]
-        shape = EncoderDecoderShape(*sizes, int(table.get("width", 0)))
+        shape = EncoderDecoderShape(*sizes)._replace(width=int(table.get("width", 0)))
         if min(sizes) < 1 or shape.width < 0 or list(outputs) != model_outputs(shape):
             raise ValueError("its sizes are not those of the bundle's outputs")
         rules: Rules
@@ -272,7 +272,7 @@ class EncoderDecoderRunner:
         self._mask[...] = HIDDEN
         feeds = {FEATURES: source} if self._embedding is None else self._embedded(self._embedding, source[0])
         encoded = self._encoder.run(feeds)
-        first = {"token": self._token, "position": self._position, "mask": self._mask}
+        first: dict[str, Array] = {"token": self._token, "position": self._position, "mask": self._mask}
         masks = {name: array for name, array in feeds.items() if name == SOURCE_MASK}
         self._decoder_feeds = {**first, **self._caches, **encoded, **masks}
         self._source = source.copy()

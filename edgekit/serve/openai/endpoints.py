@@ -105,9 +105,9 @@ class OpenAiPath:
                     read = partial(reader, body, text_model.session)
                     request = await run_in_threadpool(read) if is_large else read()
                     writer = ResponseWriter(body["model"], path == CHAT, request.tools, request.usage)
-                    begin = partial(request.begin, text_model.session)
+                    begin: Begin = partial(request.begin, text_model.session)
                     if isinstance(text_model, ServedText2Text):
-                        begin = partial(text_model.write, request.prompt, request.options)
+                        begin = partial(text_model.write, str(request.prompt), request.options)
                     run = self._begin(text_model, begin, lease, since_s)
                     await _respond(run, writer, request.stream, receive, send)
 

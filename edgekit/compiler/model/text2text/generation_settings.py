@@ -90,6 +90,6 @@ def _tokens(tokens: Any, key: str, folder: Path) -> tuple[int, ...]:
 
 
 def _are_tokens(tokens: Any) -> bool:
-    if not isinstance(tokens, list) or not 1 <= len(tokens) <= WORDS_LIMIT:
-        return tokens == []
+    if not isinstance(tokens, list) or len(tokens) > WORDS_LIMIT:
+        return False
     return all(type(token) is int and token >= 0 for token in tokens)

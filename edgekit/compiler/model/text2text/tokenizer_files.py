@@ -54,6 +54,7 @@ def read_tokenizers(folder: Path, vocabulary: int, special: Set[int]) -> Tokeniz
     Raises:
         ModelError: no tokenizer is there, or it is damaged or does not fit.
     """
+    names: tuple[str, ...]
     if all((folder / name).is_file() for name in MARIAN_FILES):
         names, (source, target) = MARIAN_FILES, _marian(folder, vocabulary)
     elif (folder / JSON_FILE).is_file():

@@ -195,7 +195,7 @@ def test_the_command_line_builds_runs_and_verifies(tmp_path: Path) -> None:
     verified = CliRunner().invoke(main, ["verify", str(path)])
     assert verified.exit_code == 0, verified.output
     inspected = CliRunner().invoke(main, ["inspect", str(path)])
-    assert "ort-fp16" in inspected.output
+    assert "12 sentences of English prose" in inspected.output
 
 
 def test_what_does_not_apply_is_refused(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for family in FAMILIES:
             arrays |= computed(write_text2text(Path(folder) / family, family), family)
-    np.savez_compressed(FILE, **arrays)
+    np.savez_compressed(FILE, **arrays)  # type: ignore[arg-type]
     print(f"{FILE.name}: {FILE.stat().st_size} bytes")
     for name, values in arrays.items():
         if "tokens" in name:
