@@ -32,6 +32,7 @@ from edgekit.serve.served_text import ServedText
 from edgekit.serve.served_text2text import ServedText2Text
 
 if TYPE_CHECKING:
+    from edgekit.serve.openai.chat_requests import TextRequest
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.service import Service
     from edgekit.serve.text_queue import Begin, TextQueue, TextRun
@@ -99,16 +100,10 @@ class OpenAiPath:
                     await self._embed(model, body, lease, receive, send)
                 else:
                     text_model = _text_model(model, path == CHAT)
-                    reader = read_chat if path == CHAT else read_completion
-                    if isinstance(text_model, ServedText2Text):
-                        reader = read_text2text
-                    read = partial(reader, body, text_model.session)
+                    read = partial(_text_request, path == CHAT, body, text_model)
                     request = await run_in_threadpool(read) if is_large else read()
                     writer = ResponseWriter(body["model"], path == CHAT, request.tools, request.usage)
-                    begin: Begin = partial(request.begin, text_model.session)
-                    if isinstance(text_model, ServedText2Text):
-                        begin = partial(text_model.write, str(request.prompt), request.options)
-                    run = self._begin(text_model, begin, lease, since_s)
+                    run = self._begin(text_model, _beginning(request, text_model), lease, since_s)
                     await _respond(run, writer, request.stream, receive, send)
 
     # --- models ------------------------------------------------------------------------------------------
@@ -223,6 +218,18 @@ def _text_model(model: ServedModel | ServedText, chat: bool) -> ServedText | Ser
     if chat and not model.session.template:
         raise ApiError("the model has no chat template; use /v1/completions", "model")
     return model
+
+
+def _text_request(chat: bool, body: Mapping[str, Any], model: ServedText | ServedText2Text) -> TextRequest:
+    if isinstance(model, ServedText2Text):
+        return read_text2text(body, model.session)
+    return (read_chat if chat else read_completion)(body, model.session)
+
+
+def _beginning(request: TextRequest, model: ServedText | ServedText2Text) -> Begin:
+    if isinstance(model, ServedText2Text):
+        return partial(model.write, str(request.prompt), request.options)
+    return partial(request.begin, model.session)
 
 
 async def _stream(run: TextRun, writer: ResponseWriter | TranscriptWriter, send: Any) -> None:

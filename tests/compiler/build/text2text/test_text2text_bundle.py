@@ -145,8 +145,19 @@ def test_a_run_that_continues_computes_only_what_is_new(
     with Session(built("t5-gated"), variant="ort-fp32", threads=1) as session:
         runner, steps, encoded = session.runner, list[int](), list[int]()
         step, encode = runner._decoder.run, runner._encoder.run  # type: ignore[attr-defined]
-        monkeypatch.setattr(runner._decoder, "run", lambda f: steps.append(int(f["token"][0])) or step(f))  # type: ignore[attr-defined]
-        monkeypatch.setattr(runner._encoder, "run", lambda f: encoded.append(1) or encode(f))  # type: ignore[attr-defined]
+
+        def stepped(feeds: Mapping[str, Array]) -> dict[str, Array]:
+            steps.append(int(feeds["token"][0]))
+            outputs: dict[str, Array] = step(feeds)
+            return outputs
+
+        def encoded_once(feeds: Mapping[str, Array]) -> dict[str, Array]:
+            encoded.append(1)
+            outputs: dict[str, Array] = encode(feeds)
+            return outputs
+
+        monkeypatch.setattr(runner._decoder, "run", stepped)  # type: ignore[attr-defined]
+        monkeypatch.setattr(runner._encoder, "run", encoded_once)  # type: ignore[attr-defined]
         written = session.predict(TEXTS[1], max_tokens=20)
         assert len(encoded) == 1
         assert steps == [0, *written.tokens[:-1]]
