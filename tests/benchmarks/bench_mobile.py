@@ -73,7 +73,7 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
         for app in (True, False) if variant.profile in PHONES else ():
             place = folder / variant.profile / ("app" if app else "plain")
             try:
-                files = export_variant(bundle, variant.name, place, app=app)
+                files = export_variant(bundle, variant.name, place, metadata=app)
                 outcome = ", ".join(sorted({file.relative_to(place).parts[0] for file in files}))
             except UsageError as problem:
                 outcome = f"refused: {problem}"

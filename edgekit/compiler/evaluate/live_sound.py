@@ -36,7 +36,7 @@ def run_live(bundle: Bundle, show: Callable[[str], None], **options: Any) -> dic
         UsageError: the model does not transcribe. EngineError: nothing ran.
     """
     with Session(bundle, **options) as session:
-        if not processing.takes_whole_sounds(session.card):
+        if not processing.predicts_in_parts(session.card):
             raise UsageError("-i - reads a live sound, which only speech models transcribe; give a file")
         transcriber, shown = Transcriber(session), list[TranscriptUpdate]()
 

@@ -23,7 +23,7 @@ from edgekit.processing.drawing import save_drawing
 from edgekit.processing.generation import refuse_generation
 from edgekit.processing.predictions.texts import TextPrediction, TextPredictions
 from edgekit.processing.predictions.windows import WindowPredictions
-from edgekit.processing.processing import takes_whole_sounds
+from edgekit.processing.processing import predicts_in_parts
 from edgekit.runtime import Session
 from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.system.atomic_files import write_atomically
@@ -312,7 +312,7 @@ def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict
     Raises:
         As ``Session.predict``.
     """
-    if isinstance(whole, Sound) and takes_whole_sounds(session.card):
+    if isinstance(whole, Sound) and predicts_in_parts(session.card):
         return session.predict(whole.samples, rate=whole.rate), {}
     if isinstance(whole, Sound):
         listening = session.listen(whole.samples, rate=whole.rate)
@@ -322,6 +322,9 @@ def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict
         return answer, dict(listening.outputs)
     answers, outputs = [], {}
     for text in whole:
+        if predicts_in_parts(session.card):
+            answers.append(TextPrediction(text, session.predict(text)))
+            continue
         feeds, placed = session.prepare(text)
         outputs = session.run(feeds)
         if session.card.task is not None:

@@ -24,6 +24,7 @@ from edgekit.compiler.model.language.hugging_face_config import (
     READ_TYPES,
     model_type,
     preferred_onnx,
+    text2text_family,
 )
 from edgekit.compiler.sandbox.hub_address import COMMIT, HubAddress
 from edgekit.compiler.sandbox.hub_client import Listed, explained, hub_library, list_repository
@@ -46,6 +47,7 @@ CONFIG = "config.json"
 BESIDE = (
     *(CONFIG, "generation_config.json", "preprocessor_config.json", "1_Pooling/config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
+    *("spiece.model", "source.spm", "target.spm", "vocab.json"),
 )
 """Files that the readers of folders read beside a model's weights."""
 PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth", ".py")
@@ -182,8 +184,9 @@ def _download_model(
 
     if CONFIG in files:
         add(CONFIG)
-    if not address.file and model_type(folder) in READ_TYPES:
-        weights = [name for name in files if name in (WEIGHTS, INDEX) or _SHARD.fullmatch(name)]
+    weights = [name for name in files if name in (WEIGHTS, INDEX) or _SHARD.fullmatch(name)]
+    is_read = model_type(folder) in READ_TYPES or (bool(weights) and bool(text2text_family(folder)))
+    if not address.file and is_read:
         if not weights:
             raise ModelError(f"{address}: has no {WEIGHTS}, from which {model_type(folder)} models are read")
         weights, model = [WEIGHTS] if WEIGHTS in weights else weights, ""

@@ -99,7 +99,7 @@ def test_a_package_for_an_app_has_the_largest_shape_alone(tmp_path: Path) -> Non
     from edgekit_coreml.vendor import coremltools
 
     bundle = built(tmp_path, "iphone-12", card=detector_card(SIZES[-1]))
-    export_variant(bundle, "iphone-12-fp32", tmp_path / "app", app=True)
+    export_variant(bundle, "iphone-12-fp32", tmp_path / "app", metadata=True)
     (package,) = (tmp_path / "app").glob("*.mlpackage")
     spec = coremltools().utils.load_spec(str(package))
     assert list(spec.mlProgram.functions) == ["main"]

@@ -1,4 +1,4 @@
-"""Parts of the graphs of a speech model's encoder and decoder: products, norms, attention heads.
+"""Parts of the graphs of an encoder and a decoder: products, norms, attention heads, layers.
 
 Arrays of several positions are [positions, width] or [heads, positions, head_size]: engines that store
 pictures channels last would transpose arrays of four axes.
@@ -7,20 +7,28 @@ pictures channels last would transpose arrays of four axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.graph_writer import GraphWriter
-from edgekit.compiler.model.speech.speech_model import NORM_EPS, SpeechModel
+from edgekit.compiler.model.encoder_decoder.config import (
+    EMBEDDING_NORM,
+    GATE,
+    GELU,
+    GELU_TANH,
+    POSITIONS,
+    RELU,
+    EncoderDecoderModel,
+)
 from edgekit.tensor_spec import Array
 
 MIDDLE = 128
 """Stored integer that stands for 0, where weights are unsigned."""
 
 
-class SpeechWriter:
+class PartWriter:
     """Writes a graph.
 
     Args:
@@ -38,7 +46,7 @@ class SpeechWriter:
 
     def __init__(
         self,
-        model: SpeechModel,
+        model: EncoderDecoderModel,
         weights: Mapping[str, BlockWeights],
         *,
         rows: bool = False,
@@ -47,6 +55,7 @@ class SpeechWriter:
     ) -> None:
         self.model, self.config, self.weights = model, model.config, weights
         self.rows, self.by_row, self.unsigned = rows, by_row, unsigned
+        self.shapes = self.config.weight_shapes()
         self.graph = GraphWriter()
 
     def linear(self, x: str, *names: str, scale: float = 1.0) -> str:
@@ -97,37 +106,86 @@ class SpeechWriter:
         return signed
 
     def _bias(self, name: str) -> Array:
-        if name.endswith("k_proj"):
-            return np.zeros(self.config.width, np.float32)
-        return self.model.weight(f"{name}.bias")
+        if f"{name}.bias" in self.shapes:
+            return self.model.weight(f"{name}.bias")
+        return np.zeros(self.shapes[f"{name}.weight"][0], np.float32)
+
+    def table(self, name: str) -> str:
+        """Store a weight as it is."""
+        return self.graph.constant(self.model.weight(name), name)
 
     def norm(self, x: str, name: str) -> str:
-        g = self.graph
-        weight, bias = (
-            g.constant(self.model.weight(f"{name}.{w}"), f"{name}.{w}") for w in ("weight", "bias")
-        )
-        return g.op("LayerNormalization", x, weight, bias, axis=-1, epsilon=NORM_EPS)
+        g, epsilon = self.graph, self.config.form.norm_eps
+        if not self.config.form.rms:
+            weight, bias = (self.table(f"{name}.{kind}") for kind in ("weight", "bias"))
+            return g.op("LayerNormalization", x, weight, bias, axis=-1, epsilon=epsilon)
+        mean = g.op("ReduceMean", g.op("Mul", x, x), g.ints(-1), keepdims=1)
+        root = g.op("Sqrt", g.op("Add", mean, g.number(epsilon)))
+        return g.op("Mul", g.op("Div", x, root), self.table(f"{name}.weight"))
 
-    def gelu(self, x: str) -> str:
-        g = self.graph
-        curve = g.op("Erf", g.op("Mul", x, g.number(math.sqrt(0.5))))
+    def residual(self, x: str, norm: str, block: Callable[[str], str]) -> str:
+        """Add a block's result to its input, with the norm before the block or after the sum."""
+        if self.config.form.norms_after:
+            return self.norm(self.graph.op("Add", x, block(x)), norm)
+        return self.graph.op("Add", x, block(self.norm(x, norm)))
+
+    def last_norm(self, x: str, part: str) -> str:
+        """Normalize the result of a part, where its layers normalize their inputs."""
+        return x if self.config.form.norms_after else self.norm(x, f"{part}.layer_norm")
+
+    def embedded(self, x: str, part: str, position: str = "") -> str:
+        """Scale embeddings [rows, width], and add their positions and the first norm where the model has
+        them.
+
+        Args:
+            x: The embeddings.
+            part: ``encoder`` or ``decoder``.
+            position: The position of a single row, int64 [1]; "": all positions.
+        """
+        g, form = self.graph, self.config.form
+        if form.embedding_scale != 1.0:
+            x = g.op("Mul", x, g.number(form.embedding_scale))
+        if not form.buckets:
+            places = self.table(f"{part}.{POSITIONS}")
+            x = g.op("Add", x, g.op("Gather", places, position, axis=0) if position else places)
+        return self.norm(x, f"{part}.{EMBEDDING_NORM}") if form.embedding_norm else x
+
+    def activation(self, x: str) -> str:
+        g, kind = self.graph, self.config.form.activation
+        if kind == RELU:
+            return g.op("Relu", x)
+        if kind == GELU:
+            curve = g.op("Erf", g.op("Mul", x, g.number(math.sqrt(0.5))))
+        elif kind == GELU_TANH:
+            cube = g.op("Mul", x, g.op("Mul", x, x))
+            inner = g.op("Add", x, g.op("Mul", cube, g.number(0.044715)))
+            curve = g.op("Tanh", g.op("Mul", inner, g.number(math.sqrt(2 / math.pi))))
+        else:
+            return g.op("Mul", x, g.op("Sigmoid", x))
         return g.op("Mul", g.op("Mul", x, g.number(0.5)), g.op("Add", curve, g.number(1.0)))
 
     def mlp(self, x: str, prefix: str) -> str:
-        y = self.gelu(self.linear(self.norm(x, f"{prefix}final_layer_norm"), f"{prefix}fc1"))
-        return self.graph.op("Add", x, self.linear(y, f"{prefix}fc2"))
+        def block(y: str) -> str:
+            if not self.config.form.gated:
+                return self.linear(self.activation(self.linear(y, f"{prefix}fc1")), f"{prefix}fc2")
+            parts = self.linear(y, f"{prefix}fc1", f"{prefix}{GATE}")
+            sizes = self.graph.ints(*[self.config.mlp_width] * 2)
+            hidden, gate = self.graph.ops("Split", [parts, sizes], 2, axis=-1)
+            return self.linear(self.graph.op("Mul", self.activation(hidden), gate), f"{prefix}fc2")
+
+        return self.residual(x, f"{prefix}final_layer_norm", block)
 
     def split(self, x: str, count: int) -> Sequence[str]:
-        """Split the last axis into equal parts of ``width``."""
-        return self.graph.ops("Split", [x, self.graph.ints(*[self.config.width] * count)], count, axis=-1)
+        """Split the last axis into equal parts of all heads."""
+        return self.graph.ops("Split", [x, self.graph.ints(*[self.config.inner] * count)], count, axis=-1)
 
     def heads(self, x: str, rows: int, *, transposed: bool = False) -> str:
-        """Split heads: [rows, width] -> [heads, rows, head_size], or [heads, head_size, rows]."""
+        """Split heads: [rows, inner] -> [heads, rows, head_size], or [heads, head_size, rows]."""
         g, c = self.graph, self.config
         apart = g.op("Reshape", x, g.ints(rows, c.heads, c.head_size))
         return g.op("Transpose", apart, perm=[1, 2, 0] if transposed else [1, 0, 2])
 
     def joined(self, x: str, rows: int) -> str:
-        """Join heads: [heads, rows, head_size] -> [rows, width]."""
+        """Join heads: [heads, rows, head_size] -> [rows, inner]."""
         g = self.graph
-        return g.op("Reshape", g.op("Transpose", x, perm=[1, 0, 2]), g.ints(rows, self.config.width))
+        return g.op("Reshape", g.op("Transpose", x, perm=[1, 0, 2]), g.ints(rows, self.config.inner))
