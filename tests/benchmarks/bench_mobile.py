@@ -70,14 +70,14 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
         ))  # fmt: skip
     print("\n".join(table(("profile", "advised", "size", "SNR", "agreement", "on its engine"), rows)))
     for variant in advised(bundle.variants):
-        for app in (True, False) if variant.profile in PHONES else ():
-            place = folder / variant.profile / ("app" if app else "plain")
+        for metadata in (True, False) if variant.profile in PHONES else ():
+            place = folder / variant.profile / ("metadata" if metadata else "plain")
             try:
-                files = export_variant(bundle, variant.name, place, metadata=app)
+                files = export_variant(bundle, variant.name, place, metadata=metadata)
                 outcome = ", ".join(sorted({file.relative_to(place).parts[0] for file in files}))
             except UsageError as problem:
                 outcome = f"refused: {problem}"
-            print(f"  export{' --app' if app else ''} {variant.name}: {outcome}")
+            print(f"  export{' --metadata' if metadata else ''} {variant.name}: {outcome}")
 
 
 if __name__ == "__main__":
