@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +106,9 @@ def run_cell(
             if entry in timed.wall_ms:
                 fields[f"p50_ms_{threads}"] = round(timed.wall_ms[entry], 4)
                 fields[f"cpu_ms_{threads}"] = round(timed.cpu_ms[entry], 4)
-        clock = timed.cpu_ms if threads == 1 else timed.wall_ms
+        clock = dict(timed.cpu_ms if threads == 1 else timed.wall_ms)
         if TWIN in clock:
-            twin[str(threads)] = round(abs(clock[TWIN] / clock[twin_of(clock)] - 1), 4)
+            twin[str(threads)] = round(abs(clock.pop(TWIN) / clock[twin_of(clock)] - 1), 4)
     return {
         "network": folder.name,
         "engine": name,
@@ -227,25 +227,24 @@ def started(
     """Start a process for each entry that has an artifact, and one more of the twin; what does not start has
     its failure in ``entries``."""
     with ExitStack() as stack:
-        children: dict[str, Child] = {}
         ready = [entry for entry, fields in entries.items() if not fields["failure"]]
-        for entry in [*ready, TWIN]:
-            if entry == TWIN and not children:
-                break
-            artifact = twin_of(children) if entry == TWIN else entry
-            child = Child(folder, name, artifact, threads, folder / name / artifact / f"run-{threads}.log")
+        artifacts = {entry: entry for entry in ready} | ({TWIN: twin_of(ready)} if ready else {})
+        children = {
+            entry: Child(folder, name, artifact, threads, folder / name / artifact / f"run-{threads}.log")
+            for entry, artifact in artifacts.items()
+        }
+        for entry, child in list(children.items()):
             stack.callback(child.close)
             try:
                 child.answer()
             except EngineError as problem:
                 if entry != TWIN:
                     entries[entry]["failure"] = f"does not run: {problem}"
-                continue
-            children[entry] = child
+                del children[entry]
         yield children
 
 
-def twin_of(entries: Mapping[str, object]) -> str:
+def twin_of(entries: Collection[str]) -> str:
     """Return the entry whose artifact the twin runs."""
     own = Maker(OURS, "int8").entry
     return own if own in entries else next(iter(entries))
@@ -270,6 +269,8 @@ def score(
         fidelity = judge.fidelity(place)
     except (EngineError, ValueError) as problem:
         fields["failure"] = f"does not run: {problem}"
+        if twin_of(children) == entry:
+            children.pop(TWIN, None)
         del children[entry]
         return
     has_metric = not fidelity.score.unit
