@@ -43,7 +43,8 @@ class Turns:
     """Times of the entries of a cell on so many threads.
 
     Attributes:
-        wall_ms: By entry, milliseconds by the clock: the lower quartile over the rounds of the median of a burst.
+        wall_ms: By entry, milliseconds by the clock: the lower quartile over the rounds of a burst's
+            median.
         cpu_ms: The same in CPU time of the process.
         rounds: Number of rounds.
     """
@@ -258,7 +259,7 @@ def score(
     judge: Judge,
     folder: Path,
 ) -> None:
-    """Have an entry run the held-out samples, and add its accuracy and memory; one that fails is taken out."""
+    """Have an entry run the held-out samples, and add its accuracy and memory; drop it if it fails."""
     if entry == TWIN:
         return
     place = folder / entry

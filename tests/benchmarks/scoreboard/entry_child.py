@@ -23,7 +23,7 @@ from edgekit.errors import EdgeKitError
 from edgekit.target.registry import engine, open_ready
 from edgekit.tensor_spec import TensorSpec
 
-LEAST_RUNS, MOST_RUNS = 3, 200
+MOST_RUNS = 200
 
 
 def main() -> None:
@@ -62,9 +62,10 @@ def burst(runner: Any, sample: dict[str, Any], seconds: float) -> dict[str, floa
     """Return the medians of some runs: seconds by the clock, and CPU seconds of the process. The first run,
     which finds its caches cold, does not count."""
     runner.run(sample)
-    wall, own = [], []
+    wall: list[float] = []
+    own: list[float] = []
     end = time.perf_counter() + seconds
-    while len(wall) < LEAST_RUNS or (time.perf_counter() < end and len(wall) < MOST_RUNS):
+    while not wall or (time.perf_counter() < end and len(wall) < MOST_RUNS):
         began, began_own = time.perf_counter(), time.process_time()
         runner.run(sample)
         own.append(time.process_time() - began_own)

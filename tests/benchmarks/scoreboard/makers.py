@@ -204,7 +204,8 @@ def _by_edgekit(maker: Maker, folder: Path, engine: str, workshop: Workshop) -> 
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as cache:
         code, made = _run(command, folder, place, {"EDGEKIT_CACHE": cache}, workshop.limit_s)
-    if bundle.is_file() and not made.failure:
+    if bundle.is_file():  # also with exit status 1, which says that a variant is rejected
+        made.failure = ""
         _unpack(bundle, maker.precision, place, made)
         bundle.unlink()
     made.failure = made.failure or ("" if made.files else f"exit status {code}")

@@ -1,4 +1,4 @@
-"""Registry of the scoreboard: trained networks, each prepared as ONNX of static shapes with card and samples."""
+"""Registry of the scoreboard: trained networks, each prepared as ONNX of static shapes, card and samples."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -34,6 +35,30 @@ Cell = dict[str, Any]
 CAUSES = Path(__file__).with_name("causes.toml")
 TIMES = {1: "cpu_ms_1", 2: "p50_ms_2"}
 """Field of the time that a verdict is made by: CPU time on one thread, the clock on two."""
+PAGE_WIDTH = 120
+INTRODUCTION = """
+EdgeKit's int8 beside that of other tools, network by network and engine by engine. Anyone can run it again,
+and losses stay on it.
+"""
+METHOD = """
+Each maker runs in a process and an environment of its own, with pinned packages, and gets the same 64
+samples (45 for keywords). Each artifact is loaded in a process of its own and scored on samples that no
+maker has seen. The processes then take turns in random order, pinned to one processor or two, with ONNX
+Runtime's spinning off. A time is the lower quartile over the rounds of a burst's median: CPU time on one
+thread, the clock on two. "Memory" is the largest resident set of the process that loads and runs the
+artifact. "Made in" is the CPU time of the maker's process. Accuracy is agreement with the float model: by
+the metric of the task, and by the SNR of the worst output in dB; "labelled" is against labels.
+"""
+MARGINS = f"""
+One artifact is faster than another by more than {TIME_MARGIN:.0%}, or by more than two processes of the
+same artifact differed by in that cell. It is more accurate by more than {METRIC_MARGIN:g} of the metric,
+or, within that, by more than {SNR_MARGIN_DB:g} dB. Where a build rejects every int8, it ships fp32: the
+rows "as shipped" count that. The rows "by force" count each int8 as `--force` gives it.
+"""
+VERDICTS_NOTE = """
+a choice in EdgeKit's quantizer was made with it. One thread, as shipped; "fp32" where a build rejects every
+int8, with the verdict on that int8 in brackets.
+"""
 VERDICTS = (AHEAD, FRONT, OFF, BEHIND, NONE)
 MARK = "\\*"
 
@@ -133,59 +158,48 @@ def write_page(results: Path, page: Path) -> None:
 
 
 def head(cells: Sequence[Cell], drawn: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the page's beginning: how it was measured, on which machine, with which versions."""
     ran = [cell for cell in cells if cell["entries"]]
     dates = sorted({cell["date"] for cell in ran}) or ["-"]
-    machines = sorted(
-        {f"{cell['processor']} ({', '.join(cell['isa'])}; {cell['cores']} cores)" for cell in ran}
-    )
-    versions: dict[str, str] = {}
-    for cell in ran:
-        for entry in cell["entries"]:
-            versions |= entry["versions"]
-    engines = sorted({cell["engine_version"] for cell in ran})
     loads = sorted(cell["load"] for cell in ran if cell["load"] is not None) or [0]
+    versions: dict[str, set[str]] = {}
+    for entry in (entry for cell in ran for entry in cell["entries"]):
+        for name, version in entry["versions"].items():
+            versions.setdefault(name, set()).add(version)
+    machines = {f"{cell['processor']} ({', '.join(cell['isa'])}; {cell['cores']} cores)" for cell in ran}
+    facts = {
+        "Processor": "; ".join(sorted(machines)),
+        "Engines": ", ".join(sorted({cell["engine_version"] for cell in ran})),
+        "Tools": "; ".join(f"{name} {', '.join(sorted(versions[name]))}" for name in sorted(versions)),
+        "Measured": f"{dates[0]} to {dates[-1]}, EdgeKit {', '.join(sorted({c['edgekit'] for c in ran}))}",
+        "Load while timing": f"{loads[0]:g} to {loads[-1]:g}, median {loads[len(loads) // 2]:g}",
+        "Drawn networks": f"{', '.join(drawn['networks']) or '-'} (seed {drawn['seed']})",
+    }
     yield "# Scoreboard"
     yield ""
-    yield (
-        "EdgeKit's int8 beside that of other tools, network by network and engine by engine. Anyone can run it again, and "
-        "losses stay on it."
-    )
+    yield from wrap(INTRODUCTION)
     yield ""
-    yield "    python -m tests.benchmarks.scoreboard all                      # each cell without a result, then this page"
-    yield "    python -m tests.benchmarks.scoreboard cell YOLOX-nano ort      # one cell"
+    yield "    python -m tests.benchmarks.scoreboard all                   # cells without a result, page"
+    yield "    python -m tests.benchmarks.scoreboard cell YOLOX-nano ort   # one cell"
     yield ""
-    yield "| | |"
+    yield "| measured | with |"
     yield "|---|---|"
-    yield f"| Processor | {'; '.join(machines)} |"
-    yield f"| Engines | {', '.join(engines)} |"
-    yield f"| Tools | {', '.join(f'{name} {version}' for name, version in sorted(versions.items()))} |"
-    yield f"| Measured | {dates[0]} to {dates[-1]}, EdgeKit {', '.join(sorted({cell['edgekit'] for cell in ran}))} |"
-    yield f"| Load while timing | {loads[0]:g} to {loads[-1]:g} (median {loads[len(loads) // 2]:g}), ours included |"
-    yield f"| Drawn networks | {', '.join(drawn['networks']) or '-'} (seed {drawn['seed']}) |"
+    yield from (f"| {name} | {value} |" for name, value in facts.items())
     yield ""
-    yield (
-        "Each maker runs in a process and an environment of its own, with pinned packages, and gets the same 64 samples (45 "
-        "for keywords). Each artifact is loaded in a process of its own and scored on samples that no maker has seen. The "
-        "processes then take turns in random order, pinned to one processor or two, with ONNX Runtime's spinning off. A "
-        "time is the lower quartile over the rounds of the median of a burst: CPU time on one thread, the clock on two. "
-        "Memory is the largest resident set of the process that loads and runs the artifact. Accuracy is agreement with the "
-        "float model: by the metric of the task, and by the SNR of the worst output in dB; `labelled` is against labels."
-    )
-    yield ""
-    yield (
-        f"One artifact is faster than another by more than {TIME_MARGIN:.0%}, or by more than two processes of the same "
-        f"artifact differed by in that cell. It is more accurate by more than {METRIC_MARGIN:g} of the metric, or, within "
-        f'that, by more than {SNR_MARGIN_DB:g} dB. Where a build rejects every int8, it ships fp32: the rows "as shipped" count '
-        'that. The rows "by force" count each int8 as `--force` gives it.'
-    )
-    yield ""
+    for paragraph in (METHOD, MARGINS):
+        yield from wrap(paragraph)
+        yield ""
+
+
+def wrap(paragraph: str) -> list[str]:
+    return textwrap.wrap(" ".join(paragraph.split()), PAGE_WIDTH, break_on_hyphens=False)
 
 
 def counts(cells: Sequence[Cell], drawn: Mapping[str, Any]) -> Iterator[str]:
     """Yield the counts of verdicts, the drawn networks apart."""
     yield "## Counts"
     yield ""
-    yield "| networks | EdgeKit's | threads | cells | ahead in both | on the front | off the front | behind in both | none |"
+    yield "| networks | EdgeKit's | threads | cells | ahead | front | off | behind | none |"
     yield "|---|---|---|---|---|---|---|---|---|"
     groups = {
         "of every scoreboard": [cell for cell in cells if cell["network"] not in drawn["networks"]],
@@ -196,7 +210,8 @@ def counts(cells: Sequence[Cell], drawn: Mapping[str, Any]) -> Iterator[str]:
             ran = [cell for cell in group if points(cell, threads)]
             tally = Counter(verdict_of(cell, threads, forced)[0] for cell in ran)
             figures = " | ".join(str(tally[verdict]) for verdict in VERDICTS)
-            yield f"| {title} | {'by force' if forced else 'as shipped'} | {threads} | {len(ran)} | {figures} |"
+            mode = "by force" if forced else "as shipped"
+            yield f"| {title} | {mode} | {threads} | {len(ran)} | {figures} |"
     yield ""
     yield from (f"- {MEANINGS[verdict]}" for verdict in VERDICTS)
     yield ""
@@ -206,10 +221,7 @@ def verdicts(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a verdict for each network and engine."""
     yield "## Verdicts"
     yield ""
-    yield (
-        f'{MARK} a choice in EdgeKit\'s quantizer was made with it. One thread, as shipped; "fp32" where a build rejects every '
-        "int8, with the verdict on that int8 in brackets."
-    )
+    yield from wrap(f"{MARK} {VERDICTS_NOTE}")
     yield ""
     engines = list(MAKERS)
     yield f"| network | {' | '.join(engines)} |"
@@ -246,7 +258,8 @@ def why(cells: Sequence[Cell], causes: Sequence[Mapping[str, str]]) -> Iterator[
         if {verdict, by_force} & {OFF, BEHIND}:
             cause = texts.get((cell["network"], cell["engine"]), "not found yet")
             better = "; ".join(sorted({*reasons, *more}))
-            yield f"| {titled(cell['network'])} | {cell['engine']} | {verdict} | {by_force} | {better} | {cause} |"
+            values = (titled(cell["network"]), cell["engine"], verdict, by_force, better, cause)
+            yield f"| {' | '.join(values)} |"
     yield ""
 
 
@@ -286,7 +299,8 @@ def section(name: str, cells: Sequence[Cell], drawn: bool, charts: Path) -> Iter
     yield f"## {name}{' (drawn)' if drawn else ''}"
     yield ""
     if network is not None:
-        yield f'{network.model}; {cells[0]["samples"]} samples of the set "{network.samples}"; metric: {cells[0]["metric"]}.'
+        count, metric = cells[0]["samples"], cells[0]["metric"]
+        yield f'{network.model}; {count} samples of the set "{network.samples}"; metric: {metric}.'
         yield ""
     file = charts / f"{name}.svg"
     rows = {cell["engine"]: [point for _, point in points(cell)] for cell in cells if points(cell)}
@@ -294,7 +308,10 @@ def section(name: str, cells: Sequence[Cell], drawn: bool, charts: Path) -> Iter
         file.write_text(draw_chart(rows), "utf-8")
         yield f"![{alternative(name, rows)}]({charts.name}/{file.name})"
         yield ""
-    yield "| engine | by | metric | SNR dB | ms, 1 thread | ms, 2 threads | MB | memory MB | made in s | verdict | remark |"
+    yield (
+        "| engine | by | metric | SNR dB | ms, 1 thread | ms, 2 threads | MB | memory MB | made in s | "
+        "front | remark |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for cell in cells:
         best = {point.entry for point in front([point for _, point in points(cell)])}
@@ -317,7 +334,7 @@ def row(cell: Cell, entry: Mapping[str, Any], on_front: bool) -> str:
         f"{entry['size_kb'] / 1024:.2f}" if entry["size_kb"] else "-",
         f"{entry['peak_mb']:.0f}" if entry.get("peak_mb") else "-",
         f"{entry['build_cpu_s']:.0f}",
-        "front" if on_front else "",
+        "yes" if on_front else "",
         remark.replace("|", "\\|"),
     ]
     return f"| {cell['engine']} | {entry['entry']} | {' | '.join(values)} |"

@@ -40,7 +40,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     value = graph("Relu", graph.conv(value, 16, 16, 3))
     graph.model(folder, graph.conv(value, 8, 16))
     (folder / "small.onnx").rename(folder / "source.onnx")
-    (folder / "card.toml").write_text('title = "Tiny"\n\n[inputs.x]\nkind = "tensor"\nshape = [1, 8, 16, 16]\n', "utf-8")
+    card = f'title = "Tiny"\n\n[inputs.x]\nkind = "tensor"\nshape = {list(SHAPE)}\n'
+    (folder / "card.toml").write_text(card, "utf-8")
     rng = np.random.default_rng(0)
     for part, count in (("calibration", 8), ("heldout", 4)):
         (folder / part).mkdir()
@@ -187,13 +188,15 @@ def cell(
 
     def entry(maker: str, precision: str, ms: float, metric: float, **more: object) -> dict[str, Any]:
         return {
-            "entry": f"{maker}, {precision}", "maker": maker, "precision": precision, "failure": "", "note": "",
-            "versions": {}, "cpu_ms_1": ms, "p50_ms_1": ms, "p50_ms_2": ms, "metric": metric, "snr_db": 20.0,
+            "entry": f"{maker}, {precision}", "maker": maker, "precision": precision, "failure": "",
+            "note": "", "versions": {},
+            "cpu_ms_1": ms, "p50_ms_1": ms, "p50_ms_2": ms, "metric": metric, "snr_db": 20.0,
             "build_s": 1.0, "build_cpu_s": 1.0, "size_kb": 100, "peak_mb": 50.0, **more,
         }  # fmt: skip
 
     return {
-        "network": network, "engine": engine, "engine_version": "ONNX Runtime 1", "edgekit": "0", "samples": 64,
+        "network": network, "engine": engine, "engine_version": "ONNX Runtime 1", "edgekit": "0",
+        "samples": 64,
         "processor": "a processor", "isa": [], "cores": 2, "date": "2026-01-02", "load": 0.5, "metric": "mAP",
         "twin": {"1": twin}, "not_run": ["onnx2tf, int8"],
         "entries": [
@@ -247,5 +250,5 @@ def test_the_stored_page_is_that_of_the_stored_results(tmp_path: Path) -> None:
     results = ROOT / "docs" / "scoreboard" / "results"
     assert load_results(results)
     write_page(results, tmp_path / "scoreboard.md")
-    assert (tmp_path / "scoreboard.md").read_text("utf-8") == (ROOT / "docs" / "scoreboard.md").read_text("utf-8")
-
+    stored = ROOT / "docs" / "scoreboard.md"
+    assert (tmp_path / stored.name).read_text("utf-8") == stored.read_text("utf-8")

@@ -18,7 +18,8 @@ EXACT_DB = 90.0
 
 AHEAD, FRONT, OFF, BEHIND, NONE = "ahead", "front", "off", "behind", "none"
 MEANINGS = {
-    AHEAD: "ahead in both: each quantized artifact of another tool is slower and less accurate than one of EdgeKit's",
+    AHEAD: "ahead in both: each quantized artifact of another tool is slower and less accurate than one of "
+    "EdgeKit's",
     FRONT: "on the front: no other artifact is as fast and more accurate, or as accurate and faster",
     OFF: "off the front: another artifact is better in one, and equal within the margins in the other",
     BEHIND: "behind in both: another artifact is faster and more accurate",
@@ -45,8 +46,8 @@ class Point(NamedTuple):
 def faster(a: Point, b: Point, margin: float = TIME_MARGIN) -> bool:
     """Return whether A is faster than B by more than the margin.
 
-    >>> faster(Point("a", 9.6, 1, 20), Point("b", 10, 1, 20)), faster(Point("a", 9.8, 1, 20), Point("b", 10, 1, 20))
-    (True, False)
+    >>> [faster(Point("a", ms, 1, 20), Point("b", 10, 1, 20)) for ms in (9.6, 9.8)]
+    [True, False]
     """
     return a.ms < b.ms * (1 - margin)
 
