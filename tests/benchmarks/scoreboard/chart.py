@@ -76,7 +76,8 @@ def panel(
         "field": "ms",
         "type": "quantitative",
         "title": "ms, one thread",
-        "scale": {"zero": False, "nice": True, "padding": 16},
+        "scale": {"type": "log", "nice": False, "padding": 16},
+        "axis": {"tickCount": 5, "format": "~g", "labelOverlap": True},
     }
     title = "metric of the task" if metric else f"SNR dB ({CAP_DB:.0f}: that or more)"
     y = {"field": "accuracy", "type": "quantitative", "title": title, "scale": {"zero": False, "padding": 14}}

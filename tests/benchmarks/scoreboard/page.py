@@ -179,7 +179,7 @@ def head(cells: Sequence[Cell], drawn: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from wrap(INTRODUCTION)
     yield ""
-    yield "    python -m tests.benchmarks.scoreboard all                   # cells without a result, page"
+    yield "    python -m tests.benchmarks.scoreboard all                   # all cells"
     yield "    python -m tests.benchmarks.scoreboard cell YOLOX-nano ort   # one cell"
     yield ""
     yield "| measured | with |"
