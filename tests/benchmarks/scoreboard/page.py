@@ -138,12 +138,13 @@ def write_page(results: Path, page: Path) -> None:
     drawn = (
         json.loads(drawn_file.read_text("utf-8")) if drawn_file.is_file() else {"networks": [], "seed": None}
     )
-    causes = tomllib.loads(CAUSES.read_text("utf-8")).get("causes", []) if CAUSES.is_file() else []
+    known = tomllib.loads(CAUSES.read_text("utf-8"))
     lines = [
         *head(cells, drawn),
         *counts(cells, drawn),
         *verdicts(cells),
-        *why(cells, causes),
+        *why(cells, known["causes"]),
+        *mended(known["mended"]),
         *not_run(cells, drawn),
     ]
     charts = page.with_suffix("")
@@ -260,6 +261,17 @@ def why(cells: Sequence[Cell], causes: Sequence[Mapping[str, str]]) -> Iterator[
             better = "; ".join(sorted({*reasons, *more}))
             values = (titled(cell["network"]), cell["engine"], verdict, by_force, better, cause)
             yield f"| {' | '.join(values)} |"
+    yield ""
+
+
+def mended(changes: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield the causes that were mended since the first run."""
+    yield "Mended since the first run:"
+    yield ""
+    yield "| cells | cause | change | effect |"
+    yield "|---|---|---|---|"
+    columns = ("cells", "cause", "change", "effect")
+    yield from (f"| {' | '.join(change[key] for key in columns)} |" for change in changes)
     yield ""
 
 
