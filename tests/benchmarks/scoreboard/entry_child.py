@@ -45,7 +45,8 @@ def main() -> None:
         first = load(paths[0])
         runner.run(first)
     except EdgeKitError as problem:
-        print(json.dumps({"failure": " ".join(str(problem).split())[-160:]}), file=answers)
+        reason = " ".join(str(problem).replace(f"{place}{os.sep}", "").split())
+        print(json.dumps({"failure": reason[-160:]}), file=answers)
         return
     print(json.dumps({"ready": True}), file=answers)
     for line in sys.stdin:

@@ -9,6 +9,7 @@ for the artifact, in the names that EdgeKit's runners take. Nothing of EdgeKit i
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+PICTURES = "calibration_image_sample_data_20x128x128x3_float32.npy"
+"""Name of the file of pictures that onnx2tf looks for in its folder before it fetches it."""
 OPSET = 17
 """Models of an older opset are raised to this: per-channel Q/DQ needs 13."""
 
@@ -172,6 +175,9 @@ def by_onnx2tf(model: Path, samples: Path, out: Path) -> None:
         np.save(out / f"{number}.npy", every)
         channels = every.shape[-1]
         ranges.append([name, str(out / f"{number}.npy"), [0.0] * channels, [1.0] * channels])
+    # It checks its conversion on these, and otherwise fetches pictures; they are not what it calibrates with.
+    np.save(out / PICTURES, np.random.default_rng(0).random((20, 128, 128, 3), np.float32))
+    os.chdir(out)
     onnx2tf.convert(
         input_onnx_file_path=str(model),
         output_folder_path=str(out / "tf"),
@@ -180,14 +186,30 @@ def by_onnx2tf(model: Path, samples: Path, out: Path) -> None:
         non_verbose=True,
     )
     content = (out / "tf" / f"{model.stem}_integer_quant.tflite").read_bytes()
-    signed, names = with_signature(content, inputs, [value.name for value in graph.output])
+    sides = {"inputs": sized(graph.input), "outputs": sized(graph.output)}
+    signed, names = with_signature(content, sides)
     (out / "model.tflite").write_bytes(signed)
     (out / "names.json").write_text(json.dumps(names), "utf-8")
 
 
-def with_signature(content: bytes, inputs: list[str], outputs: list[str]) -> tuple[bytes, dict[str, Any]]:
+def sized(values: Any) -> list[tuple[str, int]]:
+    """Return the name and the number of elements of ONNX values of static shapes."""
+    return [
+        (value.name, int(np.prod([dim.dim_value for dim in value.type.tensor_type.shape.dim])))
+        for value in values
+    ]
+
+
+def with_signature(content: bytes, sides: dict[str, list[tuple[str, int]]]) -> tuple[bytes, dict[str, Any]]:
     """Return the ``.tflite`` with a signature, and its name with the names and shapes of its values in the
-    source's order: by their names where those are the source's, else as the file has them."""
+    source's order.
+
+    A value of the file is the source's if it has its name; else the first of its size that is left.
+
+    Args:
+        content: The file.
+        sides: Name and number of elements of the source's ``inputs`` and ``outputs``.
+    """
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
@@ -196,13 +218,15 @@ def with_signature(content: bytes, inputs: list[str], outputs: list[str]) -> tup
     signature = schema.SignatureDefT()
     signature.signatureKey, signature.subgraphIndex = b"serving_default", 0
     names: dict[str, Any] = {"signature": "serving_default"}
-    for side, sources, indices in (("inputs", inputs, graph.inputs), ("outputs", outputs, graph.outputs)):
-        plain = {letters(graph.tensors[index].name.decode()): int(index) for index in indices}
-        by_name = [plain.get(letters(name)) for name in sources]
-        ordered = [int(index) for index in indices] if None in by_name else by_name
+    for side, sources in sides.items():
+        rest = [int(index) for index in getattr(graph, side)]
         maps = []
         names[side] = []
-        for number, index in enumerate(ordered):
+        for number, (source, size) in enumerate(sources):
+            named = [i for i in rest if letters(graph.tensors[i].name.decode()) == letters(source)]
+            fits = [i for i in rest if int(np.prod(graph.tensors[i].shape)) == size]
+            index = (named or fits or rest)[0]
+            rest.remove(index)
             entry = schema.TensorMapT()
             entry.name, entry.tensorIndex = f"{side}_{number}".encode(), index
             maps.append(entry)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,8 @@ with open(sys.argv[1], "w") as file:
 """Runs a maker from a small process: what a process that forks holds counts as a peak of the one forked."""
 FILES = ("model.onnx", "model.xml", "model.bin", "model.tflite")
 REASON_LENGTH = 160
+ERROR_LINE = re.compile(r"error\b|ERROR\b|[\w.]+(?:Error|Exception)\b")
+"""How a maker's line begins that says why it failed; without one it is the last line."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +284,8 @@ def _run(
     if code == "timeout":
         made.failure = f"stopped after {limit_s:g} s"
     elif code:
-        lines = (place / "log.txt").read_text("utf-8", "replace").strip().splitlines()
-        errors = [line for line in lines if line.startswith("error")] or lines or [f"exit status {code}"]
-        made.failure = errors[-1].strip()[:REASON_LENGTH]
+        text = (place / "log.txt").read_text("utf-8", "replace").strip().replace(f"{place}{os.sep}", "")
+        lines = [line.strip() for line in text.splitlines()]
+        errors = [line for line in lines if ERROR_LINE.match(line)] or lines or [f"exit status {code}"]
+        made.failure = errors[-1][:REASON_LENGTH]
     return (1 if code == "timeout" else code), made

@@ -55,6 +55,11 @@ same artifact differed by in that cell. It is more accurate by more than {METRIC
 or, within that, by more than {SNR_MARGIN_DB:g} dB. Where a build rejects every int8, it ships fp32: the
 rows "as shipped" count that. The rows "by force" count each int8 as `--force` gives it.
 """
+BUSY = """
+Other programs ran meanwhile (see the load). CPU time on one thread is a ratio in turns and little affected. Times on
+two threads are by the clock, on processors that were not free: two processes of the same artifact differ by more
+there, which the margin of the cell takes in.
+"""
 VERDICTS_NOTE = """
 a choice in EdgeKit's quantizer was made with it. One thread, as shipped; "fp32" where a build rejects every
 int8, with the verdict on that int8 in brackets.
@@ -187,7 +192,8 @@ def head(cells: Sequence[Cell], drawn: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---|"
     yield from (f"| {name} | {value} |" for name, value in facts.items())
     yield ""
-    for paragraph in (METHOD, MARGINS):
+    busy = loads[len(loads) // 2] > max((cell["cores"] for cell in ran), default=1)
+    for paragraph in (METHOD, MARGINS, *([BUSY] if busy else [])):
         yield from wrap(paragraph)
         yield ""
 
