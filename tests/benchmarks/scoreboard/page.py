@@ -56,9 +56,9 @@ or, within that, by more than {SNR_MARGIN_DB:g} dB. Where a build rejects every 
 rows "as shipped" count that. The rows "by force" count each int8 as `--force` gives it.
 """
 BUSY = """
-Other programs ran meanwhile (see the load). CPU time on one thread is a ratio in turns and little affected. Times on
-two threads are by the clock, on processors that were not free: two processes of the same artifact differ by more
-there, which the margin of the cell takes in.
+Other programs ran meanwhile (see the load). CPU time on one thread is a ratio in turns and little affected.
+Times on two threads are by the clock, on processors that were not free: two processes of the same artifact
+differ by more there, which the margin of the cell takes in.
 """
 VERDICTS_NOTE = """
 a choice in EdgeKit's quantizer was made with it. One thread, as shipped; "fp32" where a build rejects every
