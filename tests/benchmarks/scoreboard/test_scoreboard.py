@@ -1,0 +1,254 @@
+"""The scoreboard's own work: a tiny network through two makers, resuming, failures, verdicts and the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.scoreboard.cell import ROOT, run_cell
+from tests.benchmarks.scoreboard.makers import Maker, Workshop, load_made
+from tests.benchmarks.scoreboard.networks import DRAWN, FIXED, NETWORKS, POOL, draw
+from tests.benchmarks.scoreboard.page import load_results, verdict_of, write_page
+from tests.benchmarks.scoreboard.verdict import AHEAD, BEHIND, FRONT, NONE, OFF, Point, judge
+from tests.fixtures.graphs import Graph
+
+SHAPE = (1, 8, 16, 16)
+MAKERS = (
+    Maker("EdgeKit", "fp32"),
+    Maker("EdgeKit", "int8"),
+    Maker("ONNX Runtime's quantizer", "int8", "onnxruntime", "here"),
+    Maker("absent tool", "int8", "absent", "here"),
+    Maker("unreadable", "int8", "copy", "here"),
+)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network of three convolutions with its card and samples, as ``prepare`` writes them."""
+    folder = tmp_path_factory.mktemp("tiny")
+    graph = Graph({"x": SHAPE})
+    value = graph("Relu", graph.conv("x", 16, 8, 3))
+    value = graph("Relu", graph.conv(value, 16, 16, 3))
+    graph.model(folder, graph.conv(value, 8, 16))
+    (folder / "small.onnx").rename(folder / "source.onnx")
+    card = f'title = "Tiny"\n\n[inputs.x]\nkind = "tensor"\nshape = {list(SHAPE)}\n'
+    (folder / "card.toml").write_text(card, "utf-8")
+    rng = np.random.default_rng(0)
+    for part, count in (("calibration", 8), ("heldout", 4)):
+        (folder / part).mkdir()
+        for index in range(count):
+            np.savez(folder / part / f"{index:03}.npz", x=rng.normal(0, 1, SHAPE).astype(np.float32))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(tmp_path_factory.mktemp("environments"), {"here": sys.executable}, search_s=5)
+
+
+@pytest.fixture(scope="module")
+def result(network: Path, workshop: Workshop) -> dict[str, Any]:
+    return run_cell(network, "ort", workshop, makers=MAKERS, seconds=0.2)
+
+
+def entry_of(result: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(entry for entry in result["entries"] if entry["entry"] == name)
+
+
+def test_entries_are_made_scored_and_timed(result: dict[str, Any]) -> None:
+    for name in ("EdgeKit, fp32", "EdgeKit, int8", "ONNX Runtime's quantizer, int8"):
+        entry = entry_of(result, name)
+        assert entry["failure"] == ""
+        assert entry["cpu_ms_1"] > 0
+        assert entry["p50_ms_1"] > 0
+        assert entry["peak_mb"] > 10
+        assert entry["build_peak_mb"] > 10
+        assert entry["build_s"] > 0
+        assert entry["size_kb"] > 0
+    exact, own, other = (float(entry["snr_db"]) for entry in result["entries"][:3])
+    assert exact > 90 > own > 20
+    assert 90 > other > 20
+    assert entry_of(result, "ONNX Runtime's quantizer, int8")["versions"].keys() >= {"onnxruntime", "onnx"}
+    assert result["twin"]["1"] < 1
+
+
+def test_a_maker_that_fails_is_a_result_with_its_reason(result: dict[str, Any]) -> None:
+    entry = entry_of(result, "absent tool, int8")
+    assert entry["failure"] == "KeyError: 'absent'"
+    assert "cpu_ms_1" not in entry
+
+
+def test_a_cell_resumes(network: Path, workshop: Workshop, result: dict[str, Any]) -> None:
+    place = network / "ort"
+    before = {path: path.stat().st_mtime_ns for path in place.glob("*/made.json")}
+    assert len(before) == len(MAKERS)
+    (place / MAKERS[2].entry / "made.json").unlink()
+    run_cell(network, "ort", workshop, makers=MAKERS, again=["absent tool"], seconds=0.1)
+    changed = {path.parent.name for path, at in before.items() if path.stat().st_mtime_ns != at}
+    assert changed == {"ONNX Runtime's quantizer, int8", "absent tool, int8"}
+
+
+def test_an_artifact_that_its_engine_refuses_is_recorded(network: Path, workshop: Workshop) -> None:
+    place = network / "ort" / "unreadable, int8"
+    run_cell(network, "ort", workshop, makers=MAKERS[-1:], seconds=0.1)
+    (place / "model.onnx").write_bytes(b"\x00not a model")
+    (entry,) = run_cell(network, "ort", workshop, makers=MAKERS[-1:], seconds=0.1)["entries"]
+    assert entry["failure"].startswith("does not run: ")
+    (place / "model.onnx").unlink()
+    (place / "made.json").unlink()
+
+
+def test_a_maker_that_takes_too_long_is_stopped(network: Path, workshop: Workshop, tmp_path: Path) -> None:
+    impatient = Workshop(tmp_path, workshop.interpreters, limit_s=0.05)
+    maker = Maker("slow tool", "int8", "onnxruntime", "here")
+    (entry,) = run_cell(network, "ort", impatient, makers=[maker], seconds=0.1)["entries"]
+    assert entry["failure"] == "stopped after 0.05 s"
+    assert (load_made(network / "ort" / maker.entry) or pytest.fail("not recorded")).failure
+
+
+def scoreboard(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.benchmarks.scoreboard", *map(str, words)]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "targets")])
+    environment = {**os.environ, "PYTHONPATH": paths, **variables}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+
+
+def test_the_command_resumes_and_records_a_cell_that_cannot_run(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "scoreboard.md"
+    results.mkdir()
+    kept = results / "YOLOX-nano.ort.json"
+    kept.write_text(json.dumps(cell("YOLOX-nano", "ort", ours=1.0, theirs=2.0)), "utf-8")
+    before = kept.read_bytes()
+    scoreboard(
+        *("--results", results, "--page", page, "--work", tmp_path / "work", "all", "--seed", "7"),
+        *("--networks", "YOLOX-nano", "ResNet-8", "--engines", "ort"),
+        EDGEKIT_SHARED=str(tmp_path / "nothing"),
+    )
+    assert kept.read_bytes() == before
+    failed = json.loads((results / "ResNet-8.ort.json").read_text("utf-8"))
+    assert "is absent" in failed["failure"]
+    assert f"- ResNet-8 on ort: {failed['failure']}" in page.read_text("utf-8")
+    drawn = json.loads((results / "drawn.json").read_text("utf-8"))
+    assert drawn["networks"] == [network.name for network in draw(7)]
+
+
+def test_the_registry_has_networks_to_draw() -> None:
+    assert len(NETWORKS) == len(FIXED) + len(POOL) >= 16
+    assert len({network.name for network in draw(1)}) == DRAWN == 6
+    assert draw(1) != draw(2)
+    assert {network.name for network in draw(3)} <= {network.name for network in POOL}
+
+
+OWN = Point("EdgeKit, int8", 10.0, 0.95, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ([Point("slower and less accurate", 12.0, 0.90, 15.0)], AHEAD),
+        ([Point("slower, more accurate", 12.0, 0.99, 25.0)], FRONT),
+        ([Point("faster, less accurate", 8.0, 0.90, 15.0)], FRONT),
+        ([Point("equal within the margins", 9.8, 0.955, 20.4)], FRONT),
+        ([Point("faster, as accurate", 8.0, 0.955, 20.4)], OFF),
+        ([Point("as fast, more accurate", 10.1, 0.97, 20.0)], OFF),
+        ([Point("as fast, more decibels", 10.1, 0.945, 21.0)], OFF),
+        ([Point("faster and more accurate", 8.0, 0.97, 10.0)], BEHIND),
+        ([Point("slower, less accurate", 12, 0.9, 15), Point("faster, more accurate", 8, 1, 30)], BEHIND),
+        ([], FRONT),
+    ],
+)
+def test_verdicts(others: list[Point], verdict: str) -> None:
+    found, reasons = judge([OWN], others, [])
+    assert found == verdict
+    assert reasons == ([others[-1].entry] if verdict in (OFF, BEHIND) else [])
+
+
+def test_a_verdict_has_the_margin_of_its_cell_and_the_best_of_ours() -> None:
+    peer = Point("faster by 6 %", 9.4, 0.97, 30.0)
+    assert judge([OWN], [peer], [])[0] == BEHIND
+    assert judge([OWN], [peer], [], margin=0.08)[0] == OFF
+    assert judge([OWN, Point("EdgeKit, int8-dynamic", 9.0, 0.97, 30.0)], [peer], [])[0] == FRONT
+    assert judge([OWN], [], [Point("float", 9.0, 1.0, 120.0)])[0] == BEHIND
+    assert judge([], [peer], [])[0] == NONE
+
+
+def cell(
+    network: str, engine: str, *, ours: float, theirs: float, note: str = "", twin: float = 0.0
+) -> dict[str, Any]:
+    """The result of a cell, with times in milliseconds; EdgeKit's int8 is the less accurate one."""
+
+    def entry(maker: str, precision: str, ms: float, metric: float, **more: object) -> dict[str, Any]:
+        return {
+            "entry": f"{maker}, {precision}", "maker": maker, "precision": precision, "failure": "",
+            "note": "", "versions": {},
+            "cpu_ms_1": ms, "p50_ms_1": ms, "p50_ms_2": ms, "metric": metric, "snr_db": 20.0,
+            "build_s": 1.0, "build_cpu_s": 1.0, "size_kb": 100, "peak_mb": 50.0, **more,
+        }  # fmt: skip
+
+    return {
+        "network": network, "engine": engine, "engine_version": "ONNX Runtime 1", "edgekit": "0",
+        "samples": 64,
+        "processor": "a processor", "isa": [], "cores": 2, "date": "2026-01-02", "load": 0.5, "metric": "mAP",
+        "twin": {"1": twin}, "not_run": ["onnx2tf, int8"],
+        "entries": [
+            entry("EdgeKit", "fp32", 20.0, 1.0, snr_db="inf"),
+            entry("EdgeKit", "int8", ours, 0.90, note=note),
+            entry("NNCF", "int8", theirs, 0.95),
+            {"entry": "broken, int8", "maker": "broken", "precision": "int8", "failure": "no | kernel",
+             "note": "", "versions": {}, "build_cpu_s": 2.0, "size_kb": 0},
+        ],
+    }  # fmt: skip
+
+
+def test_a_rejected_int8_counts_as_fp32_and_by_force() -> None:
+    rejected = cell("YOLOX-nano", "ort", ours=12.0, theirs=10.0, note="1.2x the time of fp32")
+    assert verdict_of(rejected)[0] == FRONT
+    assert verdict_of(rejected, forced=True) == (BEHIND, ["NNCF, int8"])
+    noisy = cell("YOLOX-nano", "ort", ours=12.0, theirs=10.0, twin=0.3)
+    assert verdict_of(noisy)[0] == OFF
+
+
+def test_the_page_has_counts_a_chart_and_a_table_of_each_network(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    results, page = tmp_path / "results", tmp_path / "scoreboard.md"
+    results.mkdir()
+    every = [
+        cell("YOLOX-nano", "ort", ours=8.0, theirs=10.0),
+        cell("YOLOX-nano", "tflite", ours=12.0, theirs=10.0),
+        cell("palm-full", "ort", ours=8.0, theirs=10.0),
+    ]
+    for one in every:
+        (results / f"{one['network']}.{one['engine']}.json").write_text(json.dumps(one), "utf-8")
+    (results / "drawn.json").write_text('{"seed": 1, "networks": ["palm-full"]}', "utf-8")
+    write_page(results, page)
+    text = page.read_text("utf-8")
+    assert "| of every scoreboard | as shipped | 1 | 2 | 0 | 1 | 0 | 1 | 0 |" in text
+    assert "| drawn | as shipped | 1 | 1 | 0 | 1 | 0 | 0 | 0 |" in text
+    assert r"| YOLOX-nano\* | tflite | behind | behind | NNCF, int8 |" in text
+    assert r"no \| kernel" in text
+    assert "- onnx2tf, int8 on ort: YOLOX-nano, palm-full." in text
+    pictures = re.findall(r"!\[(.+)\]\((.+)\)", text)
+    assert [path for _, path in pictures] == ["scoreboard/YOLOX-nano.svg", "scoreboard/palm-full.svg"]
+    assert "ort: EdgeKit, int8 8 ms at 0.900, NNCF, int8 10 ms at 0.950" in pictures[0][0]
+    for _, path in pictures:
+        assert xml.etree.ElementTree.fromstring((tmp_path / path).read_text("utf-8")).tag.endswith("svg")
+    rows = [line for line in text.splitlines() if line.startswith(("| ort |", "| tflite |"))]
+    assert len(rows) == sum(len(one["entries"]) for one in every)
+
+
+def test_the_stored_page_is_that_of_the_stored_results(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    results = ROOT / "docs" / "scoreboard" / "results"
+    assert load_results(results)
+    write_page(results, tmp_path / "scoreboard.md")
+    stored = ROOT / "docs" / "scoreboard.md"
+    assert (tmp_path / stored.name).read_text("utf-8") == stored.read_text("utf-8")
