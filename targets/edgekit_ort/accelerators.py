@@ -241,12 +241,17 @@ def _session(
             accelerator=(interface.provider, chosen, available.devices),
         )
     except EngineError as problem:
-        raise EngineError(f"{interface.label}: {problem}") from None
+        raise EngineError(f"{interface.label}: {_plain(problem)}") from None
     if interface.provider not in session.get_providers():
         raise EngineError(
             f"ONNX Runtime could not create its provider {interface.label}; its log has the reason"
         )
     return session
+
+
+def _plain(problem: EngineError) -> str:
+    """Return the last line of an error: those before it are where a provider's C++ raised it."""
+    return [line for line in str(problem).splitlines() if line.strip()][-1].strip()
 
 
 def _require_device(device: str) -> _AvailableDevice:
