@@ -122,6 +122,10 @@ INTERFACES = (
 """In the order of preference within a kind. TensorRT builds an engine at each load, so CUDA is first."""
 
 
+_REGISTERED: set[str] = set()
+"""Plug-ins that this process has registered."""
+
+
 class _AvailableDevice(NamedTuple):
     interface: Provider
     devices: Sequence[Any]
@@ -274,11 +278,10 @@ def _find(device: str) -> _AvailableDevice | None:
             if problem.name != interface.plugin:
                 raise
             continue
-        devices = _devices(ort, interface)
-        if not devices:
+        if interface.plugin not in _REGISTERED and not _devices(ort, interface):
             ort.register_execution_provider_library(interface.plugin, plugin.get_library_path())
-            devices = _devices(ort, interface)
-        if devices:
+            _REGISTERED.add(interface.plugin)  # a second time it is an error, also without a device
+        if devices := _devices(ort, interface):
             return _AvailableDevice(interface, devices[:1], str(devices[0].ep_metadata.get("version", "")))
     return None
 

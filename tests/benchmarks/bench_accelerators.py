@@ -8,8 +8,8 @@
 
 Each model is built for ort and tflite in fp32. The first form runs on a GPU made of software, lavapipe
 (tests/vulkan). --device names another accelerator of edgekit doctor, and --python an interpreter with another
-build of an engine. Each variant's accelerated copy is verified as a session does it, and compared with the CPU
-on further random inputs, which no verdict has seen.
+build of an engine. Each variant's accelerated copy is verified as a session does it, and compared with the
+CPU on further random inputs, which no verdict has seen.
 Printed are the verdict, the nodes by provider from the engine's own profile, and the lowest SNR of any output
 on the golden vectors and on the others. A copy is wrong if any output of the others is below the limit.
 lavapipe computes on the CPU: its times say nothing of a GPU, and are not printed.

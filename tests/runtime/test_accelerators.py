@@ -268,9 +268,7 @@ def test_a_bundle_does_not_choose_the_accelerator() -> None:
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(UsageError) as raised:
         Session(toy_bundle(), device="tpu")
-    assert str(raised.value) == (
-        "device is 'tpu'; it must be one of cpu, auto, gpu, npu, toy-gpu, toy-cpu"
-    )
+    assert str(raised.value) == ("device is 'tpu'; it must be one of cpu, auto, gpu, npu, toy-gpu, toy-cpu")
 
 
 @pytest.mark.usefixtures("toy")

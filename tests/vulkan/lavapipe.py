@@ -34,9 +34,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def python(
-    code: str, *arguments: str, timeout_s: float = TIMEOUT_S, program: str = sys.executable
-) -> str:
+def python(code: str, *arguments: str, timeout_s: float = TIMEOUT_S, program: str = sys.executable) -> str:
     """Run Python on a machine whose GPU is lavapipe; return what it printed."""
     done = subprocess.run(
         [program, "-c", code, *arguments],
