@@ -2,8 +2,8 @@
 
 DIR/
     index.html page.css page.js camera.js drawing.js     the page
-    edgekit.js edgekit.d.ts session-worker.js session.js core.js onnxruntime.js     an ES module for other
-                                        pages with its types, and the worker that computes
+    edgekit.js edgekit.d.ts session-worker.js session.js signature.js core.js onnxruntime.js     an ES module
+                                        for other pages with its types, and the worker that computes
     edgekit.wasm                        libedgekit
     onnxruntime/                        onnxruntime-web
     service-worker.js                   keeps these files in the browser
@@ -42,6 +42,7 @@ FILES = (
     "page.js",
     "session-worker.js",
     "session.js",
+    "signature.js",
 )
 WORKER, BUNDLE = "service-worker.js", "model.edgekit"
 NOT_LOADED = ("edgekit.d.ts",)
