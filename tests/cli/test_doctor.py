@@ -144,10 +144,12 @@ def test_accelerators_of_this_system_are_listed_with_what_is_here(monkeypatch: p
     assert not {"directml", "coreml-gpu"} & set(rows)  # of other systems
     assert rows["xnnpack"]["found"] is False  # no wheel has it
     assert rows["cuda"]["options"] == {"use_tf32": "0"}
+    install = "a build of onnxruntime with --use_xnnpack; no wheel has it"
+    assert rows["xnnpack"]["install"] == install
     lines = doctor._accelerator_lines([rows["xnnpack"], {**rows["cuda"], "found": True, "name": "CUDA"}])
     assert lines == [
         "  accelerator  target  kind  was run on  on this machine",
-        "  xnnpack      ort     cpu   not run     no (a build of onnxruntime with --use_xnnpack; no wheel has it)",
+        f"  xnnpack      ort     cpu   not run     no ({install})",
         "  cuda         ort     gpu   not run     CUDA",
         "",
     ]

@@ -11,9 +11,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from edgekit_ort import accelerators, placement
-from edgekit_ort.run import MODEL_FILE, open_session
+from edgekit_ort.run import MODEL_FILE, engine_version, open_session
 
 from edgekit.errors import EngineError
+from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.accelerators import PlacedNode, named
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.models import parse
@@ -42,7 +43,7 @@ def test_a_provider_that_is_not_here_is_refused(row: accelerators.Provider, tmp_
         pytest.skip("it is here")
     with pytest.raises(EngineError) as raised:
         accelerators.open_on(row.name, {MODEL_FILE: network(tmp_path)}, *SPEC, {}, 1)
-    version = accelerators.engine_version()
+    version = engine_version()
     assert str(raised.value) == f"{version} found no {row.name} on this machine"
 
 
@@ -54,7 +55,7 @@ def test_a_listed_provider_without_its_device_is_not_found(
     libraries = row.libraries.get(sys.platform, ())
     if not libraries or all(map(accelerators._loads, libraries)):
         pytest.skip("nothing of this system is missing for it")
-    ort = accelerators.onnxruntime("a test", "ort")
+    ort = onnxruntime("a test", "ort")
     monkeypatch.setattr(ort, "get_available_providers", lambda: [row.provider])
     assert accelerators.find_accelerator(row.name) is None
 
@@ -64,8 +65,7 @@ def test_a_provider_that_is_not_created_is_told_apart_from_one_without_kernels(t
     missing = next(
         row
         for row in accelerators.INTERFACES
-        if not row.plugin
-        and row.provider not in accelerators.onnxruntime("a", "ort").get_available_providers()
+        if not row.plugin and row.provider not in onnxruntime("a", "ort").get_available_providers()
     )
     device = accelerators._AvailableDevice(missing, (), "")
     with pytest.raises(EngineError, match=missing.label):
