@@ -135,18 +135,18 @@ def accelerators() -> list[dict[str, Any]]:
             if not interface.is_for_this_system:
                 continue
             try:
-                found = module.find_accelerator(interface.name)
+                accelerator = module.find_accelerator(interface.name)
             except Exception:
-                found = None
+                accelerator = None
             rows.append(
                 {
                     "target": target,
                     "device": interface.name,
                     "kind": interface.kind,
-                    "found": found is not None,
-                    "name": found.name if found else None,
-                    "version": found.version if found else None,
-                    "software": bool(found and found.software),
+                    "found": accelerator is not None,
+                    "name": accelerator.name if accelerator else None,
+                    "version": accelerator.version if accelerator else None,
+                    "software": bool(accelerator and accelerator.software),
                     "install": interface.install,
                     "precision": interface.precision,
                     "options": dict(interface.options),
@@ -284,10 +284,10 @@ def doctor_text(machine: Mapping[str, Any]) -> str:
 def _accelerator_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     cells = []
     for row in rows:
-        here = f"no ({row['install']})"
+        state = f"no ({row['install']})"
         if row["found"]:
-            here = f"{row['name']}, computed in software" if row["software"] else row["name"]
-        cells.append((row["device"], row["target"], row["kind"], row["measured"] or "not run", here))
+            state = f"{row['name']}, computed in software" if row["software"] else row["name"]
+        cells.append((row["device"], row["target"], row["kind"], row["measured"] or "not run", state))
     header = ("accelerator", "target", "kind", "was run on", "on this machine")
     return [*plain_text.table(header, cells), ""] if cells else []
 

@@ -69,7 +69,7 @@ def value_rows(explanation: Explanation) -> list[Row]:
 
 
 def wrong_rows(explanation: AcceleratedExplanation) -> list[Row]:
-    """the same of the wrong nodes"""
+    """node, op, own SQNR, total SQNR of the wrong nodes"""
     return _value_rows(explanation["wrong"])
 
 

@@ -128,8 +128,8 @@ def _sign(value: ir.Value | None, depth: int) -> int:
         return FROM_0
     if node.op_type in ("Add", "Sum", "Max", "Min", "Mul", "Div"):
         signs = [_sign(read, depth - 1) for read in node.inputs]
-        least, most = min(signs), max(signs)
-        if node.op_type == "Max":
-            return most
-        return most if least and node.op_type in ("Add", "Sum") else least
+        lowest, highest = min(signs), max(signs)
+        if node.op_type == "Max" or (lowest and node.op_type in ("Add", "Sum")):
+            return highest
+        return lowest
     return FROM_0 if node.op_type in FROM_ZERO else UNKNOWN

@@ -142,7 +142,7 @@ def find_accelerator(device: str) -> Accelerator | None:
     available = _find(device)
     if available is None:
         return None
-    software = any(found.device.type.name == "CPU" for found in available.devices)
+    software = any(one.device.type.name == "CPU" for one in available.devices)
     version = " ".join(part for part in (available.version, f"drivers {drivers_identity()}") if part)
     return Accelerator(available.interface.kind, available.interface.label, version, software)
 
@@ -212,7 +212,7 @@ class AcceleratedRunner(OrtRunner):
 
     @property
     def on_cpu(self) -> list[PlacedNode]:
-        """The nodes that the accelerator did not run."""
+        """Return the nodes that the accelerator did not run."""
         return [node for node in self.placement if node.reason]
 
     def facts(self) -> dict[str, Json]:

@@ -32,22 +32,22 @@ def placed_nodes(
         provider: Name of the accelerator's execution provider.
         label: Its name for users.
     """
-    inside, kernel_types = _nodes_in_subgraphs(session), _kernel_types(provider)
+    compiled, kernel_types = _nodes_in_subgraphs(session), _kernel_types(provider)
     nodes: list[PlacedNode] = []
     copies = 0
     for event in events:
         if event.get("cat") != "Node" or not str(event["name"]).endswith(KERNEL):
             continue
         facts = event["args"]
-        op, by = str(facts.get("op_name", "")), str(facts.get("provider", ""))
+        op, placed_on = str(facts.get("op_name", "")), str(facts.get("provider", ""))
         if op in COPIES:
             copies += 1
-        elif by in inside:
-            nodes += inside[by]
-            inside[by] = []  # counted with the first subgraph
+        elif placed_on in compiled:
+            nodes += compiled[placed_on]
+            compiled[placed_on] = []  # counted with the first subgraph
         else:
-            reason = "" if by == provider else _reason(op, facts, label, kernel_types)
-            nodes.append(PlacedNode(str(event["name"]).removesuffix(KERNEL), op, by, reason))
+            reason = "" if placed_on == provider else _reason(op, facts, label, kernel_types)
+            nodes.append(PlacedNode(str(event["name"]).removesuffix(KERNEL), op, placed_on, reason))
     return nodes, copies
 
 
@@ -60,9 +60,9 @@ def _nodes_in_subgraphs(session: Any) -> dict[str, list[PlacedNode]]:
     nodes: dict[str, list[PlacedNode]] = {}
     several = set()
     for part in parts:
-        inside = [PlacedNode(node.name, node.op_type, part.ep_name) for node in part.get_nodes()]
-        nodes.setdefault(part.ep_name, []).extend(inside)
-        several |= {part.ep_name} if len(inside) > 1 else set()
+        subgraph = [PlacedNode(node.name, node.op_type, part.ep_name) for node in part.get_nodes()]
+        nodes.setdefault(part.ep_name, []).extend(subgraph)
+        several |= {part.ep_name} if len(subgraph) > 1 else set()
     return {provider: nodes[provider] for provider in several}
 
 
@@ -73,13 +73,13 @@ def _kernel_types(provider: str) -> dict[str, set[str]] | None:
     )
     try:
         kernels = look(provider) if look is not None else []
-    except Exception:  # it is no plug-in; onnxruntime raises a dozen classes that share no root but this one
+    except Exception:  # it is not a plug-in; onnxruntime raises a dozen classes without another root
         return None
     types: dict[str, set[str]] = {}
     for kernel in kernels:
-        taken = types.setdefault(str(kernel.op_name), set())
+        of_operator = types.setdefault(str(kernel.op_name), set())
         for names in kernel.type_constraints.values():
-            taken.update(name.removeprefix("tensor(").removesuffix(")") for name in names)
+            of_operator.update(name.removeprefix("tensor(").removesuffix(")") for name in names)
     return types or None
 
 

@@ -47,8 +47,8 @@ def find_accelerator(device: str) -> Accelerator | None:
     Raises:
         MissingDependency: the engine is not installed.
     """
-    here = engine_version().startswith(LABEL) and (sys.platform != "linux" or vulkan_drivers())
-    for interface in named(INTERFACES, device) if here else ():
+    reached = engine_version().startswith(LABEL) and (sys.platform != "linux" or vulkan_drivers())
+    for interface in named(INTERFACES, device) if reached else ():
         return Accelerator(interface.kind, LABEL, f"drivers {drivers_identity()}")
     return None
 
