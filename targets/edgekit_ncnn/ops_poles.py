@@ -2,7 +2,7 @@
 
 ncnn refines an approximate quotient, so 0 and infinity as divisors become NaN; its logarithm of 0 is NaN too.
 Where the graph shows that the argument is above zero, one layer does; else the infinities are added to it.
--0 counts as 0: its reciprocal is plus infinity.
+-0 counts as 0: its reciprocal is plus infinity. A number over infinity stays NaN.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def log(b: Builder, input: Value) -> Value:
 
 
 def _divisor(b: Builder, x: Value, zeros: Value) -> Value:
-    """Return 1 in place of 0, and the largest number in place of infinity."""
-    return elementwise(b, "Clip", binary(b, x, zeros, ADD), {0: -LARGEST, 1: LARGEST})
+    """Return 1 in place of 0. A NaN stays."""
+    return binary(b, x, zeros, ADD)
 
 
 def _zeros(b: Builder, x: Value) -> Value:
