@@ -22,7 +22,7 @@ from edgekit.system.graphics_drivers import drivers_identity
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.accelerators import Accelerator, Interface, PlacedNode, absent, named
 from edgekit.tensor_spec import Array, Json, TensorSpec
-from edgekit_ort.placement import placed_nodes
+from edgekit_ort.device.placement import placed_nodes
 from edgekit_ort.run import MODEL_FILE, OrtRunner, engine_version, open_session
 
 NAMED_NODES = 8

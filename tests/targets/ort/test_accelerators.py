@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 import pytest
-from edgekit_ort import accelerators, placement
+from edgekit_ort import accelerators
+from edgekit_ort.device import placement
 from edgekit_ort.run import MODEL_FILE, engine_version, open_session
 
 from edgekit.errors import EngineError
