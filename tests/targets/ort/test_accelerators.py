@@ -61,6 +61,7 @@ def test_a_listed_provider_without_its_device_is_not_found(
     assert accelerators.find_accelerator(row.name) is None
 
 
+@pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_provider_that_is_not_created_is_told_apart_from_one_without_kernels(tmp_path: Path) -> None:
     """ONNX Runtime logs why, and opens the session without it."""
     missing = next(
