@@ -61,7 +61,8 @@ def test_colours_tell_the_processor() -> None:
         "variant": "ort-int8@gpu",
         "placement": [placed("stem"), placed("stem", "no kernel"), placed("left", "", "right")],
     }
-    spec = graph_chart(NODES, (), (), [{**copy, "placement": []}, copy])
+    without: Any = {**copy, "placement": []}
+    spec = graph_chart(NODES, (), (), [without, copy])
     assert spec is not None
     found = {row["name"]: row for row in spec["layer"][1]["data"]["values"]}
     assert (found["stem"]["device_colour"], found["stem"]["device_strength"]) == ("var(--series-2)", 0.625)

@@ -120,7 +120,7 @@ def test_measured_nodes_are_shown_with_units() -> None:
 
 def test_processors_of_an_accelerated_copy_are_shown_with_the_reasons() -> None:
     reason = f"WebGPU has no kernel for {HOSTILE}"
-    called = {"source": None, "source_op": "", "scope": "", "merged": []}
+    called: dict[str, Json] = {"source": None, "source_op": "", "scope": "", "merged": []}
     copy = {
         "variant": "ort-fp32@gpu",
         "device": "GPU (WebGPU, 1 of 3 nodes on the CPU)",
