@@ -124,7 +124,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "needs_npm": (
         lambda: shutil.which("npm") is not None,
-        "npm, which fetches onnxruntime-web, is not installed",
+        "npm, which fetches the engines of a page, is not installed",
     ),
     "needs_zig": (lambda: find_spec("ziglang") is not None, "no zig (pip install '.[native]', 438 MB)"),
     "needs_qemu": (

@@ -1,9 +1,10 @@
 // A bundle: checked by libedgekit, run by onnxruntime-web. edgekit.js is its other end, in the page.
 import {Core, EdgeKitError, arrayOf} from './core.js';
+import {load as loadLiteRt} from './litert.js';
 import {load as loadOnnxRuntime} from './onnxruntime.js';
 import {LIMIT_BYTES as SIGNATURE_LIMIT_BYTES, checkSignature} from './signature.js';
 
-const ENGINES = {ort: loadOnnxRuntime};
+const ENGINES = {ort: loadOnnxRuntime, tflite: loadLiteRt};
 const BUNDLE_LIMIT_BYTES = 512 * 2 ** 20, PIXEL_LIMIT = 2 ** 26;
 const SLICES = 10, RUNS_LIMIT = 2_000_000;
 let compiled;

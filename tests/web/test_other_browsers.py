@@ -69,7 +69,7 @@ def test_a_detector_finds_what_python_finds(
 ) -> None:
     """EDGEKIT_SCREENSHOTS: the folder that screenshots stay in."""
     bundle = yolox_bundle(shared)
-    write_web(bundle, tmp_path / "site", npm_package)
+    write_web(bundle, tmp_path / "site", [npm_package])
     photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
     frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
     save_photograph(tmp_path / "site" / "photo.png", frame)
@@ -96,7 +96,7 @@ def test_a_wrong_engine_is_left_and_the_second_load_needs_no_network(
 ) -> None:
     right = onnx_bytes(COLOURS)
     bundle = model_bundle({"wrong": onnx_bytes(SWAPPED), "right": right}, right, COLOUR_CARD)
-    write_web(bundle, tmp_path / "site", npm_package)
+    write_web(bundle, tmp_path / "site", [npm_package])
     with hosted(tmp_path / "site") as host:
         page.goto(host.url)
         assert state(page, "state", ("ready", "refused")) == "ready"
@@ -113,7 +113,7 @@ def test_a_wrong_engine_is_left_and_the_second_load_needs_no_network(
 
 def test_a_bundle_without_a_right_variant_is_refused(page: Page, npm_package: Path, tmp_path: Path) -> None:
     bundle = model_bundle({"wrong": onnx_bytes(SWAPPED)}, onnx_bytes(COLOURS), COLOUR_CARD)
-    write_web(bundle, tmp_path / "site", npm_package)
+    write_web(bundle, tmp_path / "site", [npm_package])
     with hosted(tmp_path / "site") as host:
         page.goto(host.url)
         assert state(page, "state", ("ready", "refused")) == "refused"
@@ -124,7 +124,7 @@ def test_a_bundle_without_a_right_variant_is_refused(page: Page, npm_package: Pa
 def test_a_bundle_opens_with_the_key_that_signed_it(
     page: Page, npm_package: Path, tmp_path: Path, kind: str
 ) -> None:
-    write_web(colours_bundle(), tmp_path / "site", npm_package)
+    write_web(colours_bundle(), tmp_path / "site", [npm_package])
     bundle = tmp_path / "site" / "model.edgekit"
     private, _ = key_files(tmp_path / "site", "own", KINDS[kind]())
     key_files(tmp_path / "site", "other", KINDS["P-384"]())

@@ -43,7 +43,7 @@ def program() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Path]]:
     folder = tmp_path_factory.mktemp("host") / "site"
-    write_web(colours_bundle(), folder, npm_package)
+    write_web(colours_bundle(), folder, [npm_package])
     with hosted(folder) as host:
         yield host, folder
 
