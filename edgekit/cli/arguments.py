@@ -101,8 +101,8 @@ variant_option = click.option(
 )
 accelerator_option = click.option(
     "--accelerator",
-    type=click.Choice(["gpu", "npu"]),
-    help="Run on this processor, once it has reproduced the golden vectors.",
+    metavar="gpu|npu|NAME",
+    help="Run on this processor or interface (edgekit doctor), once it has reproduced the golden vectors.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."

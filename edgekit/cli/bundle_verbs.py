@@ -114,12 +114,7 @@ def verify(
     type=click.Path(path_type=Path),
     help="Compare with this bundle. Shows what is slower or less accurate in BUNDLE.",
 )
-@click.option(
-    "--accelerator",
-    type=click.Choice(["gpu", "npu"]),
-    help="Run on this processor, once it has reproduced the golden vectors. Shows the verdict, which nodes "
-    "it runs, and which are wrong.",
-)
+@accelerator_option
 @device_options
 @as_json_option
 def explain(
@@ -137,6 +132,7 @@ def explain(
 
     TARGET is a target, a profile or a variant of BUNDLE; --variant is a variant alone. Default: all
     variants. Uses one thread unless --threads is given. Nodes have the names of the source model.
+    --accelerator shows its verdict, which nodes it runs, and which are wrong.
     """
     if target is not None and variant is not None:
         raise UsageError(f"give {target} or --variant {variant}, not both")
@@ -267,12 +263,15 @@ def run(
     help="Folder or glob of images: show the predictions of the variants on them.",
 )
 @click.option("--explain", is_flag=True, help="Also measure latency and accuracy by node on this machine.")
+@accelerator_option
 @as_json_option
-def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_json: bool) -> None:
+def report(
+    bundle: Path, output: Path, samples: str | None, explain: bool, accelerator: str | None, as_json: bool
+) -> None:
     """Write a self-contained HTML report.
 
     What to use where and what it costs, every variant and candidate measured, and where it is from. The page
-    needs no network.
+    needs no network. --accelerator shows its verdict, and which processor runs each node.
     """
     from edgekit.bundle.advice import advice
     from edgekit.report.page import need_packages, page_of, write_page
@@ -290,7 +289,12 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
 
             answers = answers_of(opened, samples)
         explained = explain_command.explain(opened) if explain else []
-        page = page_of(opened, explained=explained, answers=answers)
+        accelerated = []
+        if accelerator is not None:
+            from edgekit.compiler.explain.accelerated import explain_accelerated
+
+            accelerated = explain_accelerated(opened, accelerator)
+        page = page_of(opened, explained=explained, accelerated=accelerated, answers=answers)
         first = advice(opened.manifest, opened.variants)
     write_page(output, page)
     text = "\n".join(

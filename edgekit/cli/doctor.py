@@ -24,7 +24,6 @@ from edgekit.errors import MissingDependency, install_line
 from edgekit.system import cache_folder, confinement, cpu, json_records, onnx_runtime
 from edgekit.system.formats import plain_text
 from edgekit.target import registry
-from edgekit.target.accelerators import KINDS
 from edgekit.target.installed_profiles import find_profile, profile_names
 
 
@@ -119,16 +118,42 @@ def tools() -> list[dict[str, Any]]:
 
 
 def accelerators() -> list[dict[str, Any]]:
-    """List the GPUs and NPUs that the engines reach: ``{target, kind, name, version, software}``."""
+    """List the ways to GPUs, NPUs and other kernels that the engines have on this system.
+
+    Returns:
+        For each: ``target``, ``device`` (the value of ``--accelerator`` that means it), ``kind``, ``found``,
+        ``name`` and ``version`` (None unless it was found), ``software``, ``install``, ``precision``,
+        ``options``, ``measured`` (hardware on which models were run; "": it has not been run), ``source``.
+    """
     rows = []
-    for name in registry.target_names():
-        for kind in KINDS:
-            try:
-                engine = registry.engine(name)
-                accelerator = registry.accelerators_of(engine).find_accelerator(kind)
-            except Exception:  # a vendor's package may break anything; the row of its engine says so
+    for target in registry.target_names():
+        try:
+            module = registry.accelerators_of(registry.engine(target))
+        except Exception:  # a vendor's package may break anything; the row of its engine says so
+            continue
+        for interface in module.INTERFACES:
+            if not interface.is_for_this_system:
                 continue
-            rows += [{"target": name, **accelerator._asdict()}] if accelerator is not None else []
+            try:
+                accelerator = module.find_accelerator(interface.name)
+            except Exception:
+                accelerator = None
+            rows.append(
+                {
+                    "target": target,
+                    "device": interface.name,
+                    "kind": interface.kind,
+                    "found": accelerator is not None,
+                    "name": accelerator.name if accelerator else None,
+                    "version": accelerator.version if accelerator else None,
+                    "software": bool(accelerator and accelerator.software),
+                    "install": interface.install,
+                    "precision": interface.precision,
+                    "options": dict(interface.options),
+                    "measured": interface.measured,
+                    "source": interface.source,
+                }
+            )
     return rows
 
 
@@ -242,8 +267,8 @@ def doctor_text(machine: Mapping[str, Any]) -> str:
         *plain_text.table(("engine", "status", "version", "import"), engines),
         *_missing(machine["engines"]),
         "",
+        *_accelerator_lines(machine["accelerators"]),
         f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
-        *(f"  {row['kind']:<9} {_accelerator_words(row)}" for row in machine["accelerators"]),
         *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in machine["tools"]),
         *(f"  toolchain {toolchain_words(row)}" for row in machine["toolchains"]),
         f"  cpu       {machine['cpu']}, {machine['cores']} cores, {features}",
@@ -256,8 +281,15 @@ def doctor_text(machine: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _accelerator_words(row: Mapping[str, Any]) -> str:
-    return f"{row['name']} (target {row['target']})" + (", computed in software" if row["software"] else "")
+def _accelerator_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = []
+    for row in rows:
+        state = f"no ({row['install']})"
+        if row["found"]:
+            state = f"{row['name']}, computed in software" if row["software"] else row["name"]
+        cells.append((row["device"], row["target"], row["kind"], row["measured"] or "not run", state))
+    header = ("accelerator", "target", "kind", "was run on", "on this machine")
+    return [*plain_text.table(header, cells), ""] if cells else []
 
 
 def _containment(limits: Mapping[str, str]) -> list[str]:

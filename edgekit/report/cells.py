@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.compiler.explain.accelerated import SUFFIX, placement_words, verdict
 from edgekit.compiler.explain.text import called, in_decibels
 from edgekit.system.formats.plain_text import milliseconds, shortened
 
 if TYPE_CHECKING:
     from edgekit.bundle.causes import CauseText
-    from edgekit.compiler.explain.explain import Explanation
+    from edgekit.compiler.explain.accelerated import AcceleratedExplanation
+    from edgekit.compiler.explain.explain import Explanation, ValueFact
     from edgekit.report.facts import SearchCandidate
 
 NODES = 20
@@ -62,7 +65,15 @@ def time_rows(explanation: Explanation) -> list[Row]:
 
 def value_rows(explanation: Explanation) -> list[Row]:
     """node, op, SQNR that it alone would leave, SQNR of its value"""
-    noisy = [v for v in explanation["values"] if v["adds_db"] is not None or not v["finite"]][:NODES]
+    return _value_rows([v for v in explanation["values"] if v["adds_db"] is not None or not v["finite"]])
+
+
+def wrong_rows(explanation: AcceleratedExplanation) -> list[Row]:
+    """node, op, own SQNR, total SQNR of the wrong nodes"""
+    return _value_rows(explanation["wrong"])
+
+
+def _value_rows(values: Sequence[ValueFact]) -> list[Row]:
     return [
         (
             shortened(called(v, v["node"])),
@@ -70,8 +81,41 @@ def value_rows(explanation: Explanation) -> list[Row]:
             in_decibels(v, v["adds_db"]),
             in_decibels(v, v["snr_db"]),
         )
-        for v in noisy
+        for v in values[:NODES]
     ]
+
+
+def provider_rows(explanation: AcceleratedExplanation) -> list[Row]:
+    """execution provider, nodes, operators with their number"""
+    ops: dict[str, Counter[str]] = {}
+    for node in explanation["placement"]:
+        ops.setdefault(node["provider"], Counter())[node["op"]] += 1
+    return [
+        (
+            provider.removesuffix(SUFFIX),
+            str(count.total()),
+            ", ".join(f"{op} {number}" for op, number in count.most_common()),
+        )
+        for provider, count in ops.items()
+    ]
+
+
+def fallback_rows(explanation: AcceleratedExplanation) -> list[Row]:
+    """node, operator, reason why it runs on the CPU"""
+    left = [node for node in explanation["placement"] if node["reason"]]
+    return [(shortened(called(node, node["node"])), node["op"], node["reason"]) for node in left]
+
+
+def reason_rows(reasons: Mapping[str, int]) -> list[Row]:
+    """number of nodes, reason"""
+    return [(str(count), reason) for reason, count in reasons.items()]
+
+
+def placement_summary(explanation: AcceleratedExplanation) -> str:
+    """Return how many nodes ran where, as a sentence."""
+    if explanation["nodes"]:
+        return f"{placement_words(explanation['nodes'], explanation['copies'])}."
+    return explanation["device"] and f"{explanation['device']} runs the whole graph."
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
@@ -79,7 +123,13 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "cause_row": cause_row,
     "capitalize_first": capitalize_first,
     "damage_row": damage_row,
+    "fallback_rows": fallback_rows,
     "milliseconds": milliseconds,
+    "placement_summary": placement_summary,
+    "provider_rows": provider_rows,
+    "reason_rows": reason_rows,
     "time_rows": time_rows,
     "value_rows": value_rows,
+    "verdict": verdict,
+    "wrong_rows": wrong_rows,
 }

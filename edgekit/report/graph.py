@@ -12,6 +12,7 @@ from edgekit.system.formats.plain_text import milliseconds
 if TYPE_CHECKING:
     from edgekit.bundle.source_names import CanonicalNode
     from edgekit.bundle.variant import Variant
+    from edgekit.compiler.explain.accelerated import AcceleratedExplanation
     from edgekit.compiler.explain.explain import Explanation
 
 MOST_NODES = 1500
@@ -19,11 +20,15 @@ MOST_NODES = 1500
 LANE_PIXELS = 26
 FAINT = 0.25
 BY_PLACEMENT, BY_DAMAGE, BY_TIME, BY_OPERATOR = "placement", "damage", "time", "operator"
+BY_DEVICE = "device"
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def graph_chart(
-    nodes: Sequence[CanonicalNode], variants: Sequence[Variant], explained: Sequence[Explanation]
+    nodes: Sequence[CanonicalNode],
+    variants: Sequence[Variant],
+    explained: Sequence[Explanation],
+    accelerated: Sequence[AcceleratedExplanation] = (),
 ) -> Spec | None:
     """Return a chart of the canonical graph with the source model's names, or None if the bundle has no names
     or the graph is large.
@@ -32,6 +37,7 @@ def graph_chart(
         nodes: In the graph's order.
         variants: The search of int8 tells damage and placement.
         explained: Times are those of the first one that has some.
+        accelerated: Processors are those of the first one whose engine reports them.
     """
     if not nodes or len(nodes) > MOST_NODES:
         return None
@@ -39,7 +45,10 @@ def graph_chart(
     damage, floats, tried = _damage(variants), _floats(variants), _int8(variants)
     timed = next((explanation for explanation in explained if explanation["nodes_ms"]), None)
     times = _times(timed) if timed else {}
+    split = next((copy for copy in accelerated if copy["placement"]), None)
+    reasons = _reasons(split) if split else {}
     modes = [
+        *([BY_DEVICE] if split else []),
         *([BY_TIME] if times else []),
         *([BY_DAMAGE] if damage else []),
         *([BY_PLACEMENT] if tried else []),
@@ -54,6 +63,11 @@ def graph_chart(
         parts = [f"{called} ({op})" if op else called]
         parts += [f"{milliseconds(ms)} on {timed['variant']}"] if ms is not None and timed else []
         parts += [f"alone in int8: {worst:.1f} dB"] if worst is not None else []
+        on_cpu = reasons.get(called, [])
+        if split and on_cpu:
+            left = list(dict.fromkeys(reason for reason in on_cpu if reason))
+            count = f"{sum(map(bool, on_cpu))} of {len(on_cpu)} nodes on the CPU"
+            parts += [f"{split['variant']}: {count}{'; ' if left else ''}{', '.join(left)}"]
         parts += [f"float in {stays} of {tried} int8 variants"] if stays else []
         rows.append(
             {
@@ -67,6 +81,7 @@ def graph_chart(
                     None if worst is None else min(1.0, 10 ** ((min(damage.values()) - worst) / 20)),
                 ),
                 **_shade(BY_PLACEMENT, stays / tried if tried and op in WEIGHTED else None),
+                **_shade(BY_DEVICE, sum(map(bool, on_cpu)) / len(on_cpu) if on_cpu else None),
                 **_shade(BY_OPERATOR, 0.0 if op in WEIGHTED else None),
             }
         )
@@ -135,6 +150,16 @@ def _times(explanation: Explanation) -> dict[str, float]:
         if node["source"] is not None:
             times[node["source"]] = times.get(node["source"], 0.0) + node["ms"]
     return times
+
+
+def _reasons(copy: AcceleratedExplanation) -> dict[str, list[str]]:
+    """Return for each source node the reasons why nodes that compute it run on the CPU; "" for one that the
+    accelerator runs."""
+    reasons: dict[str, list[str]] = {}
+    for node in copy["placement"]:
+        for name in (node["source"], *node["merged"]) if node["source"] is not None else ():
+            reasons.setdefault(str(name), []).append(node["reason"])
+    return reasons
 
 
 def _spec(rows: Sequence[Spec], edges: Sequence[Spec], modes: Sequence[str]) -> Spec:

@@ -27,6 +27,7 @@ from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.compiler.explain.accelerated import AcceleratedExplanation
     from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.answers import ShownSamples
 
@@ -44,7 +45,11 @@ def need_packages() -> None:
 
 
 def page_of(
-    bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: ShownSamples | None = None
+    bundle: Bundle,
+    *,
+    explained: Sequence[Explanation] = (),
+    accelerated: Sequence[AcceleratedExplanation] = (),
+    answers: ShownSamples | None = None,
 ) -> str:
     """Return the page of a bundle: one HTML document that loads no other resource.
 
@@ -52,6 +57,7 @@ def page_of(
         bundle: To report on.
         explained: Measurements of its variants by ``edgekit.compiler.explain.explain.explain``; empty:
             nothing.
+        accelerated: Its copies on an accelerator, by ``explain_accelerated``; empty: nothing.
         answers: Samples with the variants' answers; None: nothing.
 
     Raises:
@@ -65,13 +71,14 @@ def page_of(
         specs[f"candidates-{number}"] = charts.candidates_chart(search)
         specs[f"damage-{number}"] = charts.damage_chart(search)
     with checked_evidence(bundle.name):
-        specs["graph"] = graph_chart(read_source_names(bundle).nodes, bundle.variants, explained)
+        specs["graph"] = graph_chart(read_source_names(bundle).nodes, bundle.variants, explained, accelerated)
     return rendered(
         "page.html",
         specs,
         facts=facts,
         device_columns=device_evidence.COLUMNS,
         explained=explained,
+        accelerated=accelerated,
         answers=answers,
     )
 

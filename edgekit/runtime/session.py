@@ -57,8 +57,8 @@ class Session:
             is taken, late if need be. It costs a thread and the memory of a second variant.
         probe: Load each variant first in a child process, once: a crash costs a fallback, not the app.
         warm: Run once before the first request, which is then as fast as later ones.
-        device: ``cpu``, ``gpu``, ``npu``, or ``auto`` for the fastest. An accelerator is verified in the
-            background; until then, and if it is wrong or fails, the CPU answers. ``strict`` waits for it.
+        device: ``cpu``, ``gpu``, ``npu``, ``auto`` for the fastest, or an interface, e.g. ``cuda``. It is
+            verified in the background; until then, and if it fails, the CPU answers. ``strict`` waits for it.
         allow_split: Let a strict session run nodes that the accelerator lacks on the CPU.
         on_state: Called with each new state and the variant it is about; see ``state``.
 

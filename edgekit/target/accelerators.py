@@ -1,4 +1,4 @@
-"""A variant on a GPU or an NPU: the same files, run by the same engine on another processor.
+"""A variant on an accelerator: the same files and engine, on another processor or by other kernels.
 
 An engine that can do so names a module in ``ENGINE.accelerators`` (target/contract.py), which follows
 :class:`Accelerators`. A session makes accelerated copies of variants (runtime/fallback/accelerated.py).
@@ -6,9 +6,11 @@ An engine that can do so names a module in ``ENGINE.accelerators`` (target/contr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from edgekit.tensor_spec import Json, TensorSpec
 
@@ -16,13 +18,63 @@ if TYPE_CHECKING:
     from edgekit.target.contract import Runner
 
 KINDS = ("gpu", "npu")
+"""Kinds that ``Session(device=...)`` takes. An interface of kind ``cpu`` is used only by its name."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One way in which an engine reaches an accelerator, whether or not this machine has it.
+
+    Attributes:
+        name: Value of ``Session(device=...)`` that means this one alone, e.g. ``cuda``.
+        kind: ``gpu``, ``npu``, or ``cpu`` for other kernels on the same processor.
+        label: Its name for users, e.g. ``CUDA``.
+        systems: Systems that have it, as ``sys.platform`` names them.
+        install: The pip command that brings it, or what else does.
+        precision: Arithmetic for a float variant, and the option that sets it.
+        source: Address of the vendor's documentation.
+        measured: Hardware on which models were run and compared; "": it has not been run.
+        options: Options of the engine, as names and values.
+    """
+
+    name: str
+    kind: str
+    label: str
+    systems: tuple[str, ...]
+    install: str
+    precision: str
+    source: str
+    measured: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_for_this_system(self) -> bool:
+        return sys.platform in self.systems
+
+
+AnyInterface = TypeVar("AnyInterface", bound=Interface)
+
+
+def named(interfaces: Iterable[AnyInterface], device: str) -> list[AnyInterface]:
+    """Return the interfaces that a device means: those of its kind, or the one of its name.
+
+    Args:
+        interfaces: Those of one engine, in the order in which they are preferred.
+        device: A kind, or the name of an interface.
+    """
+    return [one for one in interfaces if device in ((one.kind,) if device in KINDS else (one.name,))]
+
+
+def absent(engine_version: str, device: str) -> str:
+    """Return the error for a device that an engine does not reach."""
+    return f"{engine_version} found no {device.upper() if device in KINDS else device} on this machine"
 
 
 class Accelerator(NamedTuple):
     """One accelerator of this machine, as an engine reaches it.
 
     Attributes:
-        kind: ``gpu`` or ``npu``.
+        kind: ``gpu``, ``npu`` or ``cpu``.
         name: Interface by which the engine reaches it, e.g. ``WebGPU`` or ``CUDA``.
         version: Versions of the plug-in and of the drivers; a verdict about a variant holds for this version.
         software: Whether it computes on the CPU (a software adapter): right, but slow.
@@ -34,11 +86,32 @@ class Accelerator(NamedTuple):
     software: bool = False
 
 
-class Accelerators(Protocol):
-    """The accelerators of one engine."""
+class PlacedNode(NamedTuple):
+    """A node that an engine ran, as its own profile has it.
 
-    def find_accelerator(self, kind: str) -> Accelerator | None:
-        """Return the accelerator of a kind that the engine would use here; None if there is none.
+    Attributes:
+        node: Its name in the engine.
+        op: Its operator.
+        provider: The execution provider that ran it.
+        reason: Why the accelerator did not; "" if it did.
+    """
+
+    node: str
+    op: str
+    provider: str
+    reason: str = ""
+
+
+class Accelerators(Protocol):
+    """The accelerators of one engine. A device is a kind, or the name of an interface.
+
+    Runners that may run nodes on the CPU have the attribute ``placement``, a list of :class:`PlacedNode`.
+    """
+
+    INTERFACES: Sequence[Interface]
+
+    def find_accelerator(self, device: str) -> Accelerator | None:
+        """Return the accelerator that the engine would use here; None if there is none.
 
         Raises:
             MissingDependency: the engine is not installed.
@@ -46,7 +119,7 @@ class Accelerators(Protocol):
 
     def open_on(
         self,
-        kind: str,
+        device: str,
         files: Mapping[str, Path],
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
@@ -59,5 +132,5 @@ class Accelerators(Protocol):
 
         Raises:
             MissingDependency: the engine or its plug-in is not installed.
-            EngineError: there is no accelerator of the kind, or it runs no node of the model.
+            EngineError: there is no such accelerator, or it runs no node of the model.
         """

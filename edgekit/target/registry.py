@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 ACCELERATOR = "accelerator"
-"""Option of a variant's accelerated copy, which only a session makes: ``gpu`` or ``npu``."""
+"""Option of a variant's accelerated copy, which only a session makes: its device, a kind or an
+interface (target/accelerators.py)."""
 _OWN = {"deferral": "edgekit.target.deferral"}
 """Targets that do not belong to one device: they run variants of others."""
 
@@ -134,15 +135,17 @@ def version_of(name: str, options: Mapping[str, Json]) -> str:
     Raises:
         ProfileError: no such target.
         MissingDependency: the engine is not installed.
-        EngineError: there is no accelerator of that kind.
+        EngineError: there is no such accelerator.
     """
     target_engine = engine(name)
-    version, kind = target_engine.engine_version(), options.get(ACCELERATOR)
-    if kind is None:
+    version, device = target_engine.engine_version(), options.get(ACCELERATOR)
+    if device is None:
         return version
-    accelerator = accelerators_of(target_engine).find_accelerator(kind)
+    accelerator = accelerators_of(target_engine).find_accelerator(device)
     if accelerator is None:
-        raise EngineError(f"{version} found no {kind.upper()} on this machine")
+        from edgekit.target.accelerators import absent  # here: most variants run on the CPU
+
+        raise EngineError(absent(version, device))
     return f"{version}, {accelerator.name} {accelerator.version}"
 
 
@@ -183,8 +186,8 @@ def open_runner(
         if ACCELERATOR in options:
             raise EngineError("speech models run on the CPU only")
         return encoder_decoder.open_runner(engine, files, inputs, outputs, options, threads)
-    if (kind := options.get(ACCELERATOR)) is not None:
-        return accelerators_of(engine).open_on(kind, files, inputs, outputs, options, threads)
+    if (device := options.get(ACCELERATOR)) is not None:
+        return accelerators_of(engine).open_on(device, files, inputs, outputs, options, threads)
     if "shapes" not in options and "lengths" not in options:
         return engine.open_runner(files, inputs, outputs, options, threads)
     from edgekit.target import shapes  # here: most models have one

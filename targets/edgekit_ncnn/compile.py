@@ -23,6 +23,7 @@ from edgekit_ncnn import (  # noqa: F401  (importing the ops fills the table)
     ops_conv,
     ops_math,
     ops_matmul,
+    ops_poles,
     ops_quant,
     ops_reduce,
     ops_resize,

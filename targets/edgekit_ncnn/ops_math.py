@@ -14,14 +14,14 @@ from edgekit_ncnn.builder import AXES_LIMIT, Builder, Shape, Value, lower, natur
 from edgekit_ncnn.network import Param
 
 UNARY = {
-    "Abs": 0, "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Log": 8, "Sin": 9, "Cos": 10, "Tan": 11,
-    "Asin": 12, "Acos": 13, "Atan": 14, "Reciprocal": 15, "Tanh": 16, "Round": 18, "Sign": 20, "Sinh": 22,
+    "Abs": 0, "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Sin": 9, "Cos": 10, "Tan": 11,
+    "Asin": 12, "Acos": 13, "Atan": 14, "Tanh": 16, "Round": 18, "Sign": 20, "Sinh": 22,
     "Asinh": 23, "Cosh": 24, "Acosh": 25, "Atanh": 26,
 }  # fmt: skip
 """ONNX op -> operation of UnaryOp: src/layer/unaryop.h."""
 ADD, SUB, MUL, DIV, MAX, MIN, POW, RSUB, RDIV, RPOW, FMOD = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 """Operations of BinaryOp: src/layer/binaryop.h."""
-SQUARE, SQRT, EXP, NEG, ABS, LOG1P = 4, 5, 7, 1, 0, 27
+ABS, NEG, FLOOR, SQUARE, SQRT, EXP, LOG, RECIPROCAL, SIGN, LOG1P = 0, 1, 2, 4, 5, 7, 8, 15, 20, 27
 """Operations of UnaryOp."""
 MOST_FACTORS = 8
 """Largest exponent that is written as products."""
@@ -118,7 +118,7 @@ def _binary_op(operation: int) -> Callable[[Builder, Value, Value], Value]:
 
 for _op, _operation in UNARY.items():
     lower(_op, since=6)(_unary_op(_operation))
-for _op, _operation in (("Add", ADD), ("Sub", SUB), ("Div", DIV)):
+for _op, _operation in (("Add", ADD), ("Sub", SUB)):
     lower(_op, since=13)(_binary_op(_operation))
 
 

@@ -179,7 +179,8 @@ def cast(b: Builder, input: Value, *, to: int, saturate: int = 1, round_mode: st
     assert b.node is not None
     output_type = b.node.outputs[0].dtype
     if output_type is None or output_type.numpy().name not in ("float32", input.dtype):
-        raise Inexpressible("ncnn has no cast of floats to integers", code="EK1004")
+        name = output_type.numpy().name if output_type is not None else "an unknown type"
+        raise Inexpressible(f"ncnn can't cast {input.dtype} to {name}", code="EK1004")
     return input
 
 

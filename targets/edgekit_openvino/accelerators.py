@@ -7,30 +7,54 @@ from pathlib import Path
 
 from edgekit.errors import EngineError
 from edgekit.system.graphics_drivers import drivers_identity
-from edgekit.target.accelerators import Accelerator
+from edgekit.target.accelerators import Accelerator, Interface, absent, named
 from edgekit.tensor_spec import Json, TensorSpec
 from edgekit_openvino.run import XML_FILE, OpenvinoRunner, compiled_model, engine_version, openvino, plain
 
-PRECISION = {"gpu": {"INFERENCE_PRECISION_HINT": "f32"}, "npu": {}}
-"""A GPU's default is f16. An NPU computes in f16 only, and is refused where a variant's limit is above that.
-https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes.html"""
+DOCUMENTATION = (
+    "https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes.html"
+)
+SYSTEMS = ("linux", "win32")
+INTERFACES = (
+    Interface(
+        "openvino-gpu",
+        "gpu",
+        "OpenVINO",
+        SYSTEMS,
+        "Intel's GPU driver",
+        "float32; INFERENCE_PRECISION_HINT=f32, because the default is float16",
+        DOCUMENTATION,
+        options={"INFERENCE_PRECISION_HINT": "f32"},
+    ),
+    Interface(
+        "openvino-npu",
+        "npu",
+        "OpenVINO",
+        SYSTEMS,
+        "Intel's NPU driver",
+        "float16: the NPU has no float32",
+        DOCUMENTATION,
+    ),
+)
 
 
-def find_accelerator(kind: str) -> Accelerator | None:
+def find_accelerator(device: str) -> Accelerator | None:
     """Return Intel's GPU or NPU if OpenVINO's plug-in finds one.
 
     Raises:
         MissingDependency: openvino is not installed.
     """
     core = openvino().Core()
-    if not any(name.partition(".")[0] == kind.upper() for name in core.available_devices):
-        return None
-    name = str(core.get_property(kind.upper(), "FULL_DEVICE_NAME"))
-    return Accelerator(kind, name, f"drivers {drivers_identity()}")
+    for interface in named(INTERFACES, device):
+        plugin = interface.kind.upper()
+        if any(name.partition(".")[0] == plugin for name in core.available_devices):
+            name = str(core.get_property(plugin, "FULL_DEVICE_NAME"))
+            return Accelerator(interface.kind, name, f"drivers {drivers_identity()}")
+    return None
 
 
 def open_on(
-    kind: str,
+    device: str,
     files: Mapping[str, Path],
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
@@ -44,16 +68,18 @@ def open_on(
         MissingDependency: openvino is not installed.
         EngineError: there is no such device, or it refused the model.
     """
-    accelerator = find_accelerator(kind)
+    accelerator = find_accelerator(device)
     if accelerator is None:
         devices = ", ".join(openvino().Core().available_devices)
-        raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine; it found {devices}")
-    settings = {"PERFORMANCE_HINT": "LATENCY", **PRECISION[kind]}
-    compiled = compiled_model(files, options, None, placement=(kind.upper(), settings))
+        raise EngineError(f"{absent(engine_version(), device)}; it found {devices}")
+    (interface,) = named(INTERFACES, device)
+    plugin = interface.kind.upper()
+    settings = {"PERFORMANCE_HINT": "LATENCY", **interface.options}
+    compiled = compiled_model(files, options, None, placement=(plugin, settings))
     try:
         runner = OpenvinoRunner(compiled, inputs, outputs, bool(options.get("stored_weights")))
     except RuntimeError as problem:
         raise EngineError(f"{engine_version()} did not load {files[XML_FILE]}: {plain(problem)}") from None
-    runner.device = f"{kind.upper()} ({accelerator.name})"
+    runner.device = f"{plugin} ({accelerator.name})"
     runner.run({spec.name: spec.zeros() for spec in inputs})
     return runner

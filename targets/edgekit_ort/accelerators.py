@@ -1,88 +1,154 @@
-"""Run a model on a GPU or an NPU by ONNX Runtime's execution providers. Device side.
+"""Run a model on a GPU, an NPU or by other kernels, by ONNX Runtime's execution providers. Device side.
 
 ONNX Runtime gives a provider the nodes that it has kernels for, and silently runs the others on the CPU.
-What ran where is read from the profile of the first run, which compiles the kernels anyway.
+What ran where is read from the profile of the first run, which compiles the kernels anyway (placement.py).
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from edgekit.errors import EngineError
+from edgekit.errors import EngineError, install_line
 from edgekit.system.graphics_drivers import drivers_identity
 from edgekit.system.onnx_runtime import onnxruntime
-from edgekit.target.accelerators import Accelerator
+from edgekit.target.accelerators import Accelerator, Interface, PlacedNode, absent, named
 from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit_ort.device.placement import placed_nodes
 from edgekit_ort.run import MODEL_FILE, OrtRunner, engine_version, open_session
 
-KERNEL = "_kernel_time"
-"""End of the profiler's name of a node's own event."""
 NAMED_NODES = 8
+OPENVINO = "OpenVINOExecutionProvider"
+DOCUMENTATION = "https://onnxruntime.ai/docs/execution-providers/"
+LINUX, WINDOWS, MAC = "linux", "win32", "darwin"
+APPLE = "the macOS wheels of onnxruntime have it"
 
 
-class Provider(NamedTuple):
+@dataclass(frozen=True)
+class Provider(Interface):
     """An execution provider of ONNX Runtime.
 
     Attributes:
-        name: Its name in ONNX Runtime.
-        kind: ``gpu`` or ``npu``.
-        label: Its name for users.
-        options: Options with which it computes what the bundle was verified for.
+        provider: Its name in ONNX Runtime.
         plugin: Package that brings it; "": it is part of a build of onnxruntime.
+        libraries: Libraries of the system without which there is no such device, by system.
+        threads: Option that takes the number of threads of a provider that computes on the CPU.
     """
 
-    name: str
-    kind: str
-    label: str
-    options: Mapping[str, str] = MappingProxyType({})
+    provider: str = ""
     plugin: str = ""
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    threads: str = ""
 
 
-# https://onnxruntime.ai/docs/execution-providers, in the order in which they are preferred.
-PROVIDERS = (
-    # TF32 keeps 10 bits of a mantissa; it is CUDA's default.
-    Provider("CUDAExecutionProvider", "gpu", "CUDA", {"use_tf32": "0"}),
-    Provider("DmlExecutionProvider", "gpu", "DirectML"),
-    Provider("OpenVINOExecutionProvider", "gpu", "OpenVINO", {"device_type": "GPU", "precision": "FP32"}),
-    Provider("CoreMLExecutionProvider", "gpu", "Core ML",
-             {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"}),
-    Provider("WebGpuExecutionProvider", "gpu", "WebGPU", plugin="onnxruntime_ep_webgpu"),
-    Provider("CoreMLExecutionProvider", "npu", "Core ML",
-             {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndNeuralEngine"}),
-    Provider("OpenVINOExecutionProvider", "npu", "OpenVINO", {"device_type": "NPU"}),
+NVIDIA = {LINUX: ("libcuda.so.1",), WINDOWS: ("nvcuda.dll",)}
+"""NVIDIA's driver."""
+TENSORRT = {LINUX: ("libcuda.so.1", "libnvinfer.so.10"), WINDOWS: ("nvcuda.dll", "nvinfer_10.dll")}
+
+INTERFACES = (
+    Provider(
+        "cuda", "gpu", "CUDA", (LINUX, WINDOWS), "pip install onnxruntime-gpu",
+        "float32; use_tf32=0, because TF32, the default, keeps 10 bits of a mantissa",
+        DOCUMENTATION + "CUDA-ExecutionProvider.html",
+        options={"use_tf32": "0"}, provider="CUDAExecutionProvider", libraries=NVIDIA,
+    ),
+    Provider(
+        "tensorrt", "gpu", "TensorRT", (LINUX, WINDOWS), "pip install onnxruntime-gpu tensorrt",
+        "float32; TensorRT may round to TF32, for which the provider has no option",
+        DOCUMENTATION + "TensorRT-ExecutionProvider.html",
+        options={"trt_fp16_enable": "0"}, provider="TensorrtExecutionProvider", libraries=TENSORRT,
+    ),
+    Provider(
+        "directml", "gpu", "DirectML", (WINDOWS,), "pip install onnxruntime-directml",
+        "float32, its default",
+        DOCUMENTATION + "DirectML-ExecutionProvider.html",
+        provider="DmlExecutionProvider", libraries={WINDOWS: ("d3d12.dll",)},
+    ),
+    Provider(
+        "openvino-gpu", "gpu", "OpenVINO", (LINUX, WINDOWS), "pip install onnxruntime-openvino",
+        "float32; precision=FP32, because a GPU's default is float16",
+        DOCUMENTATION + "OpenVINO-ExecutionProvider.html",
+        options={"device_type": "GPU", "precision": "FP32"}, provider=OPENVINO,
+    ),
+    Provider(
+        "coreml-gpu", "gpu", "Core ML", (MAC,), APPLE,
+        "chosen by Core ML",
+        DOCUMENTATION + "CoreML-ExecutionProvider.html",
+        options={"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"},
+        provider="CoreMLExecutionProvider",
+    ),
+    Provider(
+        "webgpu", "gpu", "WebGPU", (LINUX, WINDOWS, MAC), install_line("webgpu"),
+        "float32, its default",
+        "https://onnxruntime.ai/docs/execution-providers/WebGPU-ExecutionProvider.html",
+        "a software GPU", provider="WebGpuExecutionProvider", plugin="onnxruntime_ep_webgpu",
+    ),
+    Provider(
+        "coreml-npu", "npu", "Core ML", (MAC,), APPLE,
+        "float16: the Neural Engine has no float32",
+        DOCUMENTATION + "CoreML-ExecutionProvider.html",
+        options={"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndNeuralEngine"},
+        provider="CoreMLExecutionProvider",
+    ),
+    Provider(
+        "openvino-npu", "npu", "OpenVINO", (LINUX, WINDOWS), "pip install onnxruntime-openvino",
+        "float16: the NPU has no float32",
+        DOCUMENTATION + "OpenVINO-ExecutionProvider.html",
+        options={"device_type": "NPU"}, provider=OPENVINO,
+    ),
+    Provider(
+        "openvino-cpu", "cpu", "OpenVINO", (LINUX, WINDOWS), "pip install onnxruntime-openvino",
+        "float32; precision=FP32",
+        DOCUMENTATION + "OpenVINO-ExecutionProvider.html",
+        "an x86-64 processor", options={"device_type": "CPU", "precision": "FP32"}, provider=OPENVINO,
+        threads="num_of_threads",
+    ),
+    Provider(
+        "xnnpack", "cpu", "XNNPACK", (LINUX, WINDOWS, MAC),
+        "a build of onnxruntime with --use_xnnpack; no wheel has it",
+        "float32, its default",
+        DOCUMENTATION + "Xnnpack-ExecutionProvider.html",
+        provider="XnnpackExecutionProvider", threads="intra_op_num_threads",
+    ),
 )  # fmt: skip
+"""In the order of preference within a kind. TensorRT builds an engine at each load, so CUDA is first."""
+
+
+_REGISTERED: set[str] = set()
+"""Plug-ins that this process has registered."""
 
 
 class _AvailableDevice(NamedTuple):
-    provider: Provider
+    interface: Provider
     devices: Sequence[Any]
     """``OrtEpDevice`` of a plug-in; empty for a provider that is named."""
     version: str
 
 
-def find_accelerator(kind: str) -> Accelerator | None:
-    """Return the accelerator that ONNX Runtime would use; None if no provider of the kind is installed.
+def find_accelerator(device: str) -> Accelerator | None:
+    """Return the accelerator that ONNX Runtime would use; None if no such provider or device is here.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
     """
-    available = _find(kind)
+    available = _find(device)
     if available is None:
         return None
-    software = any(device.device.type.name == "CPU" for device in available.devices)
+    software = any(one.device.type.name == "CPU" for one in available.devices)
     version = " ".join(part for part in (available.version, f"drivers {drivers_identity()}") if part)
-    return Accelerator(kind, available.provider.label, version, software)
+    return Accelerator(available.interface.kind, available.interface.label, version, software)
 
 
 def open_on(
-    kind: str,
+    device: str,
     files: Mapping[str, Path],
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
@@ -95,27 +161,29 @@ def open_on(
         MissingDependency: onnxruntime is not installed.
         EngineError: there is no such accelerator, it refused the model, or it runs no node.
     """
-    available = _require_device(kind)
+    available = _require_device(device)
+    label, provider = available.interface.label, available.interface.provider
     with TemporaryDirectory(prefix="edgekit-ort-") as folder:
         session = _session(available, files[MODEL_FILE], options, threads, Path(folder, "profile"))
         runner = AcceleratedRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
         try:
             runner.run({spec.name: spec.zeros() for spec in inputs})
         except EngineError as problem:
-            raise EngineError(f"{available.provider.label}: {problem}") from None
-        runner.nodes, runner.on_cpu = _placement(Path(session.end_profiling()), available.provider.name)
-    on_it, total = runner.nodes[available.provider.name], sum(runner.nodes.values())
-    if not on_it:
-        error = EngineError(f"{available.provider.label} runs none of the {total} nodes")
+            raise EngineError(f"{label}: {problem}") from None
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+        runner.placement, runner.copies = placed_nodes(events, session, provider, label)
+    total, on_cpu = len(runner.placement), len(runner.on_cpu)
+    if on_cpu == total:
+        error = EngineError(f"{label} runs none of the {total} nodes")
         error.blame = "bundle"  # this version will again
         raise error
-    split = "" if on_it == total else f", {total - on_it} of {total} nodes on the CPU"
-    runner.device = f"{kind.upper()} ({available.provider.label}{split})"
+    split = f", {on_cpu} of {total} nodes on the CPU" if on_cpu else ""
+    runner.device = f"{available.interface.kind.upper()} ({label}{split})"
     return runner
 
 
 def run_on(
-    kind: str, model: bytes, options: Mapping[str, Json], feeds: Mapping[str, Array]
+    device: str, model: bytes, options: Mapping[str, Json], feeds: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Run a serialized model once on an accelerator; return all of its outputs.
 
@@ -123,7 +191,7 @@ def run_on(
         MissingDependency: onnxruntime is not installed.
         EngineError: there is no such accelerator, or it refused the model.
     """
-    available = _require_device(kind)
+    available = _require_device(device)
     session = _session(available, model, options, None)
     names = [output.name for output in session.get_outputs()]
     return OrtRunner(session, names, "fp32").run(feeds)
@@ -133,81 +201,107 @@ class AcceleratedRunner(OrtRunner):
     """A loaded ``model.onnx`` on an accelerator.
 
     Attributes:
-        nodes: Number of nodes that each provider ran.
-        on_cpu: Nodes that the accelerator did not run: ``name (operator)``, at most NAMED_NODES.
+        placement: The nodes of a run, with the provider that ran each.
+        copies: Number of copies between the processors in a run.
     """
 
     def __init__(self, session: Any, outputs: Sequence[str], precision: str) -> None:
         super().__init__(session, outputs, precision)
-        self.nodes: Counter[str] = Counter()
-        self.on_cpu: list[str] = []
+        self.placement: list[PlacedNode] = []
+        self.copies = 0
+
+    @property
+    def on_cpu(self) -> list[PlacedNode]:
+        """Return the nodes that the accelerator did not run."""
+        return [node for node in self.placement if node.reason]
 
     def facts(self) -> dict[str, Json]:
-        nodes = dict(sorted(self.nodes.items()))
-        return {**super().facts(), "nodes_by_provider": nodes, "nodes_on_cpu": list(self.on_cpu)}
+        return {
+            **super().facts(),
+            "nodes_by_provider": dict(sorted(Counter(node.provider for node in self.placement).items())),
+            "nodes_on_cpu": [f"{node.node} ({node.op})" for node in self.on_cpu[:NAMED_NODES]],
+            "copies_between_processors": self.copies,
+        }
 
 
 def _session(
-    device: _AvailableDevice,
+    available: _AvailableDevice,
     model: Path | bytes,
     options: Mapping[str, Json],
     threads: int | None,
     profile_into: Path | None = None,
 ) -> Any:
+    interface = available.interface
+    chosen = dict(interface.options)
+    if interface.threads and threads is not None:
+        chosen[interface.threads] = str(threads)
     try:
-        return open_session(
+        session = open_session(
             model,
-            threads,
+            1 if interface.threads else threads,  # it has threads of its own, which would wait for the others
             keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
             profile_into=profile_into,
-            accelerator=(device.provider.name, dict(device.provider.options), device.devices),
+            accelerator=(interface.provider, chosen, available.devices),
         )
     except EngineError as problem:
-        raise EngineError(f"{device.provider.label}: {problem}") from None
+        raise EngineError(f"{interface.label}: {_plain(problem)}") from None
+    if interface.provider not in session.get_providers():
+        raise EngineError(
+            f"ONNX Runtime could not create its provider {interface.label}; its log has the reason"
+        )
+    return session
 
 
-def _require_device(kind: str) -> _AvailableDevice:
-    available = _find(kind)
+def _plain(problem: EngineError) -> str:
+    """Return the last line of an error: those before it are where a provider's C++ raised it."""
+    return [line for line in str(problem).splitlines() if line.strip()][-1].strip()
+
+
+def _require_device(device: str) -> _AvailableDevice:
+    available = _find(device)
     if available is None:
-        raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine")
+        raise EngineError(absent(engine_version(), device))
     return available
 
 
-def _find(kind: str) -> _AvailableDevice | None:
+def _find(device: str) -> _AvailableDevice | None:
     ort = onnxruntime("running an ONNX model", "ort")
-    available = ort.get_available_providers()
-    for provider in PROVIDERS:
-        if provider.kind != kind:
-            continue
-        if not provider.plugin:
-            if provider.name in available:
-                return _AvailableDevice(provider, (), "")
+    for interface in named(INTERFACES, device):
+        if not interface.plugin:
+            if interface.provider in ort.get_available_providers() and _has_device(ort, interface):
+                return _AvailableDevice(interface, (), "")
             continue
         try:
-            plugin = import_module(provider.plugin)
+            plugin = import_module(interface.plugin)
         except ModuleNotFoundError as problem:
-            if problem.name != provider.plugin:
+            if problem.name != interface.plugin:
                 raise
             continue
-        devices = _devices(ort, provider)
-        if not devices:
-            ort.register_execution_provider_library(provider.plugin, plugin.get_library_path())
-            devices = _devices(ort, provider)
-        if devices:
-            return _AvailableDevice(provider, devices[:1], str(devices[0].ep_metadata.get("version", "")))
+        if interface.plugin not in _REGISTERED and not _devices(ort, interface):
+            ort.register_execution_provider_library(interface.plugin, plugin.get_library_path())
+            _REGISTERED.add(interface.plugin)  # a second time it is an error, also without a device
+        if devices := _devices(ort, interface):
+            return _AvailableDevice(interface, devices[:1], str(devices[0].ep_metadata.get("version", "")))
     return None
 
 
-def _devices(ort: Any, provider: Provider) -> list[Any]:
-    return [device for device in ort.get_ep_devices() if device.ep_name == provider.name]
+def _devices(ort: Any, interface: Provider) -> list[Any]:
+    return [device for device in ort.get_ep_devices() if device.ep_name == interface.provider]
 
 
-def _placement(profile: Path, provider: str) -> tuple[Counter[str], list[str]]:
-    """Return the number of nodes by provider, and names of those that another provider ran."""
-    events = json.loads(profile.read_text("utf-8"))
-    kernels = [e for e in events if e.get("cat") == "Node" and e["name"].endswith(KERNEL)]
-    nodes = Counter(str(event["args"].get("provider", "")) for event in kernels)
-    others = [e for e in kernels if e["args"].get("provider") != provider]
-    named = [f"{e['name'].removesuffix(KERNEL)} ({e['args'].get('op_name', '')})" for e in others]
-    return nodes, named[:NAMED_NODES]
+def _has_device(ort: Any, interface: Provider) -> bool:
+    """Return whether a provider that is part of onnxruntime would reach a device. ONNX Runtime lists it even
+    without one, and then runs everything on the CPU."""
+    if interface.provider == OPENVINO:
+        devices = ort.capi._pybind_state.get_available_openvino_device_ids()
+        return any(str(name).partition(".")[0] == interface.kind.upper() for name in devices)
+    return all(_loads(library) for library in interface.libraries.get(sys.platform, ()))
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

@@ -20,7 +20,8 @@ from edgekit.target.node_reports import (
 )
 from edgekit.target.registry import ACCELERATOR
 from edgekit.tensor_spec import Array, Json, TensorSpec
-from edgekit_ort.accelerators import KERNEL, run_on
+from edgekit_ort.accelerators import run_on
+from edgekit_ort.device.placement import KERNEL
 from edgekit_ort.run import MODEL_FILE, open_session
 
 INTO_BLOCKS, OUT_OF_BLOCKS = "ReorderInput", "ReorderOutput"

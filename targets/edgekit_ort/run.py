@@ -56,6 +56,9 @@ onnxruntime_session_options_config_keys.h"""
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """Session option: where a serialized model's external data is; the same header has it."""
 
+ASSIGNMENT = "session.record_ep_graph_assignment_info"
+"""Session option: keep which nodes were assigned to which provider. ONNX Runtime before 1.24 ignores it."""
+
 
 def engine_version() -> str:
     """Name and version of the installed engine.
@@ -154,6 +157,7 @@ def open_session(
     providers: list[Any] = ["CPUExecutionProvider"]
     if accelerator is not None:
         name, provider_options, devices = accelerator
+        settings.add_session_config_entry(ASSIGNMENT, "1")
         if devices:
             settings.add_provider_for_devices(devices, provider_options)
             providers = []

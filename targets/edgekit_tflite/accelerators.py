@@ -14,35 +14,47 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import EngineError
+from edgekit.errors import EngineError, install_line
 from edgekit.system.graphics_drivers import drivers_identity, vulkan_drivers
 from edgekit.system.redirection import without_lines
-from edgekit.target.accelerators import Accelerator
+from edgekit.target.accelerators import Accelerator, Interface, absent, named
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tflite.run import FILE, bindings, converted, engine_version
 
 LABEL = "LiteRT"
+INTERFACES = (
+    Interface(
+        "litert-gpu",
+        "gpu",
+        LABEL,
+        ("linux", "win32", "darwin"),
+        install_line("tflite"),
+        "float32; enforce_f32, because the default is float16 where the GPU has it",
+        "https://ai.google.dev/edge/litert/next/gpu",
+        "a software GPU",
+    ),
+)
 SPLIT = "Some ops are not accelerated"
 """Part of LiteRT's error for a graph that it would have to split."""
 LOGGED = b"INFO: "
 """LiteRT logs to stderr and stdout, and has no switch for it."""
 
 
-def find_accelerator(kind: str) -> Accelerator | None:
+def find_accelerator(device: str) -> Accelerator | None:
     """Return the GPU as LiteRT reaches it: on Linux by Vulkan, elsewhere by the system's own interface.
     tflite-runtime has none, and neither has an NPU.
 
     Raises:
         MissingDependency: the engine is not installed.
     """
-    version = engine_version()
-    if kind != "gpu" or not version.startswith(LABEL) or (sys.platform == "linux" and not vulkan_drivers()):
-        return None
-    return Accelerator(kind, LABEL, f"drivers {drivers_identity()}")
+    reached = engine_version().startswith(LABEL) and (sys.platform != "linux" or vulkan_drivers())
+    for interface in named(INTERFACES, device) if reached else ():
+        return Accelerator(interface.kind, LABEL, f"drivers {drivers_identity()}")
+    return None
 
 
 def open_on(
-    kind: str,
+    device: str,
     files: Mapping[str, Path],
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
@@ -56,8 +68,8 @@ def open_on(
         EngineError: there is no GPU, or it can't run an operator of the file.
     """
     version, path = engine_version(), files[FILE]
-    if find_accelerator(kind) is None:
-        raise EngineError(f"{version} found no {kind.upper()} on this machine")
+    if find_accelerator(device) is None:
+        raise EngineError(absent(version, device))
     from ai_edge_litert.compiled_model import CompiledModel
     from ai_edge_litert.hardware_accelerator import HardwareAccelerator
     from ai_edge_litert.options import GpuOptions, Options

@@ -41,15 +41,19 @@ def _by_rank(for_more_axes: int) -> Rule:
     return rule
 
 
-def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
-    """Return whether float data meet int8 weights; all such weights have a scale for each output channel."""
-    return x.dtype == "float32" and weights.dtype == "int8"
+def _hybrid(x: Tensor, weights: Tensor, one_scale: int, many_scales: int) -> int | None:
+    """Return the version for float data and int8 weights, by whether the weights have one scale or one for
+    each output channel; None for other types."""
+    if x.dtype != "float32" or weights.dtype != "int8":
+        return None
+    scales = weights.quantization.scale if weights.quantization is not None else ()
+    return many_scales if len(scales) == weights.shape[0] else one_scale
 
 
 def _conv(op: Op, inputs: list[Tensor]) -> int:
     x, weights = inputs[:2]
-    if _is_hybrid(x, weights):
-        return 5
+    if (version := _hybrid(x, weights, 2, 5)) is not None:
+        return version
     return 6 if weights.shape[3] != x.shape[3] else 3 if x.dtype == "int8" else 1
 
 
@@ -66,9 +70,10 @@ def _transpose_conv(op: Op, inputs: list[Tensor]) -> int:
 
 
 def _fully_connected(op: Op, inputs: list[Tensor]) -> int:
-    if _is_hybrid(*inputs[:2]):
-        return 12
-    if len(inputs) == 2:
+    no_bias = len(inputs) == 2
+    if (version := _hybrid(inputs[0], inputs[1], 6 if no_bias else 3, 12)) is not None:
+        return version
+    if no_bias:
         return 6
     return 5 if op.options["keep_num_dims"] else 4 if inputs[0].dtype == "int8" else 1
 

@@ -1,19 +1,25 @@
-"""Every shared model on a GPU made of software: what is admitted, and whether that is right.
+"""Every shared model on an accelerator: what is admitted, and whether that is right.
 
     tests/vulkan/setup
     python -m tests.benchmarks.bench_accelerators [--inputs 64] [--models vww_96_float.onnx ...]
 
-Each model is built for ort and tflite in fp32. On lavapipe (tests/vulkan) each variant's accelerated copy is
-verified as a session does it, and compared with the CPU on further random inputs, which no verdict has seen.
+    python -m venv other; other/bin/pip install numpy onnxruntime-openvino
+    python -m tests.benchmarks.bench_accelerators --device openvino-cpu --python other/bin/python
+
+Each model is built for ort and tflite in fp32. The first form runs on a GPU made of software, lavapipe
+(tests/vulkan). --device names another accelerator of edgekit doctor, and --python an interpreter with another
+build of an engine. Each variant's accelerated copy is verified as a session does it, and compared with the
+CPU on further random inputs, which no verdict has seen.
 Printed are the verdict, the nodes by provider from the engine's own profile, and the lowest SNR of any output
 on the golden vectors and on the others. A copy is wrong if any output of the others is below the limit.
-The adapter computes on the CPU: its times say nothing of a GPU, and are not printed.
+lavapipe computes on the CPU: its times say nothing of a GPU, and are not printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -38,16 +44,18 @@ import json, os, sys
 os.environ["EDGEKIT_CACHE"] = sys.argv[3]  # no verdict of an earlier run
 import numpy as np
 from edgekit.bundle.bundle import Bundle
-from edgekit.runtime.fallback.accelerated import accelerated_copy
+from edgekit.runtime.fallback.accelerated import accelerated_copy, interfaces_of
 from edgekit.runtime.loading import golden_check, probe, unpacked_files
 from edgekit.target import registry
+from edgekit.target.accelerators import named
 
+device = sys.argv[4]
 bundle = Bundle.open(sys.argv[1])
 random = np.random.default_rng(1)
 for variant in bundle.variants:
-    if not variant.usable:
+    if not variant.usable or not named(interfaces_of(variant.target), device):
         continue
-    copy = accelerated_copy(variant, "gpu")
+    copy = accelerated_copy(variant, device)
     row = {"variant": variant.name, "refused": probe.probe_once(bundle, copy, 2).reason}
     limits = golden_check.limits_db(copy, [s.name for s in bundle.outputs])
     try:
@@ -60,6 +68,8 @@ for variant in bundle.variants:
         print(json.dumps(row))
         continue
     row["nodes"] = gpu.facts().get("nodes_by_provider", {})
+    row["copies"] = gpu.facts().get("copies_between_processors", 0)
+    row["reasons"] = sorted({node.reason for node in getattr(gpu, "placement", ()) if node.reason})
     golden = [feeds for feeds, _ in bundle.golden]
     def other(spec, known):
         if known.dtype.kind != "f":
@@ -81,12 +91,14 @@ for variant in bundle.variants:
 """
 
 
-def check(model: Path, inputs: int) -> list[dict[str, Any]]:
-    """Build a model and check its variants."""
+def check(model: Path, inputs: int, device: str, python: str) -> list[dict[str, Any]]:
+    """Build a model and check its variants on a device, by an interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         path, cache = Path(folder, "model.edgekit"), Path(folder, "cache")
         edgekit.build(model, targets=["ort", "tflite"], shapes=SHAPES.get(model.name)).save(path)
-        lines = lavapipe.python(CHECK, str(path), str(inputs), str(cache), timeout_s=3600).splitlines()
+        lines = lavapipe.python(
+            CHECK, str(path), str(inputs), str(cache), device, timeout_s=3600, program=python
+        ).splitlines()
         return [json.loads(line) for line in lines]
 
 
@@ -105,6 +117,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--inputs", type=int, default=64)
     parser.add_argument("--models", nargs="*", default=[])
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--python", default=sys.executable)
     given = parser.parse_args()
     names = given.models or sorted(
         p.name for p in (SHARED / "models").glob("*.onnx") if p.name not in LEFT_OUT
@@ -112,7 +126,7 @@ def main() -> None:
     outcomes: Counter[str] = Counter()
     for name in names:
         try:
-            for row in check(SHARED / "models" / name, given.inputs):
+            for row in check(SHARED / "models" / name, given.inputs, given.device, given.python):
                 outcomes[outcome(row)] += 1
                 print(name, outcome(row), json.dumps(row), flush=True)
         except EdgeKitError as problem:

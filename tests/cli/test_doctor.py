@@ -133,3 +133,24 @@ def test_an_install_that_is_no_editable_one_is_not_hidden(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     assert doctor.hidden_by_a_folder() is None
+
+
+@pytest.mark.needs_ort
+def test_accelerators_of_this_system_are_listed_with_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["coreml", "ort"])
+    monkeypatch.setattr(sys, "platform", "linux")
+    rows = {row["device"]: row for row in doctor.accelerators()}
+    assert {"cuda", "tensorrt", "openvino-npu", "webgpu", "xnnpack"} <= set(rows)
+    assert not {"directml", "coreml-gpu"} & set(rows)  # of other systems
+    assert rows["xnnpack"]["found"] is False  # no wheel has it
+    assert rows["cuda"]["options"] == {"use_tf32": "0"}
+    install = "a build of onnxruntime with --use_xnnpack; no wheel has it"
+    assert rows["xnnpack"]["install"] == install
+    lines = doctor._accelerator_lines([rows["xnnpack"], {**rows["cuda"], "found": True, "name": "CUDA"}])
+    assert lines == [
+        "  accelerator  target  kind  was run on  on this machine",
+        f"  xnnpack      ort     cpu   not run     no ({install})",
+        "  cuda         ort     gpu   not run     CUDA",
+        "",
+    ]
+    assert doctor._accelerator_lines([]) == []

@@ -53,6 +53,26 @@ def test_colours_tell_damage_placement_and_time() -> None:
     assert "2 ms on ort-fp32" in found["stem"]["said"]
 
 
+def test_colours_tell_the_processor() -> None:
+    def placed(source: str, reason: str = "", *merged: str) -> dict[str, Any]:
+        return {"source": source, "merged": merged, "reason": reason}
+
+    copy: Any = {
+        "variant": "ort-int8@gpu",
+        "placement": [placed("stem"), placed("stem", "no kernel"), placed("left", "", "right")],
+    }
+    without: Any = {**copy, "placement": []}
+    spec = graph_chart(NODES, (), (), [without, copy])
+    assert spec is not None
+    found = {row["name"]: row for row in spec["layer"][1]["data"]["values"]}
+    assert (found["stem"]["device_colour"], found["stem"]["device_strength"]) == ("var(--series-2)", 0.625)
+    assert "ort-int8@gpu: 1 of 2 nodes on the CPU; no kernel" in found["stem"]["said"]
+    for name in ("left", "right"):
+        assert found[name]["device_colour"] == "var(--series-1)"
+    assert found["join"]["device_colour"] == "var(--dim)"
+    assert spec["params"][1]["value"] == "device"
+
+
 def test_a_bundle_without_names_and_a_large_graph_have_no_chart() -> None:
     assert graph_chart([], (), ()) is None
     assert graph_chart([node(str(i), "Relu") for i in range(MOST_NODES + 1)], (), ()) is None

@@ -118,6 +118,42 @@ def test_measured_nodes_are_shown_with_units() -> None:
     assert HOSTILE not in page
 
 
+def test_processors_of_an_accelerated_copy_are_shown_with_the_reasons() -> None:
+    reason = f"WebGPU has no kernel for {HOSTILE}"
+    called: dict[str, Json] = {"source": None, "source_op": "", "scope": "", "merged": []}
+    copy = {
+        "variant": "ort-fp32@gpu",
+        "device": "GPU (WebGPU, 1 of 3 nodes on the CPU)",
+        "refused": "",
+        "nodes": {"CPUExecutionProvider": 1, "WebGpuExecutionProvider": 2},
+        "copies": 2,
+        "placement": [
+            {"node": "a", "op": "Conv", "provider": "WebGpuExecutionProvider", "reason": "", **called},
+            {"node": "b", "op": "TopK", "provider": "CPUExecutionProvider", "reason": reason, **called},
+            {"node": "c", "op": "Conv", "provider": "WebGpuExecutionProvider", "reason": "", **called},
+        ],
+        "fallback_reasons": {reason: 1},
+        "limit_db": 60.0,
+        "wrong": [
+            {"node": "c", "op": "Conv", "value": "c", "finite": True, "snr_db": 9.0, "adds_db": 9.5, **called}
+        ],
+        "values": [],
+        "no_values": "",
+    }
+    page = page_of(reported_bundle(), accelerated=[copy])  # type: ignore[list-item]
+    assert "Verified: a session uses it. 3 nodes: CPU 1, WebGpu 2; 2 copies between the processors." in page
+    assert '<th scope="row">WebGpu</th><td class="number">2</td><td>Conv 2</td>' in page
+    assert "<summary>1 nodes on the CPU</summary>" in page
+    assert '<td class="number">9.5 dB</td><td class="number">9.0 dB</td>' in page
+    assert escape(reason, quote=False)[:40] in page
+    assert HOSTILE not in page
+    whole = {**copy, "placement": [], "nodes": {}, "fallback_reasons": {}, "wrong": []}
+    whole |= {"device": "GPU (LiteRT)", "refused": "output y: 9 dB"}
+    page = page_of(reported_bundle(), accelerated=[whole])  # type: ignore[list-item]
+    assert "Refused: output y: 9 dB. GPU (LiteRT) runs the whole graph." in page
+    assert "Processors of" not in page_of(reported_bundle())
+
+
 def test_the_same_bundle_gives_the_same_page() -> None:
     assert page_of(reported_bundle()) == page_of(reported_bundle())
 

@@ -49,15 +49,21 @@ ACCELERATORS = """
 import os, signal, threading, time
 from pathlib import Path
 APP = int(os.environ["TOY_APP"])
-from edgekit.target.accelerators import Accelerator
+from edgekit.target.accelerators import Accelerator, Interface, named
 from edgekit_toy.run import Runner
 
 def said(name):
     path = Path(__file__).with_name(name)
     return path.read_text() if path.is_file() else ""
 
-def find_accelerator(kind):
-    return Accelerator(kind, "Toy", "driver " + said("driver")) if kind == "gpu" else None
+INTERFACES = (
+    Interface("toy-gpu", "gpu", "Toy", (), "", "", ""),
+    Interface("toy-cpu", "cpu", "Toy", (), "", "", ""),
+)
+
+def find_accelerator(device):
+    for one in named(INTERFACES, device):
+        return Accelerator(one.kind, "Toy", "driver " + said("driver"))
 
 class Accelerated(Runner):
     device = "GPU (Toy)"
@@ -83,7 +89,7 @@ class Accelerated(Runner):
     def facts(self):
         return {"nodes_on_cpu": ["a (Resize)", "b (TopK)"]} if said("fault") == "split" else {}
 
-def open_on(kind, files, inputs, outputs, options, threads):
+def open_on(device, files, inputs, outputs, options, threads):
     return Accelerated()
 """
 
@@ -260,8 +266,23 @@ def test_a_bundle_does_not_choose_the_accelerator() -> None:
 
 @pytest.mark.usefixtures("toy")
 def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(UsageError, match="device is 'tpu'; it must be one of cpu, auto, gpu, npu"):
+    with pytest.raises(UsageError) as raised:
         Session(toy_bundle(), device="tpu")
+    assert str(raised.value) == ("device is 'tpu'; it must be one of cpu, auto, gpu, npu, toy-gpu, toy-cpu")
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("device", ["toy-gpu", "toy-cpu"])
+def test_an_interface_is_requested_by_its_name(device: str) -> None:
+    with Session(toy_bundle(), device=device) as session:
+        assert settled(session).active.variant == f"toy-fp32@{device}"
+        assert session.fallbacks == ()
+
+
+@pytest.mark.usefixtures("toy")
+def test_auto_leaves_other_kernels_for_the_cpu_alone() -> None:
+    with Session(toy_bundle(), device="auto") as session:
+        assert set(settled(session).preparing) == {"toy-fp32@gpu", "toy-fp32@npu"}
 
 
 def test_far_slower_is_not_run_while_the_app_waits(toy: Path) -> None:

@@ -30,10 +30,11 @@ MODULES = {
     "openvino": "openvino",
     "tflite": "ai_edge_litert",
     "coreml": "coremltools",
+    "ncnn": "ncnn",
     "tensorrt": "onnxruntime",  # which stands in for it
 }
 """Target -> what has to be installed to build and verify for it here."""
-ENGINES = ("ort", "openvino", "tflite", "coreml")
+ENGINES = ("ort", "openvino", "tflite", "coreml", "ncnn")
 WAYS = (
     "from edgekit_ort.run import engine_version; engine_version()",
     "from edgekit_coreml.interpreter.one_node import onnxruntime as ours; ours()",

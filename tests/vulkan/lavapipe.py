@@ -34,10 +34,10 @@ def environment() -> dict[str, str]:
     }
 
 
-def python(code: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> str:
+def python(code: str, *arguments: str, timeout_s: float = TIMEOUT_S, program: str = sys.executable) -> str:
     """Run Python on a machine whose GPU is lavapipe; return what it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [program, "-c", code, *arguments],
         env={**os.environ, **environment()},
         capture_output=True,
         text=True,

@@ -105,6 +105,12 @@ def test_what_a_gpu_leaves_to_the_cpu_is_told_and_strict_refuses_it(tmp_path: Pa
     on_cpu = ort["facts"]["nodes_by_provider"]["CPUExecutionProvider"]
     total = sum(ort["facts"]["nodes_by_provider"].values())
     assert ort["device"] == f"GPU (WebGPU, {on_cpu} of {total} nodes on the CPU)"
+    assert ort["facts"]["copies_between_processors"] > 0
+    (copy, _) = json.loads(lavapipe.python(EXPLAIN, str(bundle)))["copies"]
+    assert copy["fallback_reasons"]["WebGPU has no kernel for QuantizeLinear"] > 0
+    assert "WebGPU's Reshape does not take int8" in copy["fallback_reasons"]
+    assert sum(copy["fallback_reasons"].values()) == on_cpu
+    assert len(copy["placement"]) == total
     refused = lavapipe.python(STRICT, str(bundle))
     assert "strict allows no node on the CPU, which would run " in refused
 

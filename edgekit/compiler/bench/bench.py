@@ -48,17 +48,18 @@ def bench(
         engine: A target, or None.
         variant: Name of a variant, or None.
         threads: Number of threads of a run; None: a Session's default.
-        accelerator: ``gpu`` or ``npu``; None: the CPU.
+        accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``); None: the CPU.
         seconds: Duration of the timed runs, in seconds.
         price_per_hour: Price of this machine per hour, in any currency.
 
     Returns:
-        ``{variant, engine, threads, cpu, load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, runs,
-        overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``. ``first_ms`` is the first run after
-        loading, ``cold_ms`` both together; ``overhead_us`` and ``ratio`` compare the lower quartiles of
-        ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the processor's
-        packages per run, other load included, or None, and ``no_energy`` the reason; ``cost_per_1000`` is
-        the cost of 1000 sequential runs, or None.
+        ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,
+        load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, runs, overhead_us, ratio, rss_mb, energy_j,
+        no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty unless an engine reports it. ``first_ms``
+        is the first run after loading, ``cold_ms`` both together; ``overhead_us`` and ``ratio`` compare the
+        lower quartiles of ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the
+        processor's packages per run, other load included, or None, and ``no_energy`` the reason;
+        ``cost_per_1000`` is the cost of 1000 sequential runs, or None.
 
     Raises:
         UsageError: ``seconds`` or the price is not a positive number.
@@ -92,7 +93,7 @@ def bench(
             notify(session.active.variant, left_s=seconds)
             sessions, runners = _in_turns(session, feeds, seconds)
         after = read_energy()
-        active = session.active
+        active, facts = session.active, session.runner.facts()
         session.remember_timing(1000 * statistics.median(sessions))
     low = [float(np.quantile(times, 0.25)) for times in (sessions, runners)]
     joules = joules_between(before, after)
@@ -101,6 +102,8 @@ def bench(
         "variant": active.variant,
         "engine": active.engine,
         "device": active.device,
+        "nodes_by_provider": facts.get("nodes_by_provider", {}),
+        "copies_between_processors": facts.get("copies_between_processors", 0),
         "precision": active.precision,
         "threads": session.threads,
         "cpu": cpu_name(),
@@ -196,7 +199,8 @@ def render(results: list[dict[str, Any]]) -> str:
     ran: dict[str, list[str]] = {}
     for r in results:
         threads = f"{r['threads']} thread{'s' if r['threads'] > 1 else ''}"
-        ran.setdefault(f"{r['engine']}, {threads}", []).append(r["variant"])
+        device = "" if r["device"] == "CPU" else f", {r['device']}"
+        ran.setdefault(f"{r['engine']}{device}, {threads}", []).append(r["variant"])
     on = (f"  ran       {', '.join(variants)}  on {engine}" for engine, variants in ran.items())
     return "\n".join([*table(columns, rows), "", *on, *_used(results)])
 

@@ -12,6 +12,7 @@ from edgekit.compiler.build.build_options import BuildOptions
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
+from edgekit.compiler.evaluate.golden_limit import DEVICE_MARGIN_DB
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import hold_one_value
@@ -21,10 +22,6 @@ from edgekit.errors import EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
-
-DEVICE_MARGIN_DB = 6.0
-"""How much lower the SNR of the golden vector may be on a device. Another kernel rounds differently and adds
-as much noise as the first (3 dB); a single vector is a small sample (3 dB more)."""
 
 
 @dataclass(frozen=True, eq=False)

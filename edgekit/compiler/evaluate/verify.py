@@ -30,6 +30,7 @@ import numpy as np
 
 from edgekit.bundle.evidence import Evidence, OutputAccuracy
 from edgekit.bundle.variant import Status, status_text
+from edgekit.compiler.evaluate.golden_limit import golden_limits_db
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import SATURATED_MAX_ABS, negligible_limit_db
@@ -279,6 +280,9 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
             evidence["accuracy"][name] = lowered.as_json()
     if failed:
         return Verification(Status.REJECTED, _worst(failed, precision), evidence)
+    recorded = {name: error["limit_db"] for name, error in evidence["accuracy"].items()}
+    for name, limit_db in golden_limits_db(reference.expected[0], ran.outputs[0], recorded).items():
+        evidence["accuracy"][name]["limit_db"] = limit_db
     return Verification(Status.VERIFIED, verified_on(version, ran.absent, ran.emulation), evidence)
 
 

@@ -6,24 +6,53 @@ A wrong node is one whose value is below the variant's SNR limit though all valu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from edgekit.bundle.source_names import SourceNames, read_source_names
-from edgekit.compiler.explain.explain import ValueFact, chosen_variants, compared, supported_reports
+from edgekit.compiler.explain.explain import (
+    Named,
+    ValueFact,
+    chosen_variants,
+    compared,
+    named_by,
+    supported_reports,
+)
 from edgekit.compiler.explain.text import NAMED, called, in_decibels, indented
 from edgekit.errors import BundleError, UsageError, reason_of
 from edgekit.processing.generation import refuse_generation
-from edgekit.runtime.fallback.accelerated import accelerated_copy, can_be_accelerated
+from edgekit.runtime.fallback.accelerated import (
+    accelerated_copy,
+    can_be_accelerated,
+    interfaces_of,
+    refuse_unknown,
+)
 from edgekit.runtime.loading import golden_check, probe, unpacked_files
 from edgekit.system.formats.plain_text import shortened
 from edgekit.target import registry
+from edgekit.target.accelerators import KINDS, named
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
+    from edgekit.target.accelerators import PlacedNode
     from edgekit.target.contract import Runner
     from edgekit.target.node_reports import NodeValue
+
+
+SUFFIX = "ExecutionProvider"
+"""End of the names of ONNX Runtime's providers."""
+
+
+class PlacementFact(Named):
+    """The execution provider that ran a node."""
+
+    node: str
+    op: str
+    provider: str
+    reason: str
+    """Why the accelerator did not run it; "" if it did."""
 
 
 class AcceleratedExplanation(TypedDict):
@@ -37,8 +66,12 @@ class AcceleratedExplanation(TypedDict):
     """Reason why a session does not use it; "" if it does."""
     nodes: dict[str, int]
     """Number of nodes by execution provider, from the engine's profile; empty without one."""
-    on_cpu: list[str]
-    """Nodes that the accelerator did not run."""
+    copies: int
+    """Number of copies between the processors in a run."""
+    placement: list[PlacementFact]
+    """All nodes in the order in which they ran; empty if the engine runs the whole graph or refuses it."""
+    fallback_reasons: dict[str, int]
+    """Reason why the accelerator did not run a node -> number of such nodes, most first."""
     limit_db: float | None
     """The highest SNR limit of the variant's outputs."""
     wrong: list[ValueFact]
@@ -49,19 +82,19 @@ class AcceleratedExplanation(TypedDict):
 
 
 def explain_accelerated(
-    bundle: Bundle, kind: str, name: str | None = None, *, variant: str | None = None, threads: int = 1
+    bundle: Bundle, device: str, name: str | None = None, *, variant: str | None = None, threads: int = 1
 ) -> list[AcceleratedExplanation]:
     """Verify and compare the accelerated copies of a bundle's variants.
 
     Args:
         bundle: Bundle with a golden vector.
-        kind: ``gpu`` or ``npu``.
+        device: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``).
         name: A target, a profile or a variant; None for all.
         variant: A variant, also if a profile has the same name; None for all.
         threads: Number of threads of the engine for nodes on the CPU.
 
     Raises:
-        UsageError: nothing in the bundle has that name, or none of its engines has accelerators.
+        UsageError: nothing in the bundle has that name, or none of its engines has that device.
         BundleError: there is no golden vector.
         NoVariantError: the build rejected every variant.
     """
@@ -72,20 +105,24 @@ def explain_accelerated(
     able = [original for original in chosen if can_be_accelerated(original)]
     if not able:
         raise UsageError(f"{', '.join(v.name for v in chosen)}: this engine runs on the CPU only")
+    refuse_unknown(device, able)
     names = read_source_names(bundle)
-    return [_explained(bundle, original, kind, threads, names) for original in able]
+    reached = [v for v in able if device in KINDS or named(interfaces_of(v.target), device)]
+    return [_explained(bundle, original, device, threads, names) for original in reached]
 
 
 def _explained(
-    bundle: Bundle, variant: Variant, kind: str, threads: int, names: SourceNames
+    bundle: Bundle, variant: Variant, device: str, threads: int, names: SourceNames
 ) -> AcceleratedExplanation:
-    copy = accelerated_copy(variant, kind)
+    copy = accelerated_copy(variant, device)
     report: AcceleratedExplanation = {
         "variant": copy.name,
         "device": "",
         "refused": _reason(bundle, copy, threads),
         "nodes": {},
-        "on_cpu": [],
+        "copies": 0,
+        "placement": [],
+        "fallback_reasons": {},
         "limit_db": _limit_db(bundle, variant),
         "wrong": [],
         "values": [],
@@ -98,14 +135,31 @@ def _explained(
         runner = _opened(bundle, copy, threads)
         try:
             facts, report["device"] = runner.facts(), runner.device
+            placed: Sequence[PlacedNode] = getattr(runner, "placement", ())
         finally:
             runner.close()
         report["nodes"] = facts.get("nodes_by_provider", {})
-        report["on_cpu"] = facts.get("nodes_on_cpu", [])
+        report["copies"] = facts.get("copies_between_processors", 0)
+        report["placement"] = _placement(placed, names)
+        report["fallback_reasons"] = dict(Counter(n.reason for n in placed if n.reason).most_common())
         _add_values(report, bundle, variant, copy, names)
     except Exception as problem:  # an engine may throw anything
         report["no_values"] = reason_of(problem)
     return report
+
+
+def _placement(placed: Sequence[PlacedNode], names: SourceNames) -> list[PlacementFact]:
+    sources = names.of_each([(node.node,) for node in placed])
+    return [
+        {
+            **named_by(source),
+            "node": node.node,
+            "op": node.op,
+            "provider": node.provider,
+            "reason": node.reason,
+        }
+        for node, source in zip(placed, sources, strict=True)
+    ]
 
 
 def _reason(bundle: Bundle, copy: Variant, threads: int) -> str:
@@ -162,21 +216,29 @@ def wrong_values(values: Sequence[ValueFact], graph: Sequence[NodeValue], limit_
     return [low[n.value] for n in graph if n.value in low and not any(read in low for read in n.inputs)]
 
 
+def placement_words(nodes: Mapping[str, int], copies: int) -> str:
+    """Return how many nodes each execution provider ran, in words."""
+    counts = ", ".join(f"{provider.removesuffix(SUFFIX)} {count}" for provider, count in nodes.items())
+    between = f"; {copies} copies between the processors" if copies else ""
+    return f"{sum(nodes.values())} nodes: {counts}{between}"
+
+
+def verdict(explanation: AcceleratedExplanation) -> str:
+    """Return whether a session uses the copy, in words."""
+    return f"refused: {explanation['refused']}" if explanation["refused"] else "verified: a session uses it"
+
+
 def render_accelerated(explanations: Iterable[AcceleratedExplanation]) -> str:
     """Format the explanations as text."""
     return "\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)
 
 
 def _lines(explanation: AcceleratedExplanation) -> list[str]:
-    verdict = (
-        f"refused: {explanation['refused']}" if explanation["refused"] else "verified: a session uses it"
-    )
-    lines = [f"  {explanation['variant']}  {explanation['device']}".rstrip() + f"  {verdict}"]
+    head = f"  {explanation['variant']}  {explanation['device']}".rstrip()
+    lines = [f"{head}  {verdict(explanation)}"]
     if explanation["nodes"]:
-        counts = ", ".join(f"{provider} {count}" for provider, count in explanation["nodes"].items())
-        lines.append(f"  placement {sum(explanation['nodes'].values())} nodes: {counts}")
-    if explanation["on_cpu"]:
-        lines.append(f"  on CPU    {', '.join(explanation['on_cpu'])}")
+        lines.append(f"  placement {placement_words(explanation['nodes'], explanation['copies'])}")
+    lines += [f"  on CPU    {count} x {reason}" for reason, count in explanation["fallback_reasons"].items()]
     if not explanation["values"]:
         return [*lines, f"  accuracy  {explanation['no_values'] or 'every value is equal'}"]
     lines += [

@@ -211,7 +211,7 @@ def _node_facts(times: NodeTimes, names: SourceNames) -> list[NodeFact]:
         [label if names.know(label) else node.serves for label, node in zip(called, times.nodes, strict=True)]
     )
     facts: list[NodeFact] = [
-        {**_named(nodes), "node": time.node, "op": time.op, "ms": round(time.ms, 4)}
+        {**named_by(nodes), "node": time.node, "op": time.op, "ms": round(time.ms, 4)}
         for time, nodes in zip(times.nodes, source_nodes, strict=True)
     ]
     return sorted(facts, key=lambda fact: -fact["ms"])
@@ -223,14 +223,15 @@ def _costs(variant: Variant, names: SourceNames) -> tuple[str, list[CostFact]]:
     nodes = estimate.get("nodes", [])
     named = names.of_each([(str(node["node"]),) for node in nodes])
     costs: list[CostFact] = [
-        {**_named(sources), **{key: node[key] for key in ("node", "op", "device", "cycles", "why")}}  # type: ignore[typeddict-item]
+        {**named_by(sources), **{key: node[key] for key in ("node", "op", "device", "cycles", "why")}}  # type: ignore[typeddict-item]
         for sources, node in zip(named, nodes, strict=True)
     ]
     costs.sort(key=lambda cost: (not cost["why"], -(cost["cycles"] or 0)))
     return str(estimate.get("tool", "")), costs
 
 
-def _named(nodes: Sequence[SourceNode]) -> Named:
+def named_by(nodes: Sequence[SourceNode]) -> Named:
+    """Return the names of a row from its source nodes, the one to name it by first."""
     if not nodes:
         return {"source": None, "source_op": "", "scope": "", "merged": []}
     first, *others = nodes
@@ -348,7 +349,7 @@ def compared(
     called = (names or SourceNames([])).of_each([(node.value,) for _, node, _ in rows])
     return [
         {
-            **_named(nodes),
+            **named_by(nodes),
             "node": node.node,
             "op": node.op,
             "value": node.value,

@@ -14,20 +14,23 @@ from edgekit.errors import UsageError
 from edgekit.runtime.fallback.policy import LoadOrder, RankedVariant
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
-from edgekit.target.accelerators import KINDS
+from edgekit.target.accelerators import KINDS, named
 from edgekit.target.precisions import precision_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edgekit.bundle.variant import Variant
     from edgekit.runtime.session_state import SessionOptions
+    from edgekit.target.accelerators import Interface
 
 DEVICES = ("cpu", "auto", *KINDS)
-"""Values of ``Session(device=...)``."""
+"""Values of ``Session(device=...)``, beside the names of interfaces."""
 
 
 def with_copies(order: LoadOrder, options: SessionOptions) -> LoadOrder:
     """Return the load order with accelerated copies, at most one per engine and kind. A requested variant or
-    engine is the only one that gets any. Copies of a requested kind come first: the CPU is their fallback.
+    engine is the only one that gets any. Copies of a requested device come first: the CPU is their fallback.
 
     A GPU gets the best variant that computes in floats, because GPUs are slower with int8. An NPU gets the
     best one.
@@ -35,22 +38,45 @@ def with_copies(order: LoadOrder, options: SessionOptions) -> LoadOrder:
     Raises:
         UsageError: the requested device is unknown.
     """
-    if options.device not in DEVICES:
-        raise UsageError(f"device is {options.device!r}; it must be one of {', '.join(DEVICES)}")
     variants = [c.variant for c in order.candidates]
     variants = [
         v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)
     ]
+    able = [v for v in variants if can_be_accelerated(v)]
+    refuse_unknown(options.device, able)
     copies = []
-    for kind in KINDS if options.device == "auto" else (options.device,):
-        for target in dict.fromkeys(variant.target for variant in variants):
-            peers = [variant for variant in variants if variant.target == target]
-            if kind == "gpu":
+    for device in KINDS if options.device == "auto" else (options.device,):
+        for target in dict.fromkeys(variant.target for variant in able):
+            interfaces = named(interfaces_of(target), device)
+            if not interfaces and device not in KINDS:  # without a GPU the copy is refused with the reason
+                continue
+            peers = [variant for variant in able if variant.target == target]
+            if (interfaces[0].kind if interfaces else device) == "gpu":
                 peers = [variant for variant in peers if precision_of(variant.precision).is_float] or peers
-            if can_be_accelerated(peers[0]):
-                copies.append(RankedVariant(accelerated_copy(peers[0], kind), None))
+            copies.append(RankedVariant(accelerated_copy(peers[0], device), None))
     groups = (order.candidates, copies) if options.device == "auto" else (copies, order.candidates)
     return order._replace(candidates=(*groups[0], *groups[1]))
+
+
+def refuse_unknown(device: str, variants: Sequence[Variant]) -> None:
+    """Refuse a device that is neither a kind nor an interface of the engines of these variants.
+
+    Raises:
+        UsageError: it is unknown.
+    """
+    names = dict.fromkeys(
+        interface.name
+        for target in dict.fromkeys(variant.target for variant in variants)
+        for interface in interfaces_of(target)
+    )
+    if device not in (*DEVICES, *names):
+        raise UsageError(f"device is {device!r}; it must be one of {', '.join((*DEVICES, *names))}")
+
+
+def interfaces_of(target: str) -> Sequence[Interface]:
+    """Return the interfaces of a target's engine; none if it runs on the CPU only."""
+    engine = registry.engine(target)
+    return registry.accelerators_of(engine).INTERFACES if engine.ENGINE.accelerators else ()
 
 
 def can_be_accelerated(variant: Variant) -> bool:
@@ -64,7 +90,7 @@ def can_be_accelerated(variant: Variant) -> bool:
         return False
 
 
-def accelerated_copy(variant: Variant, kind: str) -> Variant:
+def accelerated_copy(variant: Variant, device: str) -> Variant:
     """Return the copy on an accelerator, e.g. ``ort-fp32@gpu``."""
-    options = {**variant.options, registry.ACCELERATOR: kind}
-    return variant._replace(name=f"{variant.name}@{kind}", options=options)
+    options = {**variant.options, registry.ACCELERATOR: device}
+    return variant._replace(name=f"{variant.name}@{device}", options=options)

@@ -249,6 +249,31 @@ def test_versions_are_the_lowest_that_say_it(
     assert op_version(graph, op) == expected
 
 
+@pytest.mark.parametrize(
+    ("code", "weights", "scales", "bias", "expected"),
+    [
+        ("CONV_2D", (2, 3, 3, 4), 2, True, 5),
+        ("CONV_2D", (2, 3, 3, 4), 1, True, 2),
+        ("CONV_2D", (1, 3, 3, 4), 1, True, 5),  # one output channel
+        ("FULLY_CONNECTED", (2, 4), 2, True, 12),
+        ("FULLY_CONNECTED", (2, 4), 2, False, 12),
+        ("FULLY_CONNECTED", (2, 4), 1, True, 3),
+        ("FULLY_CONNECTED", (2, 4), 1, False, 6),
+    ],
+)
+def test_versions_of_float_data_and_int8_weights_depend_on_the_scales(
+    code: str, weights: tuple[int, ...], scales: int, bias: bool, expected: int
+) -> None:
+    quantization = TensorQuantization((0.5,) * scales, (0,) * scales)
+    tensors = [
+        Tensor("x", (1, 8, 8, 4) if code == "CONV_2D" else (1, 4), "float32"),
+        Tensor("w", weights, "int8", quantization=quantization),
+        *([Tensor("b", (weights[0],), "float32")] if bias else []),
+    ]
+    op = Op(code, tuple(range(len(tensors))), (), {"keep_num_dims": False})
+    assert op_version(Graph(tensors), op) == expected
+
+
 def test_quantization_is_written() -> None:
     graph = Graph()
     x = graph.add_tensor(Tensor("x", (2,), "float32"))

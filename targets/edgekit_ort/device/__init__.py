@@ -1,0 +1,1 @@
+"""Device-side part of accelerators.py: which execution provider ran which node."""
