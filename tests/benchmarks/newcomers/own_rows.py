@@ -1,0 +1,56 @@
+"""Networks that people write themselves in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.benchmarks.newcomers.rows import Row
+from tests.benchmarks.newcomers.torch_modules import image, module_row, noise
+
+FRAMEWORK = "PyTorch, own network"
+
+
+def rows() -> Iterator[Row]:
+    from tests.benchmarks.newcomers import own_networks as own
+
+    def row(name: str, module: Any, inputs: Any, form: str = ".pt2", **rest: Any) -> Row:
+        return module_row(FRAMEWORK, name, module, inputs, form, **rest)
+
+    yield row("U-Net", own.UNet, image(64, 1))
+    yield row("LSTM classifier of texts", own.TextLSTM, own.tokens(1, 20))
+    yield row("GRU forecaster", own.Forecaster, noise((1, 24, 4)))
+    yield row("bidirectional LSTM tagger", own.Tagger, own.tokens(1, 12))
+    yield row("BiGRU with attention, packed sequences", own.PackedGRU, own.packed(12), form="Python",
+              refused="pack_padded_sequence", known=True)  # fmt: skip
+    yield row("temporal convolutional network", own.TCN, noise((1, 3, 100)))
+    yield row("nn.TransformerEncoder", own.Encoder, own.tokens(1, 16))
+    yield row("encoder and decoder, nn.Transformer", own.Translator, own.tokens((1, 10), (1, 7)))
+    yield row("autoencoder of convolutions", own.Autoencoder, image(64))
+    yield row("super-resolution with PixelShuffle", own.SuperResolution, image(48))
+    yield row("PointNet", own.PointNet, noise((1, 3, 128)))
+    yield row("graph convolutions", own.GCN, own.graph)
+    yield row("speech CTC: convolutions, GRU", own.SpeechCTC, noise((1, 40, 120)))
+    yield row("CRNN line reader", own.CRNN, image(32, 1))
+    yield row("Siamese network, two pictures", own.Siamese, lambda: image(64)() + image(64)())
+    yield row("three heads, a dictionary out", own.Heads, image(64), form="Python")
+    yield row("voxels, Conv3d", own.Voxels, noise((1, 1, 16, 16, 16)))
+    yield row("detector with torchvision.ops.nms", own.NMSDetector, image(64), targets=("ort",))
+    yield row("spatial transformer, grid_sample", own.STN, image(32, 1))
+    yield row("recommender, embeddings", own.NCF, own.pairs)
+    yield row("EmbeddingBag and features (DLRM)", own.DLRM, own.bags)
+    yield row("spectrogram by torch.stft", own.Spectrogram, noise((1, 4000)))
+    yield row("RoI Align head", own.RoIHead, own.regions, targets=("ort",))
+    yield row("KAN, splines", own.KAN, noise((4, 5)))
+    yield row("Mixture of experts, top 2", own.Experts, noise((6, 16)))
+    yield row("RMSNorm, rotary attention", own.Rotary, noise((1, 12, 32)))
+    yield row("variational autoencoder, noise inside", own.VAE, image(32, 1),
+              refused="random")  # fmt: skip
+    yield row("GAN generator", own.Generator, noise((1, 16)))
+    yield row("ECG, Conv1d with squeeze and excitation", own.ECG, noise((1, 12, 250)))
+    yield row("ConvLSTM, a loop over frames", own.ConvLSTM, noise((1, 4, 1, 16, 16)))
+    yield row("int8 by dynamic quantization", own.quantized, noise((1, 16)), form="Python",
+              refused="quantiz")  # fmt: skip
+    yield row("state dict alone", own.Autoencoder, image(64), form=".pth, state dict",
+              refused="weights but no graph")  # fmt: skip
+    yield row("a branch on a sum", own.Branch, noise((1, 8)), form="Python", refused="depends on")

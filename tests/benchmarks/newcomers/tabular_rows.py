@@ -1,0 +1,221 @@
+"""Models of tables: scikit-learn, XGBoost, LightGBM and CatBoost, fitted to small data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.tensor_spec import Array
+from tests.benchmarks.newcomers.rows import Made, Row
+
+TRUST = ("--trust-pickle",)
+ROWS = 5
+"""Rows of a table in a sample; each is a run of its own."""
+
+
+def table(classes: int = 0, missing: bool = False) -> tuple[Array, Array]:
+    """Return 400 rows of 6 numbers, float32, and their classes or values."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 6)).astype(np.float32)
+    value = x[:, 0] * 2 - x[:, 1] * x[:, 2] + np.sin(x[:, 3])
+    if missing:
+        x[rng.random(x.shape) < 0.1] = np.nan
+    if not classes:
+        return x, value.astype(np.float32)
+    cuts = np.quantile(value, np.linspace(0, 1, classes + 1)[1:-1])
+    return x, np.searchsorted(cuts, value)
+
+
+def pickled(name: str, estimator: Callable[[], Any], classes: int = 0, *, counts: bool = False, **rest: Any) -> Row:
+    """Return a row of a scikit-learn estimator in a file of joblib; ``counts``: of values from 0."""
+
+    def make(folder: Path) -> Made:
+        import joblib
+
+        x, y = table(classes)
+        fitted = estimator().fit(x, np.abs(y) if counts else y)
+        joblib.dump(fitted, folder / "model.joblib")
+        compute = partial(outputs, fitted)
+        return Made(folder / "model.joblib", *both(x, compute))
+
+    return Row(name, "scikit-learn", make, ".joblib", TRUST, **rest)
+
+
+def both(x: Array, compute: Callable[[Array], list[Array]]) -> tuple[list[list[Array]], list[list[Array]]]:
+    """Return samples of one row each, and what the original answers to them."""
+    samples = [[x[k : k + 1]] for k in range(ROWS)]
+    return samples, [compute(sample[0]) for sample in samples]
+
+
+def outputs(model: Any, x: Array) -> list[Array]:
+    if not hasattr(model, "predict"):
+        return [np.asarray(model.transform(x))]
+    first = np.asarray(model.predict(x))
+    for method in ("predict_proba", "decision_function", "transform"):
+        if hasattr(model, method):
+            return [first, np.asarray(getattr(model, method)(x))]
+    return [first]
+
+
+def rows() -> Iterator[Row]:
+    yield from scikit_learn_rows()
+    yield from boosted_rows()
+
+
+def scikit_learn_rows() -> Iterator[Row]:
+    def logistic() -> Any:
+        from sklearn.linear_model import LogisticRegression
+
+        return LogisticRegression(max_iter=500)
+
+    def in_sklearn(path: str, *arguments: Any, **settings: Any) -> Callable[[], Any]:
+        module, _, name = path.rpartition(".")
+
+        def make() -> Any:
+            from importlib import import_module
+
+            parts = [part() if callable(part) else part for part in arguments]
+            return getattr(import_module(f"sklearn.{module}"), name)(*parts, **settings)
+
+        return make
+
+    def piped(*steps: Callable[[], Any]) -> Callable[[], Any]:
+        return in_sklearn("pipeline.make_pipeline", *steps)
+
+    tree = in_sklearn("tree.DecisionTreeClassifier", max_depth=4, random_state=0)
+    yield pickled("stacking of trees and logistic regression", lambda: in_sklearn(
+        "ensemble.StackingClassifier", [("tree", tree()), ("linear", logistic())])(), 3)  # fmt: skip
+    yield pickled("bagging", in_sklearn("ensemble.BaggingClassifier", tree, 5, random_state=0), 3)
+    yield pickled("calibrated linear SVM", in_sklearn(
+        "calibration.CalibratedClassifierCV", in_sklearn("svm.LinearSVC"), cv=3), 2)  # fmt: skip
+    yield pickled("one versus rest", in_sklearn("multiclass.OneVsRestClassifier", logistic), 3)
+    yield pickled("polynomial features, ridge", piped(
+        in_sklearn("preprocessing.PolynomialFeatures", 2), in_sklearn("linear_model.Ridge")))  # fmt: skip
+    yield pickled("quantile bins, logistic regression", piped(
+        in_sklearn("preprocessing.KBinsDiscretizer", 5, encode="onehot-dense",
+                   quantile_method="averaged_inverted_cdf"), logistic), 2)  # fmt: skip
+    yield pickled("columns scaled differently", columns, 2)
+    yield pickled("Huber regression", in_sklearn("linear_model.HuberRegressor"))
+    yield pickled("Poisson regression", in_sklearn("linear_model.PoissonRegressor"), counts=True)
+    yield pickled("partial least squares", in_sklearn("cross_decomposition.PLSRegression", 2))
+    yield pickled("Gaussian mixture", in_sklearn("mixture.GaussianMixture", 3, random_state=0))
+    yield pickled("local outlier factor", in_sklearn("neighbors.LocalOutlierFactor", novelty=True))
+    yield pickled("one-class SVM", in_sklearn("svm.OneClassSVM"))
+    yield pickled("Bernoulli naive Bayes", in_sklearn("naive_bayes.BernoulliNB"), 2)
+    yield pickled("extra trees regressor", in_sklearn("ensemble.ExtraTreesRegressor", 20, random_state=0))
+    yield pickled("feature selection, perceptron network", piped(
+        in_sklearn("feature_selection.SelectKBest", k=4),
+        in_sklearn("neural_network.MLPClassifier", (16,), max_iter=300, random_state=0)), 3)  # fmt: skip
+    yield pickled("grid search of random forests", lambda: in_sklearn(
+        "model_selection.GridSearchCV",
+        in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), {"max_depth": [3, 5]}, cv=2)(), 3)  # fmt: skip
+    yield Row("TF-IDF of texts, logistic regression", "scikit-learn", text_pipeline, ".joblib", TRUST,
+              refused="text")  # fmt: skip
+    yield Row("random forest, file without the option", "scikit-learn",
+              pickled("", in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), 3).make, ".joblib")  # fmt: skip
+
+
+def columns() -> Any:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+    scaled = ColumnTransformer([("a", StandardScaler(), [0, 1, 2]), ("b", MinMaxScaler(), [3, 4])], remainder="passthrough")
+    return make_pipeline(scaled, LogisticRegression())
+
+
+def text_pipeline(folder: Path) -> Made:
+    import joblib
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    texts = ["a good film", "a bad film", "good acting", "bad music", "very good", "very bad"] * 3
+    joblib.dump(make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, [1, 0] * 9), folder / "model.joblib")
+    return Made(folder / "model.joblib", (), ())
+
+
+def boosted_rows() -> Iterator[Row]:
+    def saved(
+        name: str, framework: str, file: str, fit: Callable[[], Any], classes: int, save: Callable[[Any, str], Any],
+        *, missing: bool = False, of_file: Callable[[Any, Array], list[Array]] | None = None, **rest: Any,
+    ) -> Row:  # fmt: skip
+        def make(folder: Path) -> Made:
+            x, y = table(classes, missing)
+            fitted = fit().fit(x, y)
+            save(fitted, str(folder / file))
+            return Made(folder / file, *both(x, partial(of_file or outputs, fitted)))
+
+        return Row(name, framework, make, Path(file).suffix, **rest)
+
+    def xgb(kind: str, **settings: Any) -> Callable[[], Any]:
+        def make() -> Any:
+            import xgboost
+
+            return getattr(xgboost, f"XGB{kind}")(n_estimators=20, max_depth=4, n_jobs=1, **settings)
+
+        return make
+
+    def lgbm(kind: str, **settings: Any) -> Callable[[], Any]:
+        def make() -> Any:
+            import lightgbm
+
+            settings_all = {"n_estimators": 20, "num_leaves": 8, "n_jobs": 1, "verbose": -1, **settings}
+            return getattr(lightgbm, f"LGBM{kind}")(**settings_all)
+
+        return make
+
+    def cat(kind: str, **settings: Any) -> Callable[[], Any]:
+        def make() -> Any:
+            import catboost
+
+            return getattr(catboost, f"CatBoost{kind}")(
+                iterations=20, depth=4, verbose=False, allow_writing_files=False, thread_count=1, **settings
+            )
+
+        return make
+
+    def save_model(model: Any, path: str) -> None:
+        model.save_model(path)
+
+    def save_booster(model: Any, path: str) -> None:
+        model.booster_.save_model(path)
+
+    xgboost, lightgbm, catboost = "XGBoost", "LightGBM", "CatBoost"
+    yield saved("three classes", xgboost, "model.ubj", xgb("Classifier"), 3, save_model)
+    yield saved("regression with missing values", xgboost, "model.json", xgb("Regressor"), 0, save_model, missing=True)
+    yield saved("DART", xgboost, "model.json", xgb("Classifier", booster="dart", rate_drop=0.1), 2, save_model)
+    yield saved("linear booster", xgboost, "model.json", xgb("Regressor", booster="gblinear"), 0, save_model)
+    yield saved("random forest", xgboost, "model.ubj", xgb("RFRegressor"), 0, save_model)
+    yield saved("quantile regression", xgboost, "model.json",
+                xgb("Regressor", objective="reg:quantileerror", quantile_alpha=0.8), 0, save_model)  # fmt: skip
+    yield saved("absolute error", xgboost, "model.json",
+                xgb("Regressor", objective="reg:absoluteerror"), 0, save_model)  # fmt: skip
+    yield saved("two classes", lightgbm, "model.txt", lgbm("Classifier"), 2, save_booster)
+    yield saved("three classes, missing values", lightgbm, "model.txt", lgbm("Classifier"), 3, save_booster, missing=True)
+    yield saved("quantile regression", lightgbm, "model.txt", lgbm("Regressor", objective="quantile", alpha=0.8), 0,
+                save_booster)  # fmt: skip
+    yield saved("DART", lightgbm, "model.txt", lgbm("Regressor", boosting_type="dart"), 0, save_booster)
+    yield saved("random forest", lightgbm, "model.txt", lgbm(
+        "Classifier", boosting_type="rf", bagging_fraction=0.7, bagging_freq=1), 2, save_booster)  # fmt: skip
+    yield saved("two classes", catboost, "model.cbm", cat("Classifier"), 2, save_model)
+    yield saved("four classes", catboost, "model.cbm", cat("Classifier", loss_function="MultiClass"), 4, save_model)
+    yield saved("regression", catboost, "model.cbm", cat("Regressor"), 0, save_model)
+    yield Row("categorical features", catboost, categorical, ".cbm", refused="categorical")
+
+
+def categorical(folder: Path) -> Made:
+    import catboost
+
+    rng = np.random.default_rng(0)
+    colours, sizes = rng.choice(["red", "green", "blue"], 200), rng.normal(size=200)
+    x = [[colour, size] for colour, size in zip(colours, sizes, strict=True)]
+    model = catboost.CatBoostClassifier(iterations=10, depth=3, verbose=False, allow_writing_files=False)
+    model.fit(x, (sizes > 0) ^ (colours == "red"), cat_features=[0])
+    model.save_model(str(folder / "model.cbm"))
+    return Made(folder / "model.cbm", (), ())
