@@ -18,6 +18,7 @@ again.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -29,7 +30,10 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,17 @@ EDGEKIT = [sys.executable, "-m", "edgekit"]
 AT_ONCE, PASTED, REFUSED, FAILED = "right at once", "right after a paste", "refused plainly", "FAILED"
 FAULT = re.compile(r"Traceback|report (it|this)|a (bug|fault) (in|of) EdgeKit|a fault of the importer")
 OPTION = re.compile(r"^\s+(--[a-z].*)$|(?:add|use|with) (--[a-z-]+(?: [^\s,;]+)?)", re.MULTILINE)
+OUTCOME = "outcome.json"
+TORCH = ("torch", "torchvision", "onnxscript", "edgekit.compiler.build.build_bundle")
+TABLES = ("sklearn.linear_model", "sklearn.ensemble", "sklearn.svm", "skl2onnx", "onnxmltools", "xgboost", "lightgbm",
+          "ai_edge_litert.interpreter", "edgekit.compiler.build.build_bundle")  # fmt: skip
+PRELOADED = {
+    "torchvision": TORCH, "PyTorch, own network": TORCH, "timm": (*TORCH, "timm"),
+    "segmentation-models-pytorch": (*TORCH, "timm", "segmentation_models_pytorch"), "Ultralytics": (*TORCH, "ultralytics"),
+    "transformers": (*TORCH, "transformers"), "scikit-learn": TABLES, "XGBoost": TABLES, "LightGBM": TABLES,
+    "CatBoost": (*TABLES, "catboost"),
+}  # fmt: skip
+"""Framework -> modules that its rows need, and that may be imported before a fork."""
 BEGIN = "<!-- table: made by tests/benchmarks/bench_newcomers.py -->"
 PACKAGES = (
     "torch", "torchvision", "timm", "segmentation-models-pytorch", "ultralytics-opencv-headless", "transformers",
@@ -54,8 +69,6 @@ PACKAGES = (
 
 def all_rows() -> Iterator[Row]:
     """Yield the table's rows; of an absent framework the reason is printed."""
-    from importlib import import_module
-
     for module in ("vision", "own", "transformers", "tabular", "keras_jax", "file"):
         try:
             yield from import_module(f"tests.benchmarks.newcomers.{module}_rows").rows()
@@ -68,25 +81,20 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="rows with this word in framework or name")
     parser.add_argument("--json", type=Path, help="file for the outcomes")
     parser.add_argument("--again", action="store_true", help="run all chosen rows again")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time")
     parser.add_argument("--markdown", type=Path, help="document whose table, at its end, is replaced")
-    parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.row:
-        (row,) = (row for row in all_rows() if key_of(row) == options.row)
-        print(json.dumps(tried(row, Path.cwd())))
-        return
     done = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
     rows = list(all_rows())
-    for row in rows:
+    words = [word.lower() for word in options.only]
+    chosen = [row for row in rows if not words or any(word in key_of(row).lower() for word in words)]
+    kept = [] if options.again else [key for key, outcome in done.items() if outcome["class"] != FAILED]
+    for row, outcome in outcomes_of([row for row in chosen if key_of(row) not in kept], options.jobs):
         key = key_of(row)
-        if options.only and not any(word.lower() in key.lower() for word in options.only):
-            continue
-        if done.get(key, {}).get("class", FAILED) != FAILED and not options.again:
-            continue
-        done[key] = in_a_process(row)
+        done[key] = outcome
         if options.json:
             options.json.write_text(json.dumps(done, indent=1, ensure_ascii=False))
-        print(f"{done[key]['class']:20} {key:60} {said(done[key])}", file=sys.stderr, flush=True)
+        print(f"{outcome['class']:20} {key:60} {said(outcome)}", file=sys.stderr, flush=True)
     outcomes = [(row, done[key_of(row)]) for row in rows if key_of(row) in done]
     print("\n".join(summary(outcomes)))
     if options.markdown:
@@ -98,52 +106,109 @@ def key_of(row: Row) -> str:
     return f"{row.framework}: {row.name}, {row.form}"
 
 
-def in_a_process(row: Row) -> dict[str, Any]:
-    """Return the outcome of a row, which a process of its own tries in an empty folder."""
-    root = Path(__file__).resolve().parents[2]
-    paths = os.pathsep.join([str(root), str(root / "targets"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": paths, "OMP_NUM_THREADS": "2"}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tests.benchmarks.bench_newcomers", "--row", key_of(row)]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, env=environment
-            )
-            return dict(json.loads(done.stdout.splitlines()[-1]))
-        except (subprocess.TimeoutExpired, IndexError, ValueError) as problem:
-            error = done.stderr[-600:] if not isinstance(problem, subprocess.TimeoutExpired) else "too slow"
-            return {"class": FAILED, "error": f"the row itself: {error}", "targets": {}}
+def outcomes_of(rows: Sequence[Row], jobs: int) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yield the outcome of each row, which a process of its own tries in an empty folder.
+
+    The processes are forks of this one, which has imported the frameworks once.
+    """
+    waiting, running = list(rows), dict[Row, tuple[Any, Any, float]]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            row = waiting.pop(0)
+            preload(row.framework)
+            folder = tempfile.TemporaryDirectory()
+            process = get_context("fork").Process(target=forked, args=(row, Path(folder.name)))
+            process.start()
+            running[row] = process, folder, time.monotonic()
+        time.sleep(0.2)
+        for row, (process, folder, started) in list(running.items()):
+            if process.is_alive() and time.monotonic() - started < SECONDS:
+                continue
+            process.kill()
+            process.join()
+            file = Path(folder.name) / OUTCOME
+            if file.exists():
+                yield row, dict(json.loads(file.read_text()))
+            else:
+                error = f"the row itself: exit code {process.exitcode}"
+                yield row, {"class": FAILED, "pasted": "", "error": error, "targets": {}}
+            folder.cleanup()
+            del running[row]
+
+
+@functools.cache
+def preload(framework: str) -> None:
+    """Import what the rows of a framework need. Torch's exporter imports a great deal at its first export."""
+    for name in PRELOADED.get(framework, ()):
+        if find_spec(name):
+            import_module(name)
+    first = PRELOADED.get(framework, ())[:1]
+    if first == TORCH[:1]:
+        warm_up_torch()
+    elif first == TABLES[:1]:
+        warm_up_tables()
+
+
+@functools.cache
+def warm_up_torch() -> None:
+    import torch
+
+    import edgekit
+
+    torch.set_num_threads(1)  # a fork has one thread
+    edgekit.import_model(torch.nn.Linear(2, 2), example_inputs=(torch.zeros(1, 2),))
+
+
+@functools.cache
+def warm_up_tables() -> None:
+    from sklearn.linear_model import LinearRegression
+
+    import edgekit
+
+    edgekit.import_model(LinearRegression().fit(np.eye(3, dtype=np.float32), np.ones(3, np.float32)))
+
+
+def forked(row: Row, folder: Path) -> None:
+    with (folder / "log.txt").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.chdir(folder)
+    outcome = tried(row, folder)
+    (folder / OUTCOME).write_text(json.dumps(outcome))
 
 
 def tried(row: Row, folder: Path) -> dict[str, Any]:
     """Make, build and compare a row's model."""
-    started = time.perf_counter()
+    started = time.process_time(), sum(os.times()[2:4])
     try:
         made = row.make(folder)
     except Exception:
-        return {"class": FAILED, "error": f"the row itself: {traceback.format_exc()[-600:]}", "targets": {}}
-    outcome: dict[str, Any] = {"pasted": "", "error": "", "targets": {}, "command": ""}
-    for target in row.targets:
-        bundle = folder / f"{target}.edgekit"
-        error, pasted, command = built(made, row.options, target, bundle)
-        outcome["command"] = outcome["command"] or command
-        first = target == row.targets[0]
-        if first:
-            outcome.update(pasted=pasted, error=error)
-        outcome["targets"][target] = {"error": error} if error else compared(made, bundle, target)
-        if error and first:
-            break
+        return {"class": FAILED, "pasted": "", "error": f"the row itself: {traceback.format_exc()[-600:]}", "targets": {}}
+    bundle = folder / "out.edgekit"
+    error, pasted, command = built(made, row.options, row.targets, bundle)
+    targets = row.targets
+    outcome: dict[str, Any] = {"targets": {}}
+    if error and len(targets) > 1:  # one target refuses the model: the other alone
+        of_both = error
+        targets = targets[:1]
+        error, pasted, command = built(made, row.options, targets, bundle)
+        if not error:
+            outcome["targets"] = {target: {"error": of_both} for target in row.targets[1:]}
+    if not error:
+        outcome["targets"] = {target: compared(made, bundle, target) for target in targets} | outcome["targets"]
+    outcome.update(pasted=pasted, error=error, command=command)
     outcome["class"] = judged(row, outcome)
-    outcome["seconds"] = round(time.perf_counter() - started, 1)
+    outcome["cpu_s"] = round(time.process_time() - started[0] + sum(os.times()[2:4]) - started[1], 1)
     return outcome
 
 
-def built(made: Made, options: Sequence[str], target: str, bundle: Path) -> tuple[str, str, str]:
+def built(made: Made, options: Sequence[str], targets: Sequence[str], bundle: Path) -> tuple[str, str, str]:
     """Build a model; return the error as it is printed, the options that were pasted, and the command."""
     if not isinstance(made.source, Path):
-        return built_in_python(made, target, bundle), "", f"edgekit.build(model, targets=[{target!r}])"
-    words = ["build", str(made.source), *options, "-t", target, "-o", str(bundle)]
-    shown = f"edgekit build {made.source.name} {' '.join(options)} -t {target}".replace("  ", " ")
+        return built_in_python(made, targets, bundle), "", f"edgekit.build(model, targets={list(targets)})"
+    ends = [word for target in targets for word in ("-t", target)]
+    words = ["build", str(made.source), *options, *ends, "-o", str(bundle)]
+    shown = " ".join(["edgekit build", made.source.name, *options, *ends])
     done = run(words)
     if done.returncode == 0:
         return "", "", shown
@@ -156,12 +221,12 @@ def built(made: Made, options: Sequence[str], target: str, bundle: Path) -> tupl
     return ("" if again.returncode == 0 else message(again)), pasted, shown
 
 
-def built_in_python(made: Made, target: str, bundle: Path) -> str:
+def built_in_python(made: Made, targets: Sequence[str], bundle: Path) -> str:
     import edgekit
 
     try:
         example = {} if made.example_inputs is None else {"example_inputs": made.example_inputs}
-        edgekit.build(made.source, targets=[target], **example).save(bundle)
+        edgekit.build(made.source, targets=list(targets), **example).save(bundle)
     except edgekit.EdgeKitError as problem:
         return str(problem)
     except Exception:

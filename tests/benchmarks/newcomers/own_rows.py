@@ -14,16 +14,16 @@ FRAMEWORK = "PyTorch, own network"
 def rows() -> Iterator[Row]:
     from tests.benchmarks.newcomers import own_networks as own
 
-    def row(name: str, module: Any, inputs: Any, form: str = ".pt2", **rest: Any) -> Row:
+    def row(name: str, module: Any, inputs: Any, form: str = "Python", **rest: Any) -> Row:
         return module_row(FRAMEWORK, name, module, inputs, form, **rest)
 
-    yield row("U-Net", own.UNet, image(64, 1))
+    yield row("U-Net", own.UNet, image(64, 1), ".pt2")
     yield row("LSTM classifier of texts", own.TextLSTM, own.tokens(1, 20))
     yield row("GRU forecaster", own.Forecaster, noise((1, 24, 4)))
-    yield row("bidirectional LSTM tagger", own.Tagger, own.tokens(1, 12))
-    yield row("BiGRU with attention, packed sequences", own.PackedGRU, own.packed(12), form="Python",
+    yield row("bidirectional LSTM tagger", own.Tagger, own.tokens(1, 12), ".pt2")
+    yield row("BiGRU with attention, packed sequences", own.PackedGRU, own.packed(12),
               refused="pack_padded_sequence", known=True)  # fmt: skip
-    yield row("temporal convolutional network", own.TCN, noise((1, 3, 100)))
+    yield row("temporal convolutional network", own.TCN, noise((1, 3, 100)), ".pt2")
     yield row("nn.TransformerEncoder", own.Encoder, own.tokens(1, 16))
     yield row("encoder and decoder, nn.Transformer", own.Translator, own.tokens((1, 10), (1, 7)))
     yield row("autoencoder of convolutions", own.Autoencoder, image(64))
@@ -32,8 +32,8 @@ def rows() -> Iterator[Row]:
     yield row("graph convolutions", own.GCN, own.graph)
     yield row("speech CTC: convolutions, GRU", own.SpeechCTC, noise((1, 40, 120)))
     yield row("CRNN line reader", own.CRNN, image(32, 1))
-    yield row("Siamese network, two pictures", own.Siamese, lambda: image(64)() + image(64)())
-    yield row("three heads, a dictionary out", own.Heads, image(64), form="Python")
+    yield row("Siamese network, two pictures", own.Siamese, lambda: image(64)() + image(64)(), ".pt2")
+    yield row("three heads, a dictionary out", own.Heads, image(64))
     yield row("voxels, Conv3d", own.Voxels, noise((1, 1, 16, 16, 16)))
     yield row("detector with torchvision.ops.nms", own.NMSDetector, image(64), targets=("ort",))
     yield row("spatial transformer, grid_sample", own.STN, image(32, 1))
@@ -49,8 +49,8 @@ def rows() -> Iterator[Row]:
     yield row("GAN generator", own.Generator, noise((1, 16)))
     yield row("ECG, Conv1d with squeeze and excitation", own.ECG, noise((1, 12, 250)))
     yield row("ConvLSTM, a loop over frames", own.ConvLSTM, noise((1, 4, 1, 16, 16)))
-    yield row("int8 by dynamic quantization", own.quantized, noise((1, 16)), form="Python",
+    yield row("int8 by dynamic quantization", own.quantized, noise((1, 16)),
               refused="quantiz")  # fmt: skip
     yield row("state dict alone", own.Autoencoder, image(64), form=".pth, state dict",
               refused="weights but no graph")  # fmt: skip
-    yield row("a branch on a sum", own.Branch, noise((1, 8)), form="Python", refused="depends on")
+    yield row("a branch on a sum", own.Branch, noise((1, 8)), refused="depends on")

@@ -30,19 +30,24 @@ def table(classes: int = 0, missing: bool = False) -> tuple[Array, Array]:
     return x, np.searchsorted(cuts, value)
 
 
-def pickled(name: str, estimator: Callable[[], Any], classes: int = 0, *, counts: bool = False, **rest: Any) -> Row:
-    """Return a row of a scikit-learn estimator in a file of joblib; ``counts``: of values from 0."""
+def fitted_row(
+    name: str, estimator: Callable[[], Any], classes: int = 0, *, counts: bool = False, file: str = "", **rest: Any
+) -> Row:  # fmt: skip
+    """Return a row of a scikit-learn estimator, or of its file; ``counts``: of values from 0."""
 
     def make(folder: Path) -> Made:
         import joblib
 
         x, y = table(classes)
         fitted = estimator().fit(x, np.abs(y) if counts else y)
-        joblib.dump(fitted, folder / "model.joblib")
-        compute = partial(outputs, fitted)
-        return Made(folder / "model.joblib", *both(x, compute))
+        samples, answers = both(x, partial(outputs, fitted))
+        if not file:
+            return Made(fitted, samples, answers)
+        joblib.dump(fitted, folder / file)
+        return Made(folder / file, samples, answers)
 
-    return Row(name, "scikit-learn", make, ".joblib", TRUST, **rest)
+    form = {"form": Path(file).suffix, "options": TRUST} if file else {"form": "Python"}
+    return Row(name, "scikit-learn", make, **{**form, **rest})
 
 
 def both(x: Array, compute: Callable[[Array], list[Array]]) -> tuple[list[list[Array]], list[list[Array]]]:
@@ -87,36 +92,37 @@ def scikit_learn_rows() -> Iterator[Row]:
         return in_sklearn("pipeline.make_pipeline", *steps)
 
     tree = in_sklearn("tree.DecisionTreeClassifier", max_depth=4, random_state=0)
-    yield pickled("stacking of trees and logistic regression", lambda: in_sklearn(
-        "ensemble.StackingClassifier", [("tree", tree()), ("linear", logistic())])(), 3)  # fmt: skip
-    yield pickled("bagging", in_sklearn("ensemble.BaggingClassifier", tree, 5, random_state=0), 3)
-    yield pickled("calibrated linear SVM", in_sklearn(
+    yield fitted_row("stacking of trees and logistic regression", lambda: in_sklearn(
+        "ensemble.StackingClassifier", [("tree", tree()), ("linear", logistic())])(), 3, file="model.joblib")  # fmt: skip
+    yield fitted_row("bagging", in_sklearn("ensemble.BaggingClassifier", tree, 5, random_state=0), 3)
+    yield fitted_row("calibrated linear SVM", in_sklearn(
         "calibration.CalibratedClassifierCV", in_sklearn("svm.LinearSVC"), cv=3), 2)  # fmt: skip
-    yield pickled("one versus rest", in_sklearn("multiclass.OneVsRestClassifier", logistic), 3)
-    yield pickled("polynomial features, ridge", piped(
+    yield fitted_row("one versus rest", in_sklearn("multiclass.OneVsRestClassifier", logistic), 3)
+    yield fitted_row("polynomial features, ridge", piped(
         in_sklearn("preprocessing.PolynomialFeatures", 2), in_sklearn("linear_model.Ridge")))  # fmt: skip
-    yield pickled("quantile bins, logistic regression", piped(
+    yield fitted_row("quantile bins, logistic regression", piped(
         in_sklearn("preprocessing.KBinsDiscretizer", 5, encode="onehot-dense",
                    quantile_method="averaged_inverted_cdf"), logistic), 2)  # fmt: skip
-    yield pickled("columns scaled differently", columns, 2)
-    yield pickled("Huber regression", in_sklearn("linear_model.HuberRegressor"))
-    yield pickled("Poisson regression", in_sklearn("linear_model.PoissonRegressor"), counts=True)
-    yield pickled("partial least squares", in_sklearn("cross_decomposition.PLSRegression", 2))
-    yield pickled("Gaussian mixture", in_sklearn("mixture.GaussianMixture", 3, random_state=0))
-    yield pickled("local outlier factor", in_sklearn("neighbors.LocalOutlierFactor", novelty=True))
-    yield pickled("one-class SVM", in_sklearn("svm.OneClassSVM"))
-    yield pickled("Bernoulli naive Bayes", in_sklearn("naive_bayes.BernoulliNB"), 2)
-    yield pickled("extra trees regressor", in_sklearn("ensemble.ExtraTreesRegressor", 20, random_state=0))
-    yield pickled("feature selection, perceptron network", piped(
+    yield fitted_row("columns scaled differently", columns, 2, file="model.pkl")
+    yield fitted_row("Huber regression", in_sklearn("linear_model.HuberRegressor"))
+    yield fitted_row("Poisson regression", in_sklearn("linear_model.PoissonRegressor"), counts=True)
+    yield fitted_row("partial least squares", in_sklearn("cross_decomposition.PLSRegression", 2))
+    yield fitted_row("Gaussian mixture", in_sklearn("mixture.GaussianMixture", 3, random_state=0))
+    yield fitted_row("local outlier factor", in_sklearn("neighbors.LocalOutlierFactor", novelty=True))
+    yield fitted_row("one-class SVM", in_sklearn("svm.OneClassSVM"))
+    yield fitted_row("Bernoulli naive Bayes", in_sklearn("naive_bayes.BernoulliNB"), 2)
+    yield fitted_row("extra trees regressor", in_sklearn("ensemble.ExtraTreesRegressor", 20, random_state=0))
+    yield fitted_row("feature selection, perceptron network", piped(
         in_sklearn("feature_selection.SelectKBest", k=4),
         in_sklearn("neural_network.MLPClassifier", (16,), max_iter=300, random_state=0)), 3)  # fmt: skip
-    yield pickled("grid search of random forests", lambda: in_sklearn(
+    yield fitted_row("grid search of random forests", lambda: in_sklearn(
         "model_selection.GridSearchCV",
         in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), {"max_depth": [3, 5]}, cv=2)(), 3)  # fmt: skip
     yield Row("TF-IDF of texts, logistic regression", "scikit-learn", text_pipeline, ".joblib", TRUST,
               refused="text")  # fmt: skip
     yield Row("random forest, file without the option", "scikit-learn",
-              pickled("", in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), 3).make, ".joblib")  # fmt: skip
+              fitted_row("", in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), 3,
+                         file="model.joblib").make, ".joblib")  # fmt: skip
 
 
 def columns() -> Any:
@@ -143,15 +149,18 @@ def text_pipeline(folder: Path) -> Made:
 def boosted_rows() -> Iterator[Row]:
     def saved(
         name: str, framework: str, file: str, fit: Callable[[], Any], classes: int, save: Callable[[Any, str], Any],
-        *, missing: bool = False, of_file: Callable[[Any, Array], list[Array]] | None = None, **rest: Any,
+        *, missing: bool = False, **rest: Any,
     ) -> Row:  # fmt: skip
         def make(folder: Path) -> Made:
             x, y = table(classes, missing)
             fitted = fit().fit(x, y)
+            samples, answers = both(x, partial(outputs, fitted))
+            if not file:
+                return Made(fitted, samples, answers)
             save(fitted, str(folder / file))
-            return Made(folder / file, *both(x, partial(of_file or outputs, fitted)))
+            return Made(folder / file, samples, answers)
 
-        return Row(name, framework, make, Path(file).suffix, **rest)
+        return Row(name, framework, make, Path(file).suffix if file else "Python", **rest)
 
     def xgb(kind: str, **settings: Any) -> Callable[[], Any]:
         def make() -> Any:
@@ -189,23 +198,23 @@ def boosted_rows() -> Iterator[Row]:
     xgboost, lightgbm, catboost = "XGBoost", "LightGBM", "CatBoost"
     yield saved("three classes", xgboost, "model.ubj", xgb("Classifier"), 3, save_model)
     yield saved("regression with missing values", xgboost, "model.json", xgb("Regressor"), 0, save_model, missing=True)
-    yield saved("DART", xgboost, "model.json", xgb("Classifier", booster="dart", rate_drop=0.1), 2, save_model)
+    yield saved("DART", xgboost, "", xgb("Classifier", booster="dart", rate_drop=0.1), 2, save_model)
     yield saved("linear booster", xgboost, "model.json", xgb("Regressor", booster="gblinear"), 0, save_model)
-    yield saved("random forest", xgboost, "model.ubj", xgb("RFRegressor"), 0, save_model)
-    yield saved("quantile regression", xgboost, "model.json",
+    yield saved("random forest", xgboost, "", xgb("RFRegressor"), 0, save_model)
+    yield saved("quantile regression", xgboost, "",
                 xgb("Regressor", objective="reg:quantileerror", quantile_alpha=0.8), 0, save_model)  # fmt: skip
-    yield saved("absolute error", xgboost, "model.json",
+    yield saved("absolute error", xgboost, "",
                 xgb("Regressor", objective="reg:absoluteerror"), 0, save_model)  # fmt: skip
     yield saved("two classes", lightgbm, "model.txt", lgbm("Classifier"), 2, save_booster)
     yield saved("three classes, missing values", lightgbm, "model.txt", lgbm("Classifier"), 3, save_booster, missing=True)
-    yield saved("quantile regression", lightgbm, "model.txt", lgbm("Regressor", objective="quantile", alpha=0.8), 0,
+    yield saved("quantile regression", lightgbm, "", lgbm("Regressor", objective="quantile", alpha=0.8), 0,
                 save_booster)  # fmt: skip
-    yield saved("DART", lightgbm, "model.txt", lgbm("Regressor", boosting_type="dart"), 0, save_booster)
-    yield saved("random forest", lightgbm, "model.txt", lgbm(
+    yield saved("DART", lightgbm, "", lgbm("Regressor", boosting_type="dart"), 0, save_booster)
+    yield saved("random forest", lightgbm, "", lgbm(
         "Classifier", boosting_type="rf", bagging_fraction=0.7, bagging_freq=1), 2, save_booster)  # fmt: skip
     yield saved("two classes", catboost, "model.cbm", cat("Classifier"), 2, save_model)
-    yield saved("four classes", catboost, "model.cbm", cat("Classifier", loss_function="MultiClass"), 4, save_model)
-    yield saved("regression", catboost, "model.cbm", cat("Regressor"), 0, save_model)
+    yield saved("four classes", catboost, "", cat("Classifier", loss_function="MultiClass"), 4, save_model)
+    yield saved("regression", catboost, "", cat("Regressor"), 0, save_model)
     yield Row("categorical features", catboost, categorical, ".cbm", refused="categorical")
 
 

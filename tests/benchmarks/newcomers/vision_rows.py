@@ -73,15 +73,16 @@ def smp_model(name: str, encoder: str) -> Callable[[], Any]:
 
 def rows() -> Iterator[Row]:
     for name, size in TORCHVISION.items():
-        yield module_row("torchvision", name, torchvision_model(name), image(size))
+        form = ".pt2" if name == "mobilenet_v2" else "Python"
+        yield module_row("torchvision", name, torchvision_model(name), image(size), form)
     seg = {"weights_backbone": None, "num_classes": 5}
     yield module_row(
         "torchvision", "lraspp_mobilenet_v3_large",
-        torchvision_model("lraspp_mobilenet_v3_large", **seg), image(128),
+        torchvision_model("lraspp_mobilenet_v3_large", **seg), image(128), "Python",
     )  # fmt: skip
     yield module_row(
         "torchvision", "deeplabv3_mobilenet_v3_large",
-        torchvision_model("deeplabv3_mobilenet_v3_large", **seg), image(128),
+        torchvision_model("deeplabv3_mobilenet_v3_large", **seg), image(128), "Python",
     )  # fmt: skip
     yield module_row(
         "torchvision", "ssdlite320_mobilenet_v3_large (boxes and NMS inside)",
@@ -90,14 +91,14 @@ def rows() -> Iterator[Row]:
     )  # fmt: skip
     yield module_row(
         "torchvision", "raft_small (optical flow)", torchvision_model("raft_small"),
-        lambda: (image(128)()[0].tanh(), image(128)()[0].tanh()), targets=("ort",),
+        lambda: (image(128)()[0].tanh(), image(128)()[0].tanh()), "Python", targets=("ort",),
     )  # fmt: skip
     yield module_row(
-        "torchvision", "swin_t", torchvision_model("swin_t"), image(64), known=True, targets=("ort",)
+        "torchvision", "swin_t", torchvision_model("swin_t"), image(64), "Python", known=True, targets=("ort",)
     )
     yield module_row(
         "torchvision", "s3d (video)", torchvision_model("s3d", num_classes=10),
-        noise((1, 3, 14, 64, 64)), targets=("ort",),
+        noise((1, 3, 14, 64, 64)), "Python", targets=("ort",),
     )  # fmt: skip
     yield module_row(
         "torchvision", "mobilenet_v3_small", torchvision_model("mobilenet_v3_small"), image(96),
@@ -108,15 +109,15 @@ def rows() -> Iterator[Row]:
         form=".pt, TorchScript",
     )  # fmt: skip
     for name, size in TIMM.items():
-        yield module_row("timm", name, timm_model(name), image(size))
+        yield module_row("timm", name, timm_model(name), image(size), "Python")
     for name, encoder in (("unet", "resnet18"), ("fpn", "timm-mobilenetv3_small_100")):
-        yield module_row("segmentation-models-pytorch", f"{name}, {encoder}", smp_model(name, encoder), image(96))
+        yield module_row("segmentation-models-pytorch", f"{name}, {encoder}", smp_model(name, encoder), image(96), "Python")
     yield module_row(
         "segmentation-models-pytorch", "deeplabv3plus, mobilenet_v2, exported with dynamic axes",
         smp_model("deeplabv3plus", "mobilenet_v2"), image(96), form=".onnx, dynamic",
     )  # fmt: skip
     yield module_row(
-        "segmentation-models-pytorch", "segformer, resnet18", smp_model("segformer", "resnet18"), image(96)
+        "segmentation-models-pytorch", "segformer, resnet18", smp_model("segformer", "resnet18"), image(96), "Python"
     )
     for name, known in (
         ("yolov8n-cls", False), ("yolo11n-pose", False), ("yolo11n-obb", False), ("yolo12n", False),
@@ -139,7 +140,7 @@ def ultralytics_row(name: str, known: bool) -> Row:
         path = folder / f"{name}.pt"
         model.save(path)
         network = YOLO(path).model.eval()
-        heads = [part for part in network.modules() if hasattr(part, "end2end")]
+        heads = [part for part in network.modules() if hasattr(part, "export")]
         network.fuse(verbose=False)
         for part in heads:
             part.export, part.format = True, "onnx"
