@@ -134,7 +134,7 @@ def _export(model: Any, library: Library | None) -> Converted:
         return Converted(serialized(proto), notes)
     count = getattr(model, "n_features_in_", None)
     if count is None:
-        raise ModelError(f"{type(model).__name__} is not fitted: fit it first")
+        raise ModelError(f"{type(model).__name__} {_without_features(model)}")
     names = _class_names(_final(model))
     if not names:
         return Converted(serialized(_converted(model, int(count))))
@@ -143,6 +143,17 @@ def _export(model: Any, library: Library | None) -> Converted:
     attribute = "_classes" if isinstance(getattr(type(final), "classes_", None), property) else "classes_"
     setattr(final, attribute, np.arange(len(names)))
     return Converted(serialized(_converted(numbered, int(count))), (index_note(names),))
+
+
+def _without_features(model: Any) -> str:
+    """Return why a model has no number of features, and what to do."""
+    first = model.steps[0][1] if hasattr(model, "steps") else model
+    if not type(first).__module__.startswith("sklearn.feature_extraction"):
+        return "is not fitted: fit it first"
+    return (
+        f"begins with a {type(first).__name__}, which takes texts or dictionaries; EdgeKit builds models of "
+        "numbers. Pass the steps behind it, and run it on their rows: edgekit.build(pipeline[1:], targets=[...])"
+    )
 
 
 def _converted(model: Any, count: int) -> Any:

@@ -23,7 +23,7 @@ def rows() -> Iterator[Row]:
     yield row("bidirectional LSTM tagger", own.Tagger, own.tokens(1, 12), ".pt2")
     yield row("BiGRU with attention, packed sequences", own.PackedGRU, own.packed(12),
               refused="pack_padded_sequence", known=True)  # fmt: skip
-    yield row("temporal convolutional network", own.TCN, noise((1, 3, 100)), ".pt2")
+    yield row("temporal convolutional network", own.TCN, noise((1, 3, 100)))
     yield row("nn.TransformerEncoder", own.Encoder, own.tokens(1, 16))
     yield row("encoder and decoder, nn.Transformer", own.Translator, own.tokens((1, 10), (1, 7)))
     yield row("autoencoder of convolutions", own.Autoencoder, image(64))
@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
     yield row("graph convolutions", own.GCN, own.graph)
     yield row("speech CTC: convolutions, GRU", own.SpeechCTC, noise((1, 40, 120)))
     yield row("CRNN line reader", own.CRNN, image(32, 1))
-    yield row("Siamese network, two pictures", own.Siamese, lambda: image(64)() + image(64)(), ".pt2")
+    yield row("Siamese network, two pictures", own.Siamese, lambda: image(64)() + image(64)())
     yield row("three heads, a dictionary out", own.Heads, image(64))
     yield row("voxels, Conv3d", own.Voxels, noise((1, 1, 16, 16, 16)))
     yield row("detector with torchvision.ops.nms", own.NMSDetector, image(64), targets=("ort",))

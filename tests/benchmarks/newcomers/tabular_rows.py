@@ -60,7 +60,7 @@ def outputs(model: Any, x: Array) -> list[Array]:
     if not hasattr(model, "predict"):
         return [np.asarray(model.transform(x))]
     first = np.asarray(model.predict(x))
-    for method in ("predict_proba", "decision_function", "transform"):
+    for method in ("predict_proba", "decision_function"):
         if hasattr(model, method):
             return [first, np.asarray(getattr(model, method)(x))]
     return [first]
@@ -119,7 +119,7 @@ def scikit_learn_rows() -> Iterator[Row]:
         "model_selection.GridSearchCV",
         in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), {"max_depth": [3, 5]}, cv=2)(), 3)  # fmt: skip
     yield Row("TF-IDF of texts, logistic regression", "scikit-learn", text_pipeline, ".joblib", TRUST,
-              refused="text")  # fmt: skip
+              refused="edgekit.build(pipeline[1:]")  # fmt: skip
     yield Row("random forest, file without the option", "scikit-learn",
               fitted_row("", in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), 3,
                          file="model.joblib").make, ".joblib")  # fmt: skip
