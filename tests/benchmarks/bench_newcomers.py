@@ -52,11 +52,13 @@ OUTCOME = "outcome.json"
 TORCH = ("torch", "torchvision", "onnxscript", "edgekit.compiler.build.build_bundle")
 TABLES = ("sklearn.linear_model", "sklearn.ensemble", "sklearn.svm", "skl2onnx", "onnxmltools", "xgboost", "lightgbm",
           "ai_edge_litert.interpreter", "edgekit.compiler.build.build_bundle")  # fmt: skip
+JAX = ("jax", "jax2onnx", "onnxruntime", "ai_edge_litert.interpreter", "edgekit.compiler.build.build_bundle")
 PRELOADED = {
     "torchvision": TORCH, "PyTorch, own network": TORCH, "timm": (*TORCH, "timm"),
     "segmentation-models-pytorch": (*TORCH, "timm", "segmentation_models_pytorch"), "Ultralytics": (*TORCH, "ultralytics"),
     "transformers": (*TORCH, "transformers"), "scikit-learn": TABLES, "XGBoost": TABLES, "LightGBM": TABLES,
-    "CatBoost": (*TABLES, "catboost"),
+    "CatBoost": (*TABLES, "catboost"), "Keras": (*JAX, "keras"), "JAX": JAX, "Flax nnx": (*JAX, "flax.nnx"),
+    "Flax Linen": (*JAX, "flax.linen"), "Equinox": (*JAX, "equinox"),
 }  # fmt: skip
 """Framework -> modules that its rows need, and that may be imported before a fork."""
 BEGIN = "<!-- table: made by tests/benchmarks/bench_newcomers.py -->"
@@ -77,6 +79,7 @@ def all_rows() -> Iterator[Row]:
 
 
 def main() -> None:
+    os.environ.setdefault("KERAS_BACKEND", "jax")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", default=[], help="rows with this word in framework or name")
     parser.add_argument("--json", type=Path, help="file for the outcomes")
@@ -140,7 +143,7 @@ def outcomes_of(rows: Sequence[Row], jobs: int) -> Iterator[tuple[Row, dict[str,
 def preload(framework: str) -> None:
     """Import what the rows of a framework need. Torch's exporter imports a great deal at its first export."""
     for name in PRELOADED.get(framework, ()):
-        if find_spec(name):
+        if find_spec(name.partition(".")[0]):
             import_module(name)
     first = PRELOADED.get(framework, ())[:1]
     if first == TORCH[:1]:

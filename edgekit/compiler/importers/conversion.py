@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import onnx_ir as ir
 
 from edgekit.compiler.importers.contract import FrameworkOutputs, Importer, ImportOptions, Source
+from edgekit.compiler.importers.original import package_version
 from edgekit.compiler.importers.registry import find_importer, importers
 from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
@@ -167,7 +168,7 @@ def _tools(importer: Importer) -> dict[str, str]:
     versions = {}
     for package in ("edgekit-sdk", *importer.packages):
         try:
-            versions[package] = version(package)
+            versions[package] = package_version(package)
         except PackageNotFoundError:
             continue
     return versions

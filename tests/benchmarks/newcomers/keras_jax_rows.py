@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ def keras_row(name: str, build: Callable[[], Any], inputs: Callable[[], list[Arr
     file = rest.pop("file", "model.keras")
 
     def make(folder: Path) -> Made:
-        os.environ.setdefault("KERAS_BACKEND", "jax")
         import keras
 
         keras.utils.set_random_seed(0)

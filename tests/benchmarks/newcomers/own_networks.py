@@ -363,17 +363,6 @@ class Rotary(nn.Module):
         return torch.cat([one * cos - two * sin, two * cos + one * sin], -1)
 
 
-class VAE(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encode, self.decode = nn.Linear(1024, 16), nn.Linear(8, 1024)
-
-    def forward(self, image: Tensor) -> Tensor:
-        mean, log_variance = self.encode(image.flatten(1)).chunk(2, -1)
-        drawn = mean + torch.randn_like(mean) * (log_variance / 2).exp()
-        return self.decode(drawn).sigmoid().view_as(image)
-
-
 class Generator(nn.Module):
     def __init__(self) -> None:
         super().__init__()

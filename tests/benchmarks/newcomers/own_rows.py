@@ -44,8 +44,6 @@ def rows() -> Iterator[Row]:
     yield row("KAN, splines", own.KAN, noise((4, 5)))
     yield row("Mixture of experts, top 2", own.Experts, noise((6, 16)))
     yield row("RMSNorm, rotary attention", own.Rotary, noise((1, 12, 32)))
-    yield row("variational autoencoder, noise inside", own.VAE, image(32, 1),
-              refused="random")  # fmt: skip
     yield row("GAN generator", own.Generator, noise((1, 16)))
     yield row("ECG, Conv1d with squeeze and excitation", own.ECG, noise((1, 12, 250)))
     yield row("ConvLSTM, a loop over frames", own.ConvLSTM, noise((1, 4, 1, 16, 16)))

@@ -199,7 +199,8 @@ def boosted_rows() -> Iterator[Row]:
     yield saved("three classes", xgboost, "model.ubj", xgb("Classifier"), 3, save_model)
     yield saved("regression with missing values", xgboost, "model.json", xgb("Regressor"), 0, save_model, missing=True)
     yield saved("DART", xgboost, "", xgb("Classifier", booster="dart", rate_drop=0.1), 2, save_model)
-    yield saved("linear booster", xgboost, "model.json", xgb("Regressor", booster="gblinear"), 0, save_model)
+    yield saved("linear booster", xgboost, "model.json", xgb("Regressor", booster="gblinear"), 0, save_model,
+                refused="gblinear")  # fmt: skip
     yield saved("random forest", xgboost, "", xgb("RFRegressor"), 0, save_model)
     yield saved("quantile regression", xgboost, "",
                 xgb("Regressor", objective="reg:quantileerror", quantile_alpha=0.8), 0, save_model)  # fmt: skip
