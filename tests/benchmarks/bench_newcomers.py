@@ -2,17 +2,17 @@
 
     python -m tests.benchmarks.bench_newcomers --json DONE.json [--only WORD]... [--markdown FILE]
 
-Each row of ``newcomers/`` is made in a process of its own, with random weights or out of a package, built as a
-user types it, and compared with its own framework: the greatest difference of an output, over the greatest
+Each row of ``newcomers/`` is made in a process of its own, with random weights or out of a package, built as
+a user types it, and compared with its own framework: the greatest difference of an output, over the greatest
 value of the framework's. A row is
 
     right at once          built, and every output within the row's limit
     right after a paste    built after an option, which the error printed, was added to the command
-    refused plainly        not built; the error has the words that the row asks for, and is one error, not a fault
+    refused plainly        not built; the error has the words that the row asks for, and no traceback
     failed                 anything else
 
-Rows whose framework is not installed are not run. Right and refused rows in the file of ``--json`` are not run
-again.
+Rows whose framework is not installed are not run. Right and refused rows in the file of ``--json`` are not
+run again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,34 +36,46 @@ from typing import Any
 
 import numpy as np
 
-from edgekit._version import __version__
 from edgekit.tensor_spec import Array
+from tests.benchmarks.newcomers.page import AT_ONCE, BEGIN, FAILED, PASTED, REFUSED, markdown, summary
 from tests.benchmarks.newcomers.rows import Made, Row
 
 SECONDS = 900
 EDGEKIT = [sys.executable, "-m", "edgekit"]
-AT_ONCE, PASTED, REFUSED, FAILED = "right at once", "right after a paste", "refused plainly", "FAILED"
 FAULT = re.compile(r"Traceback|report (it|this)|a (bug|fault) (in|of) EdgeKit|a fault of the importer")
 OPTION = re.compile(r"^\s+(--[a-z].*)$|[Aa]dd (--trust-pickle|--shape [^\s,;]+)", re.MULTILINE)
 OUTCOME = "outcome.json"
 TORCH = ("torch", "torchvision", "onnxscript", "edgekit.compiler.build.build_bundle")
-TABLES = ("sklearn.linear_model", "sklearn.ensemble", "sklearn.svm", "skl2onnx", "onnxmltools", "xgboost", "lightgbm",
-          "ai_edge_litert.interpreter", "edgekit.compiler.build.build_bundle")  # fmt: skip
+TABLES = (
+    "sklearn.linear_model",
+    "sklearn.ensemble",
+    "sklearn.svm",
+    "skl2onnx",
+    "onnxmltools",
+    "xgboost",
+    "lightgbm",
+    "ai_edge_litert.interpreter",
+    "edgekit.compiler.build.build_bundle",
+)
 JAX = ("jax", "jax2onnx", "onnxruntime", "ai_edge_litert.interpreter", "edgekit.compiler.build.build_bundle")
 PRELOADED = {
-    "torchvision": TORCH, "PyTorch, own network": TORCH, "timm": (*TORCH, "timm"),
-    "segmentation-models-pytorch": (*TORCH, "timm", "segmentation_models_pytorch"), "Ultralytics": (*TORCH, "ultralytics"),
-    "transformers": (*TORCH, "transformers"), "scikit-learn": TABLES, "XGBoost": TABLES, "LightGBM": TABLES,
-    "CatBoost": (*TABLES, "catboost"), "Keras": (*JAX, "keras"), "JAX": JAX, "Flax nnx": (*JAX, "flax.nnx"),
-    "Flax Linen": (*JAX, "flax.linen"), "Equinox": (*JAX, "equinox"),
-}  # fmt: skip
+    "torchvision": TORCH,
+    "PyTorch, own network": TORCH,
+    "timm": (*TORCH, "timm"),
+    "segmentation-models-pytorch": (*TORCH, "timm", "segmentation_models_pytorch"),
+    "Ultralytics": (*TORCH, "ultralytics"),
+    "transformers": (*TORCH, "transformers"),
+    "scikit-learn": TABLES,
+    "XGBoost": TABLES,
+    "LightGBM": TABLES,
+    "CatBoost": (*TABLES, "catboost"),
+    "Keras": (*JAX, "keras"),
+    "JAX": JAX,
+    "Flax nnx": (*JAX, "flax.nnx"),
+    "Flax Linen": (*JAX, "flax.linen"),
+    "Equinox": (*JAX, "equinox"),
+}
 """Framework -> modules that its rows need, and that may be imported before a fork."""
-BEGIN = "<!-- table: made by tests/benchmarks/bench_newcomers.py -->"
-PACKAGES = (
-    "torch", "torchvision", "timm", "segmentation-models-pytorch", "ultralytics-opencv-headless", "transformers",
-    "scikit-learn", "skl2onnx", "xgboost-cpu", "lightgbm", "onnxmltools", "catboost", "keras", "jax", "jax2onnx",
-    "flax", "equinox", "onnxruntime", "ai-edge-litert",
-)  # fmt: skip
 
 
 def all_rows() -> Iterator[Row]:
@@ -81,7 +90,9 @@ def all_rows() -> Iterator[Row]:
 def main() -> None:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", default=[], help="rows with this word in framework or name")
+    parser.add_argument(
+        "--only", action="append", default=[], help="rows with this word in framework or name"
+    )
     parser.add_argument("--json", type=Path, help="file for the outcomes")
     parser.add_argument("--again", action="store_true", help="run all chosen rows again")
     parser.add_argument("--jobs", type=int, default=1, help="rows at a time")
@@ -186,7 +197,12 @@ def tried(row: Row, folder: Path) -> dict[str, Any]:
     try:
         made = row.make(folder)
     except Exception:
-        return {"class": FAILED, "pasted": "", "error": f"the row itself: {traceback.format_exc()[-600:]}", "targets": {}}
+        return {
+            "class": FAILED,
+            "pasted": "",
+            "error": f"the row itself: {traceback.format_exc()[-600:]}",
+            "targets": {},
+        }
     bundle = folder / "out.edgekit"
     error, pasted, command = built(made, row.options, row.targets, bundle)
     targets = row.targets
@@ -198,7 +214,9 @@ def tried(row: Row, folder: Path) -> dict[str, Any]:
         if not error:
             outcome["targets"] = {target: {"error": of_both} for target in row.targets[1:]}
     if not error:
-        outcome["targets"] = {target: compared(made, bundle, target) for target in targets} | outcome["targets"]
+        outcome["targets"] = {target: compared(made, bundle, target) for target in targets} | outcome[
+            "targets"
+        ]
     outcome.update(pasted=pasted, error=error, command=command)
     outcome["class"] = judged(row, outcome)
     outcome["cpu_s"] = round(time.process_time() - started[0] + sum(os.times()[2:4]) - started[1], 1)
@@ -251,7 +269,11 @@ def message(done: subprocess.CompletedProcess[str]) -> str:
 def compared(made: Made, bundle: Path, target: str) -> dict[str, Any]:
     """Return the greatest difference from the original, and whether the answers depend on the inputs."""
     try:
-        pairs = text_pairs(made, bundle) if isinstance(made.samples[0], str) else array_pairs(made, bundle, target)
+        pairs = (
+            text_pairs(made, bundle)
+            if isinstance(made.samples[0], str)
+            else array_pairs(made, bundle, target)
+        )
     except Exception:
         return {"error": traceback.format_exc()[-800:]}
     worst = max((difference(want, have) for want, have in pairs), default=0.0)
@@ -330,71 +352,6 @@ def said(outcome: Mapping[str, Any]) -> str:
     if outcome["error"]:
         parts.append(outcome["error"].replace("\n", " / ")[:300])
     return "  ".join(parts)
-
-
-def summary(outcomes: Sequence[tuple[Row, Mapping[str, Any]]]) -> list[str]:
-    counts = Counter(outcome["class"] for _, outcome in outcomes)
-    total = len(outcomes)
-    new = sum(not row.known for row, _ in outcomes)
-    worst: dict[str, float] = {}
-    built_for: Counter[str] = Counter()
-    for _, outcome in outcomes:
-        for target, found in outcome["targets"].items():
-            if "worst" in found:
-                built_for[target] += 1
-                worst[target] = max(worst.get(target, 0), found["worst"])
-    goals = {AT_ONCE: "goal: 85 %", FAILED: "goal: none"}
-    lines = [f"{total} models, {new} of them new; goal: 100, 40 new"]
-    for kind in (AT_ONCE, PASTED, REFUSED, FAILED):
-        share = f"{counts[kind]:4} ({counts[kind] / max(total, 1):.0%})"
-        lines.append(f"{kind:20} {share}  {goals.get(kind, '')}".rstrip())
-    return [*lines, *(f"{target:7} {built_for[target]} built, greatest difference {worst[target]:.0e}" for target in worst)]
-
-
-def markdown(outcomes: Sequence[tuple[Row, Mapping[str, Any]]]) -> str:
-    made = f"{datetime.now(timezone.utc).date().isoformat()}, EdgeKit {__version__}; {', '.join(installed())}"
-    lines = [BEGIN, "", made, "", *(f"    {line}" for line in summary(outcomes)), ""]
-    frameworks = list(dict.fromkeys(row.framework for row, _ in outcomes))
-    lines += ["| framework | models | right at once | after a paste | refused plainly | failed |", "|---|---|---|---|---|---|"]
-    for framework in frameworks:
-        counts = Counter(outcome["class"] for row, outcome in outcomes if row.framework == framework)
-        cells = (counts[kind] or "" for kind in (AT_ONCE, PASTED, REFUSED, FAILED))
-        lines.append(f"| {framework} | {counts.total()} | {' | '.join(map(str, cells))} |")
-    lines += ["", "| model | form | outcome | ort | tflite |", "|---|---|---|---|---|"]
-    for framework in frameworks:
-        for row, outcome in outcomes:
-            if row.framework == framework:
-                kind = outcome["class"] + (f": `{outcome['pasted']}`" if outcome["pasted"] else "")
-                cells = (cell(outcome["targets"].get(target)) for target in ("ort", "tflite"))
-                star = "" if row.known else " *"
-                lines.append(f"| {framework}: {row.name}{star} | {row.form} | {kind} | {' | '.join(cells)} |")
-    lines += ["", "## Refusals as they are printed", ""]
-    for row, outcome in outcomes:
-        refusals = {"": outcome["error"]} if outcome["error"] else {
-            f" on {target}": found["error"] for target, found in outcome["targets"].items() if "error" in found
-        }  # fmt: skip
-        for place, error in refusals.items():
-            lines += [f"**{row.framework}: {row.name}{place}**", "", "```text", shortened(error), "```", ""]
-    return "\n".join(lines)
-
-
-def cell(found: Mapping[str, Any] | None) -> str:
-    if found is None:
-        return ""
-    return f"{found['worst']:.0e}" if "worst" in found else "refused"
-
-
-def shortened(error: str) -> str:
-    """Return an error without this machine's folders."""
-    return re.sub(r"(/[\w.+~-]+)+/", ".../", error.strip())
-
-
-def installed() -> Iterator[str]:
-    for package in PACKAGES:
-        try:
-            yield f"{package} {version(package)}"
-        except PackageNotFoundError:
-            continue
 
 
 if __name__ == "__main__":

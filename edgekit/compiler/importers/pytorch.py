@@ -192,8 +192,8 @@ def _untraceable(model: Any, problem: Exception) -> str:
     """Return why torch.export can't trace a module, and what to do, for known causes; "" for others."""
     if "data-dependent" in str(problem):
         return (
-            f"a branch or a size depends on the values of a tensor{_line_of(problem)}, which torch.export can't "
-            "trace: write the branch with torch.where, or keep that part outside the module"
+            f"a branch or a size depends on the values of a tensor{_line_of(problem)}, which torch.export "
+            "can't trace: write the branch with torch.where, or keep that part outside the module"
         )
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):

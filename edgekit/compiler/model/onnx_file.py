@@ -334,7 +334,7 @@ def _check_outputs(model: ir.Model) -> None:
             node = _first_open_node(value)
             reason, advice = "unknown", "cut the model before that node"
             if node is not None and node.domain == _ORT_DOMAIN:
-                reason = f"node {node.name} ({node.op_type}) is an operator of ONNX Runtime alone ({_ORT_DOMAIN})"
+                reason = f"node {node.name} ({node.op_type}) is an operator of ONNX Runtime alone"
                 advice = "pass the model from before ONNX Runtime quantized or optimized it"
             elif node is not None and node.op_type in _AS_MANY_AS_FOUND:
                 reason = f"node {node.name} ({node.op_type}) has a data-dependent number of outputs"

@@ -33,7 +33,10 @@ def keras_row(name: str, build: Callable[[], Any], inputs: Callable[[], list[Arr
         model = build()
         samples = [inputs() for _ in range(2)]
         answers = [
-            [np.asarray(leaf) for leaf in keras.tree.flatten(model(s if len(s) > 1 else s[0], training=False))]
+            [
+                np.asarray(leaf)
+                for leaf in keras.tree.flatten(model(s if len(s) > 1 else s[0], training=False))
+            ]
             for s in samples
         ]
         if file == "Python":
@@ -44,7 +47,9 @@ def keras_row(name: str, build: Callable[[], Any], inputs: Callable[[], list[Arr
     return Row(name, "Keras", make, file if file == "Python" else Path(file).suffix, **rest)
 
 
-def jax_row(name: str, framework: str, build: Callable[[], Any], inputs: Callable[[], list[Array]], **rest: Any) -> Row:
+def jax_row(
+    name: str, framework: str, build: Callable[[], Any], inputs: Callable[[], list[Array]], **rest: Any
+) -> Row:
     def make(folder: Path) -> Made:
         import jax
 
@@ -65,7 +70,9 @@ def rows() -> Iterator[Row]:
     yield keras_row("transformer block, MultiHeadAttention", attention, ids(16), file="Python")
     yield keras_row("ConvLSTM2D", convlstm, noise((1, 4, 16, 16, 1)), file="Python")
     yield keras_row("Conv1D, separable, causal", conv1d, noise((1, 64, 3)), file="Python")
-    yield keras_row("weights in HDF5", conv1d, noise((1, 64, 3)), file="model.h5", refused='model.save("model.keras")')
+    yield keras_row(
+        "weights in HDF5", conv1d, noise((1, 64, 3)), file="model.h5", refused='model.save("model.keras")'
+    )
     yield jax_row("MLP, a jitted function", "JAX", jax_mlp, noise((1, 16)), known=True)
     yield jax_row("attention, einsum", "JAX", jax_attention, noise((1, 8, 16)))
     yield jax_row("recurrent loop, lax.scan", "JAX", jax_scan, noise((10, 4)))
@@ -80,7 +87,9 @@ def application(name: str, **settings: Any) -> Callable[[], Any]:
     def build() -> Any:
         import keras
 
-        return getattr(keras.applications, name)(input_shape=(96, 96, 3), weights=None, classes=10, **settings)
+        return getattr(keras.applications, name)(
+            input_shape=(96, 96, 3), weights=None, classes=10, **settings
+        )
 
     return build
 
@@ -148,11 +157,18 @@ def conv1d() -> Any:
     import keras
     from keras import layers
 
-    return keras.Sequential([
-        keras.Input((64, 3)), layers.Conv1D(8, 3, padding="causal", dilation_rate=2, activation="elu"),
-        layers.SeparableConv1D(8, 3, strides=2), layers.BatchNormalization(), layers.LeakyReLU(), layers.MaxPooling1D(),
-        layers.Flatten(), layers.Dense(3),
-    ])  # fmt: skip
+    return keras.Sequential(
+        [
+            keras.Input((64, 3)),
+            layers.Conv1D(8, 3, padding="causal", dilation_rate=2, activation="elu"),
+            layers.SeparableConv1D(8, 3, strides=2),
+            layers.BatchNormalization(),
+            layers.LeakyReLU(),
+            layers.MaxPooling1D(),
+            layers.Flatten(),
+            layers.Dense(3),
+        ]
+    )
 
 
 def jax_mlp() -> Any:
@@ -263,8 +279,13 @@ def equinox_cnn() -> Any:
     import jax
 
     key = jax.random.key(0)
-    net = equinox.nn.Sequential([
-        equinox.nn.Conv2d(1, 4, 3, key=key), equinox.nn.Lambda(jax.nn.relu), equinox.nn.MaxPool2d(2, 2),
-        equinox.nn.Lambda(jax.numpy.ravel), equinox.nn.Linear(144, 5, key=key),
-    ])  # fmt: skip
+    net = equinox.nn.Sequential(
+        [
+            equinox.nn.Conv2d(1, 4, 3, key=key),
+            equinox.nn.Lambda(jax.nn.relu),
+            equinox.nn.MaxPool2d(2, 2),
+            equinox.nn.Lambda(jax.numpy.ravel),
+            equinox.nn.Linear(144, 5, key=key),
+        ]
+    )
     return jax.vmap(net)

@@ -31,8 +31,14 @@ def table(classes: int = 0, missing: bool = False) -> tuple[Array, Array]:
 
 
 def fitted_row(
-    name: str, estimator: Callable[[], Any], classes: int = 0, *, counts: bool = False, file: str = "", **rest: Any
-) -> Row:  # fmt: skip
+    name: str,
+    estimator: Callable[[], Any],
+    classes: int = 0,
+    *,
+    counts: bool = False,
+    file: str = "",
+    **rest: Any,
+) -> Row:
     """Return a row of a scikit-learn estimator, or of its file; ``counts``: of values from 0."""
 
     def make(folder: Path) -> Made:
@@ -92,17 +98,36 @@ def scikit_learn_rows() -> Iterator[Row]:
         return in_sklearn("pipeline.make_pipeline", *steps)
 
     tree = in_sklearn("tree.DecisionTreeClassifier", max_depth=4, random_state=0)
-    yield fitted_row("stacking of trees and logistic regression", lambda: in_sklearn(
-        "ensemble.StackingClassifier", [("tree", tree()), ("linear", logistic())])(), 3, file="model.joblib")  # fmt: skip
+    yield fitted_row(
+        "stacking of trees and logistic regression",
+        lambda: in_sklearn("ensemble.StackingClassifier", [("tree", tree()), ("linear", logistic())])(),
+        3,
+        file="model.joblib",
+    )
     yield fitted_row("bagging", in_sklearn("ensemble.BaggingClassifier", tree, 5, random_state=0), 3)
-    yield fitted_row("calibrated linear SVM", in_sklearn(
-        "calibration.CalibratedClassifierCV", in_sklearn("svm.LinearSVC"), cv=3), 2)  # fmt: skip
+    yield fitted_row(
+        "calibrated linear SVM",
+        in_sklearn("calibration.CalibratedClassifierCV", in_sklearn("svm.LinearSVC"), cv=3),
+        2,
+    )
     yield fitted_row("one versus rest", in_sklearn("multiclass.OneVsRestClassifier", logistic), 3)
-    yield fitted_row("polynomial features, ridge", piped(
-        in_sklearn("preprocessing.PolynomialFeatures", 2), in_sklearn("linear_model.Ridge")))  # fmt: skip
-    yield fitted_row("quantile bins, logistic regression", piped(
-        in_sklearn("preprocessing.KBinsDiscretizer", 5, encode="onehot-dense",
-                   quantile_method="averaged_inverted_cdf"), logistic), 2)  # fmt: skip
+    yield fitted_row(
+        "polynomial features, ridge",
+        piped(in_sklearn("preprocessing.PolynomialFeatures", 2), in_sklearn("linear_model.Ridge")),
+    )
+    yield fitted_row(
+        "quantile bins, logistic regression",
+        piped(
+            in_sklearn(
+                "preprocessing.KBinsDiscretizer",
+                5,
+                encode="onehot-dense",
+                quantile_method="averaged_inverted_cdf",
+            ),
+            logistic,
+        ),
+        2,
+    )
     yield fitted_row("columns scaled differently", columns, 2, file="model.pkl")
     yield fitted_row("Huber regression", in_sklearn("linear_model.HuberRegressor"))
     yield fitted_row("Poisson regression", in_sklearn("linear_model.PoissonRegressor"), counts=True)
@@ -112,17 +137,40 @@ def scikit_learn_rows() -> Iterator[Row]:
     yield fitted_row("one-class SVM", in_sklearn("svm.OneClassSVM"))
     yield fitted_row("Bernoulli naive Bayes", in_sklearn("naive_bayes.BernoulliNB"), 2)
     yield fitted_row("extra trees regressor", in_sklearn("ensemble.ExtraTreesRegressor", 20, random_state=0))
-    yield fitted_row("feature selection, perceptron network", piped(
-        in_sklearn("feature_selection.SelectKBest", k=4),
-        in_sklearn("neural_network.MLPClassifier", (16,), max_iter=300, random_state=0)), 3)  # fmt: skip
-    yield fitted_row("grid search of random forests", lambda: in_sklearn(
-        "model_selection.GridSearchCV",
-        in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), {"max_depth": [3, 5]}, cv=2)(), 3)  # fmt: skip
-    yield Row("TF-IDF of texts, logistic regression", "scikit-learn", text_pipeline, ".joblib", TRUST,
-              refused="edgekit.build(pipeline[1:]")  # fmt: skip
-    yield Row("random forest, file without the option", "scikit-learn",
-              fitted_row("", in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), 3,
-                         file="model.joblib").make, ".joblib")  # fmt: skip
+    yield fitted_row(
+        "feature selection, perceptron network",
+        piped(
+            in_sklearn("feature_selection.SelectKBest", k=4),
+            in_sklearn("neural_network.MLPClassifier", (16,), max_iter=300, random_state=0),
+        ),
+        3,
+    )
+    yield fitted_row(
+        "grid search of random forests",
+        lambda: in_sklearn(
+            "model_selection.GridSearchCV",
+            in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0),
+            {"max_depth": [3, 5]},
+            cv=2,
+        )(),
+        3,
+    )
+    yield Row(
+        "TF-IDF of texts, logistic regression",
+        "scikit-learn",
+        text_pipeline,
+        ".joblib",
+        TRUST,
+        refused="edgekit.build(pipeline[1:]",
+    )
+    yield Row(
+        "random forest, file without the option",
+        "scikit-learn",
+        fitted_row(
+            "", in_sklearn("ensemble.RandomForestClassifier", 20, random_state=0), 3, file="model.joblib"
+        ).make,
+        ".joblib",
+    )
 
 
 def columns() -> Any:
@@ -131,7 +179,9 @@ def columns() -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-    scaled = ColumnTransformer([("a", StandardScaler(), [0, 1, 2]), ("b", MinMaxScaler(), [3, 4])], remainder="passthrough")
+    scaled = ColumnTransformer(
+        [("a", StandardScaler(), [0, 1, 2]), ("b", MinMaxScaler(), [3, 4])], remainder="passthrough"
+    )
     return make_pipeline(scaled, LogisticRegression())
 
 
@@ -142,15 +192,24 @@ def text_pipeline(folder: Path) -> Made:
     from sklearn.pipeline import make_pipeline
 
     texts = ["a good film", "a bad film", "good acting", "bad music", "very good", "very bad"] * 3
-    joblib.dump(make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, [1, 0] * 9), folder / "model.joblib")
+    joblib.dump(
+        make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, [1, 0] * 9), folder / "model.joblib"
+    )
     return Made(folder / "model.joblib", (), ())
 
 
 def boosted_rows() -> Iterator[Row]:
     def saved(
-        name: str, framework: str, file: str, fit: Callable[[], Any], classes: int, save: Callable[[Any, str], Any],
-        *, missing: bool = False, **rest: Any,
-    ) -> Row:  # fmt: skip
+        name: str,
+        framework: str,
+        file: str,
+        fit: Callable[[], Any],
+        classes: int,
+        save: Callable[[Any, str], Any],
+        *,
+        missing: bool = False,
+        **rest: Any,
+    ) -> Row:
         def make(folder: Path) -> Made:
             x, y = table(classes, missing)
             fitted = fit().fit(x, y)
@@ -197,22 +256,56 @@ def boosted_rows() -> Iterator[Row]:
 
     xgboost, lightgbm, catboost = "XGBoost", "LightGBM", "CatBoost"
     yield saved("three classes", xgboost, "model.ubj", xgb("Classifier"), 3, save_model)
-    yield saved("regression with missing values", xgboost, "model.json", xgb("Regressor"), 0, save_model, missing=True)
+    yield saved(
+        "regression with missing values", xgboost, "model.json", xgb("Regressor"), 0, save_model, missing=True
+    )
     yield saved("DART", xgboost, "", xgb("Classifier", booster="dart", rate_drop=0.1), 2, save_model)
-    yield saved("linear booster", xgboost, "model.json", xgb("Regressor", booster="gblinear"), 0, save_model,
-                refused="gblinear")  # fmt: skip
+    yield saved(
+        "linear booster",
+        xgboost,
+        "model.json",
+        xgb("Regressor", booster="gblinear"),
+        0,
+        save_model,
+        refused="gblinear",
+    )
     yield saved("random forest", xgboost, "", xgb("RFRegressor"), 0, save_model)
-    yield saved("quantile regression", xgboost, "",
-                xgb("Regressor", objective="reg:quantileerror", quantile_alpha=0.8), 0, save_model)  # fmt: skip
-    yield saved("absolute error", xgboost, "",
-                xgb("Regressor", objective="reg:absoluteerror"), 0, save_model)  # fmt: skip
+    yield saved(
+        "quantile regression",
+        xgboost,
+        "",
+        xgb("Regressor", objective="reg:quantileerror", quantile_alpha=0.8),
+        0,
+        save_model,
+    )
+    yield saved("absolute error", xgboost, "", xgb("Regressor", objective="reg:absoluteerror"), 0, save_model)
     yield saved("two classes", lightgbm, "model.txt", lgbm("Classifier"), 2, save_booster)
-    yield saved("three classes, missing values", lightgbm, "model.txt", lgbm("Classifier"), 3, save_booster, missing=True)
-    yield saved("quantile regression", lightgbm, "", lgbm("Regressor", objective="quantile", alpha=0.8), 0,
-                save_booster)  # fmt: skip
+    yield saved(
+        "three classes, missing values",
+        lightgbm,
+        "model.txt",
+        lgbm("Classifier"),
+        3,
+        save_booster,
+        missing=True,
+    )
+    yield saved(
+        "quantile regression",
+        lightgbm,
+        "",
+        lgbm("Regressor", objective="quantile", alpha=0.8),
+        0,
+        save_booster,
+    )
     yield saved("DART", lightgbm, "", lgbm("Regressor", boosting_type="dart"), 0, save_booster)
-    yield saved("random forest", lightgbm, "", lgbm(
-        "Classifier", boosting_type="rf", bagging_fraction=0.7, bagging_freq=1), 2, save_booster)  # fmt: skip
+    yield saved(
+        "random forest",
+        lightgbm,
+        "",
+        lgbm("Classifier", boosting_type="rf", bagging_fraction=0.7, bagging_freq=1),
+        2,
+        save_booster,
+    )
     yield saved("two classes", catboost, "model.cbm", cat("Classifier"), 2, save_model)
     yield saved("four classes", catboost, "", cat("Classifier", loss_function="MultiClass"), 4, save_model)
     yield saved("regression", catboost, "", cat("Regressor"), 0, save_model)

@@ -1,4 +1,5 @@
-"""Models of transformers with random weights, as modules with the example of their tokenizer or processor, and
+"""Models of transformers with random weights, as modules with the example of their tokenizer or processor,
+and
 as folders."""
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ TINY = {
     "vocab_size": WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 128,
 }  # fmt: skip
-VIT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 64}
+VIT = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "image_size": 64,
+}
 
 
 def texts(length: int = 24, padded: int = 5, kinds: bool = False) -> Callable[[], dict[str, Any]]:
@@ -72,7 +79,8 @@ def rows() -> Iterator[Row]:
         hidden_dim=128), texts())  # fmt: skip
     yield row("RoBERTa, tagger", model("RobertaForTokenClassification", "RobertaConfig", **TINY), texts())
     yield row("XLM-RoBERTa, words", model("XLMRobertaForMaskedLM", "XLMRobertaConfig", **TINY), texts())
-    yield row("ELECTRA, discriminator", model("ElectraForPreTraining", "ElectraConfig", embedding_size=32, **TINY),
+    yield row("ELECTRA, discriminator", model("ElectraForPreTraining", "ElectraConfig", embedding_size=32,
+              **TINY),
               texts(kinds=True))  # fmt: skip
     yield row("ALBERT", model("AlbertModel", "AlbertConfig", embedding_size=32, **TINY), texts())
     yield row("DeBERTa v2, with disentangled attention", model(
@@ -92,20 +100,26 @@ def rows() -> Iterator[Row]:
         "GPT2ForSequenceClassification", "GPT2Config", vocab_size=WORDS, n_embd=64, n_layer=2, n_head=4,
         pad_token_id=1, use_cache=False), texts(padded=5))  # fmt: skip
     yield row("Llama, next word", model(
-        "LlamaForCausalLM", "LlamaConfig", **TINY), texts(padded=0), refused="save_pretrained(FOLDER)")  # fmt: skip
-    yield row("ViT, classifier", model("ViTForImageClassification", "ViTConfig", **VIT), pictures(), known=True)
+        "LlamaForCausalLM", "LlamaConfig", **TINY), texts(padded=0),
+        refused="save_pretrained(FOLDER)")  # fmt: skip
+    yield row(
+        "ViT, classifier", model("ViTForImageClassification", "ViTConfig", **VIT), pictures(), known=True
+    )
     yield row("DINOv2", model("Dinov2Model", "Dinov2Config", hidden_size=64, num_hidden_layers=2,
               num_attention_heads=4, image_size=70, patch_size=14), pictures(70))  # fmt: skip
     yield row("BEiT", model("BeitForImageClassification", "BeitConfig", **VIT), pictures())
     yield row("SigLIP, images", model("SiglipVisionModel", "SiglipVisionConfig", **VIT), pictures())
-    yield row("CLIP, images", model("CLIPVisionModelWithProjection", "CLIPVisionConfig", patch_size=16, **VIT),
+    yield row("CLIP, images", model("CLIPVisionModelWithProjection", "CLIPVisionConfig", patch_size=16,
+              **VIT),
               pictures(), known=True)  # fmt: skip
     yield row("CLIP, images and texts", clip, clip_inputs)
     yield row("SwinV2", model("Swinv2ForImageClassification", "Swinv2Config", image_size=64, embed_dim=32,
               depths=[1, 1], num_heads=[2, 4], window_size=4), pictures())  # fmt: skip
     yield row("MobileViT", model("MobileViTForImageClassification", "MobileViTConfig", image_size=64,
-              hidden_sizes=[32, 48, 64], neck_hidden_sizes=[8, 16, 24, 32, 48, 64, 80]), pictures())  # fmt: skip
-    yield row("YOLOS, boxes", model("YolosForObjectDetection", "YolosConfig", **{**VIT, "image_size": [64, 64]},
+              hidden_sizes=[32, 48, 64], neck_hidden_sizes=[8, 16, 24, 32, 48, 64, 80]),
+              pictures())  # fmt: skip
+    yield row("YOLOS, boxes", model("YolosForObjectDetection", "YolosConfig", **{**VIT, "image_size": [64,
+              64]},
               num_detection_tokens=10), pictures())  # fmt: skip
     yield row("DPT, depth", model("DPTForDepthEstimation", "DPTConfig", **VIT, patch_size=16,
               backbone_out_indices=[0, 0, 1, 1], neck_hidden_sizes=[16, 16, 32, 32], fusion_hidden_size=32),
@@ -118,7 +132,8 @@ def rows() -> Iterator[Row]:
     yield row("RT-DETR v2", rt_detr, pictures(), targets=("ort",))
     yield row("Mask2Former", mask2former, pictures(96), targets=("ort",))
     yield row("SAM, image encoder", sam_encoder, pictures())
-    yield row("VideoMAE", model("VideoMAEForVideoClassification", "VideoMAEConfig", **{**VIT, "image_size": 32},
+    yield row("VideoMAE", model("VideoMAEForVideoClassification", "VideoMAEConfig", **{**VIT,
+              "image_size": 32},
               num_frames=4), video)  # fmt: skip
     yield row("Wav2Vec2, CTC", model("Wav2Vec2ForCTC", "Wav2Vec2Config", **AUDIO), sounds())
     yield row("HuBERT", model("HubertModel", "HubertConfig", **AUDIO), sounds())
@@ -139,8 +154,10 @@ def rows() -> Iterator[Row]:
 
 
 AUDIO = {
-    "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
-    "conv_dim": (32,) * 4, "conv_kernel": (10, 3, 3, 2), "conv_stride": (5, 4, 4, 2), "num_conv_pos_embeddings": 16,
+    "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "conv_dim": (32,) * 4, "conv_kernel": (10, 3, 3, 2), "conv_stride": (5, 4, 4, 2),
+    "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
 }  # fmt: skip
 
@@ -182,7 +199,9 @@ def clip() -> Any:
     from transformers import CLIPConfig, CLIPModel
 
     text = {**TINY, "eos_token_id": WORDS - 1, "bos_token_id": WORDS - 2, "max_position_embeddings": 32}
-    return CLIPModel(CLIPConfig(text_config=text, vision_config={**VIT, "patch_size": 16}, projection_dim=32)).eval()
+    return CLIPModel(
+        CLIPConfig(text_config=text, vision_config={**VIT, "patch_size": 16}, projection_dim=32)
+    ).eval()
 
 
 def clip_inputs() -> dict[str, Any]:
@@ -191,7 +210,12 @@ def clip_inputs() -> dict[str, Any]:
     return inputs
 
 
-RESNET = {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "layer_type": "basic"}
+RESNET = {
+    "embedding_size": 16,
+    "hidden_sizes": [16, 32, 48, 64],
+    "depths": [1, 1, 1, 1],
+    "layer_type": "basic",
+}
 
 
 def deformable_detr() -> Any:
@@ -200,7 +224,8 @@ def deformable_detr() -> Any:
     backbone = ResNetConfig(**RESNET, out_features=["stage2", "stage3", "stage4"])
     config = DeformableDetrConfig(
         backbone_config=backbone, use_timm_backbone=False, d_model=64, encoder_layers=1, decoder_layers=1,
-        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, num_queries=10,
+        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64,
+        num_queries=10,
     )  # fmt: skip
     return DeformableDetrForObjectDetection(config).eval()
 
@@ -211,7 +236,8 @@ def rt_detr() -> Any:
     backbone = RTDetrResNetConfig(**RESNET, out_features=["stage2", "stage3", "stage4"])
     config = RTDetrV2Config(
         backbone_config=backbone, encoder_hidden_dim=64, encoder_in_channels=[32, 48, 64], encoder_ffn_dim=64,
-        encoder_attention_heads=4, d_model=64, decoder_in_channels=[64] * 3, decoder_ffn_dim=64, decoder_layers=1,
+        encoder_attention_heads=4, d_model=64, decoder_in_channels=[64] * 3, decoder_ffn_dim=64,
+        decoder_layers=1,
         decoder_attention_heads=4, num_queries=20, anchor_image_size=[64, 64], feat_strides=[8, 16, 32],
     )  # fmt: skip
     return RTDetrV2ForObjectDetection(config).eval()
@@ -225,7 +251,8 @@ def mask2former() -> Any:
         out_features=["stage1", "stage2", "stage3", "stage4"],
     )  # fmt: skip
     config = Mask2FormerConfig(
-        backbone_config=backbone, feature_size=32, mask_feature_size=32, hidden_dim=32, encoder_feedforward_dim=32,
+        backbone_config=backbone, feature_size=32, mask_feature_size=32, hidden_dim=32,
+        encoder_feedforward_dim=32,
         encoder_layers=1, decoder_layers=2, num_attention_heads=4, dim_feedforward=32, num_queries=8,
     )  # fmt: skip
     return Mask2FormerForUniversalSegmentation(config).eval()
@@ -235,7 +262,8 @@ def sam_encoder() -> Any:
     from transformers import SamVisionConfig, SamVisionModel
 
     config = SamVisionConfig(
-        hidden_size=32, output_channels=16, num_hidden_layers=2, num_attention_heads=2, image_size=64, patch_size=8,
+        hidden_size=32, output_channels=16, num_hidden_layers=2, num_attention_heads=2, image_size=64,
+        patch_size=8,
         window_size=4, global_attn_indexes=[1], mlp_dim=64,
     )  # fmt: skip
     return SamVisionModel(config).eval()

@@ -94,7 +94,13 @@ def rows() -> Iterator[Row]:
         lambda: (image(128)()[0].tanh(), image(128)()[0].tanh()), "Python", targets=("ort",),
     )  # fmt: skip
     yield module_row(
-        "torchvision", "swin_t", torchvision_model("swin_t"), image(64), "Python", known=True, targets=("ort",)
+        "torchvision",
+        "swin_t",
+        torchvision_model("swin_t"),
+        image(64),
+        "Python",
+        known=True,
+        targets=("ort",),
     )
     yield module_row(
         "torchvision", "s3d (video)", torchvision_model("s3d", num_classes=10),
@@ -111,13 +117,19 @@ def rows() -> Iterator[Row]:
     for name, size in TIMM.items():
         yield module_row("timm", name, timm_model(name), image(size), "Python")
     for name, encoder in (("unet", "resnet18"), ("fpn", "timm-mobilenetv3_small_100")):
-        yield module_row("segmentation-models-pytorch", f"{name}, {encoder}", smp_model(name, encoder), image(96), "Python")
+        yield module_row(
+            "segmentation-models-pytorch", f"{name}, {encoder}", smp_model(name, encoder), image(96), "Python"
+        )
     yield module_row(
         "segmentation-models-pytorch", "deeplabv3plus, mobilenet_v2, exported with dynamic axes",
         smp_model("deeplabv3plus", "mobilenet_v2"), image(96), form=".onnx, dynamic",
     )  # fmt: skip
     yield module_row(
-        "segmentation-models-pytorch", "segformer, resnet18", smp_model("segformer", "resnet18"), image(96), "Python"
+        "segmentation-models-pytorch",
+        "segformer, resnet18",
+        smp_model("segformer", "resnet18"),
+        image(96),
+        "Python",
     )
     for name, known in (
         ("yolov8n-cls", False), ("yolo11n-pose", False), ("yolo11n-obb", False), ("yolo12n", False),

@@ -70,7 +70,11 @@ class Booster:
 
 def test_the_weights_of_dart_are_in_its_leaves() -> None:
     tree = {"split_conditions": [0.5, 2.0, -4.0], "left_children": [1, -1, -1]}
-    boosted = {"name": "dart", "weight_drop": [0.25], "gbtree": {"name": "gbtree", "model": {"trees": [tree]}}}
+    boosted = {
+        "name": "dart",
+        "weight_drop": [0.25],
+        "gbtree": {"name": "gbtree", "model": {"trees": [tree]}},
+    }
     content = {"learner": {"gradient_booster": boosted, "learner_train_param": {"booster": "dart"}}}
     learner = json.loads(plain_trees(Booster(json.dumps(content))).text)["learner"]
     assert learner["learner_train_param"] == {"booster": "gbtree"}
@@ -82,7 +86,9 @@ def test_the_weights_of_dart_are_in_its_leaves() -> None:
 
 def test_a_linear_booster_is_refused() -> None:
     content = {"learner": {"gradient_booster": {"name": "gblinear"}}}
-    with pytest.raises(ModelError, match=r"^XGBoost: onnxmltools can't convert its linear booster \(gblinear\): "):
+    with pytest.raises(
+        ModelError, match=r"^XGBoost: onnxmltools can't convert its linear booster \(gblinear\): "
+    ):
         plain_trees(Booster(json.dumps(content)))
 
 

@@ -107,9 +107,9 @@ class TestPyTorch:
         with pytest.raises(ModelError) as error:
             edgekit.import_model(Branch(), example_inputs=(torch.zeros(3),))
         assert re.fullmatch(
-            r"Branch: a branch or a size depends on the values of a tensor \(test_frameworks\.py, line \d+\), "
-            r"which torch\.export can't trace: write the branch with torch\.where, or keep that part outside the "
-            r"module",
+            r"Branch: a branch or a size depends on the values of a tensor \(test_frameworks\.py, line "
+            r"\d+\), which torch\.export can't trace: write the branch with torch\.where, or keep that part "
+            r"outside the module",
             str(error.value),
         )
 

@@ -15,8 +15,9 @@ def test_a_pipeline_that_takes_texts() -> None:
     with pytest.raises(ModelError) as error:
         _export(SimpleNamespace(steps=[("words", vectorizer), ("linear", object())]), None)
     assert str(error.value) == (
-        "SimpleNamespace begins with a TfidfVectorizer, which takes texts or dictionaries; EdgeKit builds models of "
-        "numbers. Pass the steps behind it, and run it on their rows: edgekit.build(pipeline[1:], targets=[...])"
+        "SimpleNamespace begins with a TfidfVectorizer, which takes texts or dictionaries; EdgeKit builds "
+        "models of numbers. Pass the steps behind it, edgekit.build(pipeline[1:], targets=[...]), and run it in "
+        "your app"
     )
 
 

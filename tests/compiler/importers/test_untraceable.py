@@ -29,9 +29,11 @@ def test_the_line_of_a_branch_on_values() -> None:
 
 def test_an_error_without_a_traceback() -> None:
     problem = RuntimeError("a data-dependent size")
-    assert "the values of a tensor, which torch.export can't trace" in _untraceable(SimpleNamespace(), problem)
+    assert "the values of a tensor, which torch.export can't trace" in _untraceable(
+        SimpleNamespace(), problem
+    )
 
 
 def test_other_errors_have_no_known_reason() -> None:
-    module = SimpleNamespace(modules=lambda: [])
+    module = SimpleNamespace(modules=list)
     assert _untraceable(module, RuntimeError("broken")) == ""

@@ -260,8 +260,8 @@ def test_an_operator_of_onnx_runtime_alone(tmp_path: Path) -> None:
     opsets = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '
     model = opsets + "g (float[1,L] x) => (float[K,M] y) { [lstm] y = com.microsoft.DynamicQuantizeLSTM(x) }"
     assert refusal(tmp_path, model, x=(1, 4)) == (
-        "model.onnx: output y has no fixed shape: node lstm (DynamicQuantizeLSTM) is an operator of ONNX Runtime "
-        "alone (com.microsoft); pass the model from before ONNX Runtime quantized or optimized it"
+        "model.onnx: output y has no fixed shape: node lstm (DynamicQuantizeLSTM) is an operator of ONNX "
+        "Runtime alone; pass the model from before ONNX Runtime quantized or optimized it"
     )
 
 
