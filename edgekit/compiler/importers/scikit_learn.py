@@ -158,7 +158,7 @@ def _without_features(model: Any) -> str:
         return "is not fitted: fit it first"
     return (
         f"begins with a {type(first).__name__}, which takes texts or dictionaries; EdgeKit builds models of "
-        "numbers. Pass the steps behind it, edgekit.build(pipeline[1:], targets=[...]), and run it in your app"
+        "numbers. Pass the steps behind it, edgekit.build(pipeline[1:], targets=[...]); run it in your app"
     )
 
 

@@ -16,7 +16,7 @@ def test_a_pipeline_that_takes_texts() -> None:
         _export(SimpleNamespace(steps=[("words", vectorizer), ("linear", object())]), None)
     assert str(error.value) == (
         "SimpleNamespace begins with a TfidfVectorizer, which takes texts or dictionaries; EdgeKit builds "
-        "models of numbers. Pass the steps behind it, edgekit.build(pipeline[1:], targets=[...]), and run it in "
+        "models of numbers. Pass the steps behind it, edgekit.build(pipeline[1:], targets=[...]); run it in "
         "your app"
     )
 
