@@ -42,9 +42,11 @@ from edgekit.system.atomic_files import write_atomically
 )
 @click.option(
     "--npm-package",
+    "npm_packages",
     type=click.Path(path_type=Path),
+    multiple=True,
     metavar="FILE",
-    help="With --web: package file of onnxruntime-web, instead of the one that npm fetches.",
+    help="With --web: package file of an engine, instead of the one that npm fetches. Repeatable.",
 )
 @click.option(
     "--webgpu", is_flag=True, help="With --web: try the GPU by WebGPU first. The folder has 27 MB more."
@@ -67,7 +69,7 @@ def export(
     triton: Path | None,
     kubernetes: Path | None,
     web: Path | None,
-    npm_package: Path | None,
+    npm_packages: tuple[Path, ...],
     webgpu: bool,
     url: str | None,
     image: str | None,
@@ -87,12 +89,12 @@ def export(
         raise UsageError(
             "--bundle-url and --image go with --kubernetes, which needs both; --app goes with -o"
         )
-    if (npm_package is not None or webgpu) and web is None:
+    if (npm_packages or webgpu) and web is None:
         raise UsageError("--npm-package and --webgpu go with --web")
     if web is not None:
         if variant is not None:
             raise UsageError("--web takes no VARIANT: the page chooses one, as a device does")
-        _export_web(bundle, web, npm_package, webgpu, as_json)
+        _export_web(bundle, web, npm_packages, webgpu, as_json)
         return
     if triton is not None:
         from edgekit.release.export.export_triton import export_triton
@@ -125,11 +127,13 @@ def export(
     terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))
 
 
-def _export_web(bundle: Path, folder: Path, npm_package: Path | None, webgpu: bool, as_json: bool) -> None:
+def _export_web(
+    bundle: Path, folder: Path, npm_packages: tuple[Path, ...], webgpu: bool, as_json: bool
+) -> None:
     from edgekit.web.folder import write_web
 
     with open_bundle(bundle) as opened:
-        web = write_web(opened, folder, npm_package, webgpu=webgpu)
+        web = write_web(opened, folder, npm_packages, webgpu=webgpu)
     size = sum(path.stat().st_size for path in web.files)
     lines = [
         f"  {folder}   {len(web.files)} files, {size / 1e6:.1f} MB",

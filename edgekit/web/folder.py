@@ -2,10 +2,10 @@
 
 DIR/
     index.html page.css page.js camera.js drawing.js     the page
-    edgekit.js edgekit.d.ts session-worker.js session.js core.js onnxruntime.js     an ES module for other
-                                        pages with its types, and the worker that computes
+    edgekit.js edgekit.d.ts session-worker.js session.js signature.js core.js onnxruntime.js litert.js     an
+                                        ES module for other pages with its types, and the worker that computes
     edgekit.wasm                        libedgekit
-    onnxruntime/                        onnxruntime-web
+    onnxruntime/ litert/                the engines of its variants: onnxruntime-web, LiteRT.js
     service-worker.js                   keeps these files in the browser
     model.edgekit                       the bundle
 """
@@ -17,12 +17,12 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
-from edgekit.web.engine import engine_files
+from edgekit.web.engine import ENGINES, engine_files
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -37,18 +37,19 @@ FILES = (
     "edgekit.js",
     "edgekit.wasm",
     "index.html",
+    "litert.js",
     "onnxruntime.js",
     "page.css",
     "page.js",
     "session-worker.js",
     "session.js",
+    "signature.js",
 )
 WORKER, BUNDLE = "service-worker.js", "model.edgekit"
 NOT_LOADED = ("edgekit.d.ts",)
 """Files that no page loads."""
 PROVIDERS = '<meta name="providers" content="wasm">'
 PROVIDERS_WITH_WEBGPU = '<meta name="providers" content="webgpu wasm">'
-TARGET, MODEL = "ort", "model.onnx"
 BUNDLE_LIMIT_BYTES = 512 << 20
 """Largest bundle that edgekit.js opens."""
 DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5", "yolov8", "end2end")}
@@ -70,46 +71,49 @@ class WebFolder(NamedTuple):
 
 
 def write_web(
-    bundle: Bundle, folder: Path, npm_package: Path | None = None, *, webgpu: bool = False
+    bundle: Bundle, folder: Path, npm_packages: Sequence[Path] = (), *, webgpu: bool = False
 ) -> WebFolder:
     """Write the folder, whole or not at all.
 
     Args:
         bundle: To publish.
         folder: Destination; it must be missing or empty.
-        npm_package: Package file of onnxruntime-web; None: from the cache, or fetched by npm.
+        npm_packages: Package files of engines; others come from the cache, or are fetched by npm.
         webgpu: Whether the page tries WebGPU before WebAssembly.
 
     Raises:
         UsageError: no variant runs in a page, the bundle is too large, the folder is not empty or cannot be
-            written to, or npm_package is another package.
+            written to, or a package file is another one.
         BundleError: an entry is damaged.
         MissingDependency: npm is needed and not installed.
         ToolchainError: npm failed.
     """
-    variants = [variant.name for variant in bundle.variants if _runs(variant, bundle)]
+    running = [variant for variant in bundle.variants if _runs(variant, bundle)]
+    variants = [variant.name for variant in running]
     if not variants:
         names = ", ".join(f"{variant.name} ({variant.target})" for variant in bundle.variants) or "none"
         raise UsageError(
-            f"{bundle.name} has no variant that a page runs; it has {names}. A page needs one for {TARGET} "
-            "with golden vectors and their limits: build with -t ort. Nothing was written"
+            f"{bundle.name} has no variant that a page runs; it has {names}. A page needs one for "
+            f"{' or '.join(ENGINES)} with golden vectors and their limits: build with -t ort. "
+            "Nothing was written"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder; choose another one. Nothing was written")
     bundle.verify_entries()
-    engine = engine_files(npm_package, webgpu)
+    engines = engine_files(sorted({variant.target for variant in running}), npm_packages, webgpu)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft:
             root = Path(draft, "web")
-            (root / "onnxruntime").mkdir(parents=True)
+            root.mkdir()
             for name in FILES:
                 shutil.copyfile(PAGE / name, root / name)
             if webgpu:
                 html = (root / "index.html").read_text("utf-8")
                 (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
-            for name, content in engine.items():
-                (root / "onnxruntime" / name).write_bytes(content)
+            for name, content in engines.items():
+                (root / name).parent.mkdir(exist_ok=True)
+                (root / name).write_bytes(content)
             bundle.save(root / BUNDLE)
             if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
                 raise UsageError(
@@ -131,11 +135,12 @@ def write_web(
 
 
 def _runs(variant: Variant, bundle: Bundle) -> bool:
-    """Return whether a page may run a variant: it is ONNX Runtime's, and can be judged by golden vectors."""
+    """Return whether a page may run a variant: it has an engine for it, and golden vectors can judge it."""
     accuracy = variant.evidence.get("accuracy")
     limits = accuracy if isinstance(accuracy, Mapping) else {}
     judged = all(isinstance(limits.get(spec.name), Mapping) for spec in bundle.outputs)
-    fits = variant.target == TARGET and set(variant.files) == {MODEL} and "needs_isa" not in variant.options
+    engine = ENGINES.get(variant.target)
+    fits = engine is not None and set(variant.files) == {engine.model} and "needs_isa" not in variant.options
     return variant.usable and fits and judged and bool(bundle.manifest["golden"])
 
 
