@@ -126,7 +126,9 @@ def with_plain_trees(model: Any) -> None:
     if package == "xgboost" and hasattr(model, "get_booster"):
         model._Booster = plain_trees(model.get_booster())
     elif package == "lightgbm" and hasattr(model, "booster_"):
-        model._Booster = summed_trees(model.booster_)
+        summed = summed_trees(model.booster_)
+        if summed is not model.booster_:
+            model._Booster, model.boosting_type = summed, "gbdt"
 
 
 def plain_trees(booster: Any) -> Any:
@@ -156,8 +158,8 @@ def plain_trees(booster: Any) -> Any:
 
 
 def summed_trees(booster: Any) -> Any:
-    """Return a booster of LightGBM whose trees are summed: those of its random forests are averaged, which
-    onnxmltools 1.16 leaves out."""
+    """Return a booster of LightGBM whose trees are summed. Those of its random forests are averaged, which
+    onnxmltools 1.16 leaves out for boosters; for estimators it always divides by 100."""
     lines = booster.model_to_string().splitlines()
     if "average_output" not in lines:
         return booster
