@@ -277,10 +277,11 @@ def compared(made: Made, bundle: Path, target: str) -> dict[str, Any]:
     except Exception:
         return {"error": traceback.format_exc()[-800:]}
     worst = max((difference(want, have) for want, have in pairs), default=0.0)
-    first, second = (answers for answers in list(made.answers)[:2])
+    first, *others = made.answers
     moved = any(
         isinstance(one, str) or one.shape != two.shape or difference(one, two) > 1e-3
-        for one, two in zip(first, second, strict=True)
+        for other in others
+        for one, two in zip(first, other, strict=True)
     )
     return {"worst": worst, "depends": moved}
 

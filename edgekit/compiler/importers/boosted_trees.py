@@ -164,12 +164,12 @@ def summed_trees(booster: Any) -> Any:
     if "average_output" not in lines:
         return booster
     rounds = booster.num_trees() // booster.num_model_per_iteration()
-    kept = [line for line in lines if line != "average_output" and not line.startswith("tree_sizes=")]
-    for number, line in enumerate(kept):
+    new_lines = [line for line in lines if line != "average_output" and not line.startswith("tree_sizes=")]
+    for number, line in enumerate(new_lines):
         if line.startswith("leaf_value="):
             leaves = map(float, line.removeprefix("leaf_value=").split())
-            kept[number] = "leaf_value=" + " ".join(repr(leaf / rounds) for leaf in leaves)
-    return type(booster)(model_str="\n".join([*kept, ""]))
+            new_lines[number] = "leaf_value=" + " ".join(repr(leaf / rounds) for leaf in leaves)
+    return type(booster)(model_str="\n".join([*new_lines, ""]))
 
 
 def _register_histograms() -> None:

@@ -90,7 +90,7 @@ def settle(module: Any, example: Any) -> None:
 
     norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
     module.eval()
-    if not norms or not isinstance(example, tuple):
+    if not norms or not all(isinstance(item, torch.Tensor) for item in example):
         return
     many = tuple(
         torch.cat([item, *(torch.randn_like(item) for _ in range(3))]) if item.is_floating_point() else item
