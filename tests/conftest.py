@@ -126,6 +126,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: shutil.which("npm") is not None,
         "npm, which fetches the engines of a page, is not installed",
     ),
+    "needs_kotlin": (
+        lambda: all(map(shutil.which, ("javac", "npm"))),
+        "no JDK or no npm, which fetches Kotlin's compiler: apt-get install openjdk-17-jdk-headless npm",
+    ),
     "needs_zig": (lambda: find_spec("ziglang") is not None, "no zig (pip install '.[native]', 438 MB)"),
     "needs_qemu": (
         lambda: bool(shutil.which("qemu-aarch64") and shutil.which("qemu-arm")),

@@ -80,8 +80,9 @@ def _variants_text(chosen: Sequence[Variant]) -> str:
     times: dict[str, list[str]] = {}
     for variant in chosen:
         if (p50 := p50_ms(variant)) is not None:
-            token = " a token" if "generation" in variant.evidence else ""
-            times.setdefault(machine(variant), []).append(f"{variant.name} {milliseconds(p50)}{token}")
+            generation = variant.evidence.get("generation")
+            unit = "" if generation is None else " a text" if "texts" in generation else " a token"
+            times.setdefault(machine(variant), []).append(f"{variant.name} {milliseconds(p50)}{unit}")
     notes = [f"timed on {device}: {_listed(entries)}" for device, entries in times.items()]
     without = [variant.name for variant in chosen if p50_ms(variant) is None]
     notes += [f"not timed: {_listed(without)}"] if without else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from edgekit.bundle.generation_evidence import Generation
 from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
 
@@ -293,32 +294,6 @@ class DeferralFigures(TypedDict):
     large_bundle: str
 
 
-class GreedyChoices(TypedDict):
-    """Tokens that a language model writes after the golden prompts, the likeliest each time."""
-
-    likeliest: int
-    """Number of these tokens that are also the float reference's likeliest at their position."""
-    of: int
-
-
-class Generation(TypedDict, total=False):
-    """Quality of a language model's variant (edgekit/compiler/build/language/evaluation.py)."""
-
-    perplexity: float | None
-    """Perplexity on the text that the package ships; None if it is not finite."""
-    float_perplexity: float | None
-    """Perplexity of the float reference."""
-    limit: float
-    """Share by which the perplexity may exceed the reference's."""
-    tokens: int
-    """Number of evaluated tokens of the text."""
-    agreement: float | None
-    """Share of those tokens at which its likeliest token is the reference's."""
-    answers: list[list[int]]
-    """Tokens that it writes after each golden prompt."""
-    greedy: GreedyChoices
-
-
 class ShapeFigures(TypedDict, total=False):
     """A variant at one of its shapes; a text encoder by texts of exactly so many tokens."""
 
@@ -389,7 +364,7 @@ class Evidence(TypedDict, total=False):
     """Digest of the other bundle that has this deferral's small variant."""
     task: TaskScore
     generation: Generation
-    """Language models only."""
+    """Language and text-to-text models only."""
     transcription: Transcription
     """Speech models only."""
     shapes: list[ShapeFigures]

@@ -137,40 +137,49 @@ def predict_whole(
     card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """Predict for a sound of any length, where the card's decoder has ``whole``; see ``predict_windows``."""
-    return deque(predict_windows(card, run, item, rate, options), maxlen=1)[0]
+    """Predict in several runs, where the card's decoder has ``whole``; see ``predict_parts``."""
+    return deque(predict_parts(card, run, item, rate, options), maxlen=1)[0]
 
 
-def predict_windows(
+def predict_parts(
     card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
     options: Mapping[str, Any],
 ) -> Iterator[Any]:  # fmt: skip
-    """Predict for a sound of any length; return an iterator of the predictions so far, after each window.
+    """Predict in several runs: for a sound window by window, of a written text a few tokens at a time.
 
     Args:
-        card: A card for which ``takes_whole_sounds`` is true.
+        card: A card for which ``predicts_in_parts`` is true.
         run: Runs the model once.
-        item: A sound: floats from -1 to 1 or int16, [n] or [n, channels].
-        rate: Its sample rate in Hz; None: the card's.
+        item: A sound: floats from -1 to 1 or int16, [n] or [n, channels]. A text: a str.
+        rate: Sample rate of a sound in Hz; None: the card's.
         options: Instead of the card's.
 
+    Returns:
+        An iterator of the predictions so far, after each run.
+
     Raises:
-        UsageError: the sound does not fit, or an option is unknown or out of its bounds.
+        UsageError: the item does not fit, or an option is unknown or out of its bounds.
         EngineError: the outputs do not fit the card.
     """
-    from edgekit.processing import audio_preparation
-    from edgekit.processing.inputs.audio import AudioInput
-
     task, source = card.task, card.sources()[0]
-    if task is None or not isinstance(source, AudioInput):
-        raise CardError(f"{card.title}: its task needs an audio input")
+    if task is None or source.kind not in ("audio", "text"):
+        raise CardError(f"{card.title}: its task needs a sound or a text as input")
     whole = find_decoder(task.kind, task.decode).whole
     assert whole is not None
-    return whole(run, card, audio_preparation.mono(item, source, rate), _settings(task, options))
+    if source.kind == "audio":
+        from edgekit.processing import audio_preparation
+        from edgekit.processing.inputs.audio import AudioInput
+
+        assert isinstance(source, AudioInput)
+        item = audio_preparation.mono(item, source, rate)
+    else:
+        _no_rate(rate, card)
+    return whole(run, card, item, _settings(task, options))
 
 
-def takes_whole_sounds(card: Card) -> bool:
-    """Return whether the task's decoder goes through a sound of any length by itself."""
+def predicts_in_parts(card: Card) -> bool:
+    """Return whether the task's decoder runs the model as often as it needs: for a sound of any length, or
+    for a text that it writes."""
     return card.task is not None and find_decoder(card.task.kind, card.task.decode).whole is not None
 
 

@@ -118,8 +118,11 @@ def token_texts(content: bytes) -> tuple[str, ...]:
     """
     table = _parsed(content)
     vocabulary = _vocabulary(table)
-    if not isinstance(vocabulary, dict):
-        raise CardError("the card's tokenizer has no vocabulary by id, which a transcription needs")
+    if not isinstance(vocabulary, dict):  # Unigram's has pairs of a text and a score
+        try:
+            vocabulary = {str(text): number for number, (text, _) in enumerate(vocabulary)}
+        except (TypeError, ValueError):
+            raise CardError("the card's tokenizer has a malformed vocabulary; download it again") from None
     ids = {**vocabulary, **_added(table)}
     if not all(type(number) is int and 0 <= number < TOKENS_LIMIT for number in ids.values()):
         raise CardError("the card's tokenizer has ids that are not whole numbers from 0; download it again")

@@ -190,7 +190,7 @@ class Session:
         """
         from edgekit.processing import processing
 
-        if processing.takes_whole_sounds(self.card):
+        if processing.predicts_in_parts(self.card):
             return processing.predict_whole(self.card, self.run, frame, rate, options)
         if self.card.carries:
             outputs, placed = self._stream_of_predict().run(frame, order, rate)

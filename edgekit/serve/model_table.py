@@ -11,13 +11,16 @@ from pathlib import Path
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import reason_of
 from edgekit.processing.generation import is_generation
+from edgekit.processing.tasks.text2text import TASK as TEXT2TEXT
+from edgekit.processing.tasks.transcribe import TASK as TRANSCRIBE
 from edgekit.runtime.store.candidate_check import check_candidate
 from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
-from edgekit.serve.served_speech import ServedSpeech, is_speech
+from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
+from edgekit.serve.served_text2text import ServedText2Text
 from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Json
 
@@ -274,6 +277,10 @@ class ModelTable:
             thread.join()
 
 
+BY_TASK: Mapping[str, type[ServedModel]] = {TRANSCRIBE.kind: ServedSpeech, TEXT2TEXT.kind: ServedText2Text}
+"""Task of a card -> class that serves such a model; others have ServedModel."""
+
+
 def _served_class(path: Path) -> type[ServedModel] | type[ServedText]:
     """Return the class that serves a bundle.
 
@@ -283,7 +290,8 @@ def _served_class(path: Path) -> type[ServedModel] | type[ServedText]:
     with Bundle.open(path) as bundle:
         if is_generation(bundle.card):
             return ServedText
-        return ServedSpeech if is_speech(bundle.card) else ServedModel
+        task = bundle.card.get("task") if bundle.card else None
+        return BY_TASK.get(task["kind"], ServedModel) if isinstance(task, dict) else ServedModel
 
 
 def _on_arrays(model: ServedModel | ServedText) -> ServedModel:

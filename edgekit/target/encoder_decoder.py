@@ -1,28 +1,38 @@
-"""An encoder and a decoder of tokens as one variant: a run encodes features and generates tokens greedily.
+"""An encoder and a decoder of tokens as one variant: a run encodes a source and generates tokens greedily.
+
+The source is a sound's features, or a text's tokens, whose embeddings are read here (``EmbeddingTable``).
 
 ``options["encoder_decoder"]`` of the artifact:
 
     {"heads": 6, "head_size": 64, "positions": 1500, "context": 448, "vocabulary": 51864, "layers": 4,
      "rules": {...}, "encoder": {...}, "decoder": {...}}
 
+and of texts ``"embedding": {...}, "pad": 0, "width": 512``.
+
 ``encoder`` and ``decoder`` are the options of the two artifacts, whose files are in folders of these names.
 Both were compiled and are loaded as any other model of the target. The decoder computes one token a run; its
 caches lie in arrays of this module, into which each token's own keys and values are written.
 
-    inputs    features float32 [1, mels, frames], prompt int64 [1, PROMPT_TOKENS] and limit int64 [1]
+    inputs    features float32 [1, mels, frames], prompt int64 [1, PROMPT_TOKENS] and limit int64 [1];
+              or source int64 [1, positions], padded, prompt int64 [1, context] and limit int64 [1]
     outputs   tokens int64 [1, context], logits float32 [1, vocabulary], figures float32 [1, 2]
+
+What a run has encoded and decoded is kept. The next one continues there if it has the same source, and its
+prompt more tokens after the same ones. So a text can be written in parts, and each part be a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from edgekit.errors import EngineError, UsageError, reason_of
-from edgekit.target.token_rules import TokenRules, log_probability, repeated_tail
+from edgekit.target.embedding_table import EmbeddingTable
+from edgekit.target.text_rules import TextRules
+from edgekit.target.token_rules import TokenRules, log_probability
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
@@ -38,6 +48,8 @@ HIDDEN = np.float32(-1e9)
 SURELY_SPEECH = -100.0
 """Log probability of no speech, of a model that has no token for it."""
 _SIZES = ("heads", "head_size", "positions", "context", "vocabulary", "layers")
+FEATURES, SOURCE, SOURCE_MASK, EMBEDDED = "features", "source", "source_mask", "embedded"
+Rules = TokenRules | TextRules
 
 
 class EncoderDecoderShape(NamedTuple):
@@ -50,6 +62,7 @@ class EncoderDecoderShape(NamedTuple):
         context: Maximum tokens of a text with its prompt.
         vocabulary: Number of tokens.
         layers: Number of the decoder's layers.
+        width: Size of an embedding, where the source is a text; 0: it is a sound.
     """
 
     heads: int
@@ -58,6 +71,7 @@ class EncoderDecoderShape(NamedTuple):
     context: int
     vocabulary: int
     layers: int
+    width: int = 0
 
     def cross(self) -> list[TensorSpec]:
         """Return the encoder's outputs, which are inputs of the decoder."""
@@ -81,7 +95,22 @@ class EncoderDecoderShape(NamedTuple):
     def decoder_inputs(self) -> list[TensorSpec]:
         """Return all inputs of the decoder."""
         first = [TensorSpec("token", "int64", (1,)), TensorSpec("position", "int64", (1,))]
-        return [*first, TensorSpec("mask", "float32", (1, 1, self.context)), *self.caches(), *self.cross()]
+        mask = TensorSpec("mask", "float32", (1, 1, self.context))
+        return [*first, mask, *self.caches(), *self.cross(), *self.source_mask()]
+
+    def source_mask(self) -> list[TensorSpec]:
+        """Return the input of both parts that hides the padding of a text; none of a sound."""
+        return [TensorSpec(SOURCE_MASK, "float32", (1, 1, self.positions))] if self.width else []
+
+    def encoder_inputs(self, inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+        """Return the inputs of the encoder.
+
+        Args:
+            inputs: Inputs of the variant, of which a sound's encoder takes the first.
+        """
+        if not self.width:
+            return [inputs[0]]
+        return [TensorSpec(EMBEDDED, "float32", (self.positions, self.width)), *self.source_mask()]
 
     def decoder_outputs(self) -> list[TensorSpec]:
         """Return all outputs of the decoder."""
@@ -91,7 +120,13 @@ class EncoderDecoderShape(NamedTuple):
 def model_inputs(mels: int, frames: int) -> list[TensorSpec]:
     """Return the inputs of a variant: features, prompt, limit of new tokens."""
     prompt = TensorSpec("prompt", "int64", (1, PROMPT_TOKENS))
-    return [TensorSpec("features", "float32", (1, mels, frames)), prompt, TensorSpec("limit", "int64", (1,))]
+    return [TensorSpec(FEATURES, "float32", (1, mels, frames)), prompt, TensorSpec("limit", "int64", (1,))]
+
+
+def text_inputs(positions: int, context: int) -> list[TensorSpec]:
+    """Return the inputs of a variant that reads a text: its tokens, prompt, limit of new tokens."""
+    source = TensorSpec(SOURCE, "int64", (1, positions))
+    return [source, TensorSpec("prompt", "int64", (1, context)), TensorSpec("limit", "int64", (1,))]
 
 
 def model_outputs(shape: EncoderDecoderShape) -> list[TensorSpec]:
@@ -120,106 +155,158 @@ def open_runner(
     Raises:
         EngineError: the option is malformed, or does not fit the bundle's inputs and outputs.
     """
+    embedding, pad = None, 0
     try:
         table = options[OPTION]
-        shape = EncoderDecoderShape(*(int(table[name]) for name in _SIZES))
-        rules = TokenRules.from_table(table["rules"])
-        rules.check(shape.vocabulary)
-        if min(shape) < 1 or list(outputs) != model_outputs(shape):
+        sizes = [int(table[name]) for name in _SIZES]
+        shape = EncoderDecoderShape(*sizes)._replace(width=int(table.get("width", 0)))
+        if min(sizes) < 1 or shape.width < 0 or list(outputs) != model_outputs(shape):
             raise ValueError("its sizes are not those of the bundle's outputs")
-        part_options = dict(table[ENCODER]), dict(table[DECODER])
-        features = next(spec for spec in inputs if spec.name == "features")
-        if list(inputs) != model_inputs(*features.shape[1:]):
+        rules: Rules
+        if shape.width:
+            rules = TextRules.from_table(table["rules"])
+            embedding = EmbeddingTable(table["embedding"], files, shape.vocabulary, shape.width)
+            pad, expected = int(table["pad"]), text_inputs(shape.positions, shape.context)
+        else:
+            rules = TokenRules.from_table(table["rules"])
+            expected = model_inputs(*next(spec for spec in inputs if spec.name == FEATURES).shape[1:])
+        rules.check(shape.vocabulary)
+        if list(inputs) != expected:
             raise ValueError("its inputs are not those of the bundle")
-    except (AttributeError, KeyError, StopIteration, TypeError, ValueError) as problem:
+        part_options = dict(table[ENCODER]), dict(table[DECODER])
+    except (AttributeError, KeyError, OSError, StopIteration, TypeError, ValueError) as problem:
         raise EngineError(f"the variant's encoder and decoder are malformed: {reason_of(problem)}") from None
-    encoder = engine.open_runner(part_of(files, ENCODER), [features], shape.cross(), part_options[0], threads)
+    first = shape.encoder_inputs(inputs)
+    encoder = engine.open_runner(part_of(files, ENCODER), first, shape.cross(), part_options[0], threads)
     try:
         ends = shape.decoder_inputs(), shape.decoder_outputs()
         decoder = engine.open_runner(part_of(files, DECODER), *ends, part_options[1], threads)
     except BaseException:
         encoder.close()
         raise
-    return EncoderDecoderRunner(encoder, decoder, shape, rules)
+    return EncoderDecoderRunner(encoder, decoder, shape, rules, embedding, pad)
 
 
 class EncoderDecoderRunner:
-    """A loaded encoder and decoder: a ``Runner``."""
+    """A loaded encoder and decoder: a ``Runner``.
+
+    Args:
+        encoder, decoder: Runners of the two parts.
+        shape: Sizes between them.
+        rules: Rules of the tokens.
+        embedding: Embedding of a text's tokens; None: the source is a sound.
+        pad: Token that a text is padded with.
+    """
 
     def __init__(
-        self, encoder: Runner, decoder: Runner, shape: EncoderDecoderShape, rules: TokenRules
+        self,
+        encoder: Runner,
+        decoder: Runner,
+        shape: EncoderDecoderShape,
+        rules: Rules,
+        embedding: EmbeddingTable | None = None,
+        pad: int = 0,
     ) -> None:
         self.device, self.precision = decoder.device, decoder.precision
         self._encoder, self._decoder, self._shape, self._rules = encoder, decoder, shape, rules
+        self._embedding, self._pad = embedding, pad
         self._caches = {spec.name: spec.zeros() for spec in shape.caches()}
         self._token, self._position = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self._mask = np.full((1, 1, shape.context), HIDDEN, np.float32)
+        self._source: Array | None = None
+        self._decoder_feeds: dict[str, Array] = {}
+        self._tokens: list[int] = []
+        self._first_row = np.zeros(0, np.float32)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Encode the features, read the prompt and generate tokens until the text ends.
+        """Encode the source, read the prompt and generate tokens until the text ends.
 
         Raises:
-            UsageError: the prompt or the limit is invalid.
+            UsageError: the source, the prompt or the limit is invalid.
             EngineError: the engine failed.
         """
         prompt, limit = self._checked(feeds)
-        encoded = self._encoder.run({"features": feeds["features"]})
-        step = self._stepper(encoded)
-        rows = [step(token) for token in prompt]
-        tokens, total, row = list[int](), 0.0, rows[-1]
-        timed = self._rules.no_timestamps not in prompt
+        source = feeds[SOURCE if self._embedding else FEATURES]
+        if not self._continues(source, prompt):
+            self._encode(source)
+        for token in prompt[len(self._tokens) :]:
+            row = self._step(token)
+        first_row, allowed = self._first_row, self._rules.after(prompt)
+        tokens, total = list[int](), 0.0
         while len(tokens) < limit:
-            allowed = self._rules.allowed(row, tokens, timed)
-            token = int(allowed.argmax())
+            token = int(allowed(row, tokens).argmax())
             total += log_probability(row, token)
-            if token == self._rules.end:
+            if self._rules.is_end(token):
                 break
             tokens.append(token)
-            if repeated := repeated_tail([t for t in tokens if t < self._rules.timestamp_first]):
-                tokens = _without_repeats(tokens, repeated, self._rules.timestamp_first)
+            if (shorter := self._rules.without_loop(tokens)) is not None:
+                tokens = shorter
                 break
             if len(tokens) < limit:
-                row = step(token)
+                row = self._step(token)
         padded = np.full((1, self._shape.context), PADDING, np.int64)
         padded[0, : len(tokens)] = tokens
-        figures = figures_of(total / (len(tokens) + 1), rows[0], self._rules)
-        return {"tokens": padded, "logits": rows[-1][None], "figures": figures}
+        figures = figures_of(total / (len(tokens) + 1), first_row, self._rules)
+        return {"tokens": padded, "logits": row[None], "figures": figures}
 
     def _checked(self, feeds: Mapping[str, Array]) -> tuple[list[int], int]:
+        longest = self._shape.context if self._embedding else PROMPT_TOKENS
         prompt = [int(token) for token in feeds["prompt"][0] if token != PADDING]
         if not prompt or not all(0 <= token < self._shape.vocabulary for token in prompt):
             raise UsageError(
-                f"prompt must be 1 to {PROMPT_TOKENS} tokens below {self._shape.vocabulary}, then {PADDING}"
+                f"prompt must be 1 to {longest} tokens below {self._shape.vocabulary}, then {PADDING}"
             )
         return prompt, max(0, min(int(feeds["limit"][0]), self._shape.context - len(prompt)))
 
-    def _stepper(self, encoded: Mapping[str, Array]) -> Callable[[int], Array]:
-        """Return a function that runs the next token and returns its logits, float32 [vocabulary]."""
+    def _continues(self, source: Array, prompt: Sequence[int]) -> bool:
+        """Return whether the caches hold all but the last tokens of a run. A run that is repeated does not
+        continue itself: it is timed as the first one."""
+        length = len(self._tokens)
+        if self._source is None or len(prompt) <= length or list(prompt[:length]) != self._tokens:
+            return False
+        return np.array_equal(self._source, source)
+
+    def _encode(self, source: Array) -> None:
+        """Run the encoder, and empty the caches of the decoder."""
+        self._source, self._tokens = None, []
         self._mask[...] = HIDDEN
-        self._position[0] = -1
-        feeds: dict[str, Array] = {
-            "token": self._token,
-            "position": self._position,
-            "mask": self._mask,
-            **self._caches,
-            **encoded,
-        }
+        feeds = {FEATURES: source} if self._embedding is None else self._embedded(self._embedding, source[0])
+        encoded = self._encoder.run(feeds)
+        first: dict[str, Array] = {"token": self._token, "position": self._position, "mask": self._mask}
+        masks = {name: array for name, array in feeds.items() if name == SOURCE_MASK}
+        self._decoder_feeds = {**first, **self._caches, **encoded, **masks}
+        self._source = source.copy()
 
-        def step(token: int) -> Array:
-            self._token[0] = token
-            self._position[0] += 1
-            outputs, position = self._decoder.run(feeds), int(self._position[0])
-            for name, cache in self._caches.items():
-                new_entry = outputs[f"{name}/own"]
-                if name.startswith("key"):
-                    cache[:, :, position : position + 1] = new_entry
-                else:
-                    cache[:, position : position + 1] = new_entry
-            self._mask[0, 0, position] = 0
-            row: Array = outputs["logits"][0]
-            return row
+    def _embedded(self, embedding: EmbeddingTable, source: Array) -> dict[str, Array]:
+        places = np.flatnonzero(source != self._pad)
+        length = int(places[-1]) + 1 if len(places) else 0
+        if not length or source[:length].min() < 0 or source.max() >= self._shape.vocabulary:
+            raise UsageError(
+                f"source must be tokens from 0 below {self._shape.vocabulary}, then {self._pad}; at least one"
+            )
+        embedded = np.zeros((self._shape.positions, self._shape.width), np.float32)
+        embedded[:length] = embedding.rows(source[:length])
+        mask = np.zeros((1, 1, self._shape.positions), np.float32)
+        mask[..., length:] = HIDDEN
+        return {EMBEDDED: embedded, SOURCE_MASK: mask}
 
-        return step
+    def _step(self, token: int) -> Array:
+        """Run the next token and return its logits, float32 [vocabulary]."""
+        position = len(self._tokens)
+        self._token[0], self._position[0] = token, position
+        outputs = self._decoder.run(self._decoder_feeds)
+        for name, cache in self._caches.items():
+            new_entry = outputs[f"{name}/own"]
+            if name.startswith("key"):
+                cache[:, :, position : position + 1] = new_entry
+            else:
+                cache[:, position : position + 1] = new_entry
+        self._mask[0, 0, position] = 0
+        self._tokens.append(token)
+        row: Array = outputs["logits"][0]
+        if not position:
+            self._first_row = row
+        return row
 
     def facts(self) -> dict[str, Json]:
         """Return the facts of both parts."""
@@ -229,9 +316,10 @@ class EncoderDecoderRunner:
         """Free both parts."""
         self._encoder.close()
         self._decoder.close()
+        self._embedding, self._source, self._decoder_feeds = None, None, {}
 
 
-def figures_of(mean: float, first: Array, rules: TokenRules) -> Array:
+def figures_of(mean: float, first: Array, rules: Rules) -> Array:
     """Return the output ``figures``.
 
     Args:
@@ -241,9 +329,3 @@ def figures_of(mean: float, first: Array, rules: TokenRules) -> Array:
     """
     silence = log_probability(first, rules.no_speech) if rules.no_speech >= 0 else SURELY_SPEECH
     return np.array([[mean, silence]], np.float32)
-
-
-def _without_repeats(tokens: Sequence[int], repeated: int, timestamp_first: int) -> list[int]:
-    """Drop the last ``repeated`` text tokens, and the timestamps between them."""
-    places = [index for index, token in enumerate(tokens) if token < timestamp_first]
-    return list(tokens[: places[-repeated - 1] + 1])

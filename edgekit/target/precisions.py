@@ -32,7 +32,7 @@ class LanguageBar(NamedTuple):
 
 
 class SpeechBar(NamedTuple):
-    """Quality limits of a precision on a speech model.
+    """The build of an encoder-decoder in a precision, and quality limits where it is a speech model.
 
     Attributes:
         forms: Precisions that its products may be compiled in, the preferred one first.
@@ -64,8 +64,9 @@ class Precision(NamedTuple):
         rounds_inputs: The kernel rounds its inputs to 8 bits by the range that it finds in them, run by run.
         in_auto: ``--precision auto`` tries it.
         by_name: It can be requested by name.
-        language: Limits that it must reach on a language model; None where those are not built in it.
-        speech: Limits that it must reach on a speech model; None where those are not built in it.
+        language: Limits that it must reach on a language or text-to-text model; None where language models
+            are not built in it.
+        speech: Build of encoder-decoders in it; None where they are not built.
     """
 
     name: str
@@ -107,13 +108,14 @@ FULL_PRECISION = "fp32"
 precision that it lacks."""
 
 _FLOAT = SpeechBar((FULL_PRECISION,), 60.0, 0.0)
+_HALF = SpeechBar(("fp16",), 30.0, 0.02)
 _ROUNDED = SpeechBar(("int8-dynamic", "int8-weights"), 3.0, 0.05)
 
 TABLE: tuple[Precision, ...] = (
     Precision(
         FULL_PRECISION, "compiled", "", 0, 100.0, "float32", language=LanguageBar(0.001, 60.0), speech=_FLOAT
     ),
-    Precision("fp16", "compiled", "", 1, 45.0, "float16", language=LanguageBar(0.005, 30.0)),
+    Precision("fp16", "compiled", "", 1, 45.0, "float16", language=LanguageBar(0.005, 30.0), speech=_HALF),
     Precision("fp16-arithmetic", "compiled", "fp32", 2, 40.0, "float16"),
     Precision("bf16", "compiled", "fp32", 4, 20.0, "bfloat16"),
     Precision("int8", "searched", "fp32", 8, 20.0, "int8", language=LanguageBar(0.01, 10.0), speech=_ROUNDED),

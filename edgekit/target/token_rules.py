@@ -10,7 +10,7 @@ not before. These are the rules of Whisper's own decoding (Radford et al. 2022, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +73,22 @@ class TokenRules(NamedTuple):
         if wrong is not None or not -1 <= self.no_speech < vocabulary:
             token = self.no_speech if wrong is None else wrong
             raise ValueError(f"token {token} is not in the vocabulary, which has {vocabulary}")
+
+    def is_end(self, token: int) -> bool:
+        """Return whether a token ends the text."""
+        return token == self.end
+
+    def after(self, prompt: Sequence[int]) -> Callable[[Array, Sequence[int]], Array]:
+        """Return ``allowed`` for the texts that follow a prompt."""
+        timed = self.no_timestamps not in prompt
+        return lambda logits, generated: self.allowed(logits, generated, timed)
+
+    def without_loop(self, tokens: Sequence[int]) -> list[int] | None:
+        """Return the tokens without the copies of a phrase at their end, and without the timestamps between
+        them; None: they do not end in a loop."""
+        places = [index for index, token in enumerate(tokens) if token < self.timestamp_first]
+        repeated = repeated_tail([tokens[index] for index in places])
+        return list(tokens[: places[-repeated - 1] + 1]) if repeated else None
 
     def allowed(self, logits: Array, generated: Sequence[int], timed: bool) -> Array:
         """Return the logits with -inf for the tokens that may not follow.

@@ -102,10 +102,10 @@ def engine_files(
     locks = {target: read_lock(target) for target in ENGINES}
     brought = {_integrity(content): (path, content) for path, content in map(_read, packages)}
     for integrity in brought.keys() - {lock.integrity for lock in locks.values()}:
-        wanted = " or ".join(f"npm pack {lock.name}@{lock.version}" for lock in locks.values())
+        commands = " or ".join(f"npm pack {lock.name}@{lock.version}" for lock in locks.values())
         raise UsageError(
             f"{brought[integrity][0]} is not a package that a page uses: its integrity is {integrity}; "
-            f"fetch it with {wanted}"
+            f"fetch it with {commands}"
         )
     chosen = {}
     for target in targets:

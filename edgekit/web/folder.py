@@ -16,12 +16,13 @@ import base64
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
+from edgekit.native.support import described, predicts
+from edgekit.system.new_folder import need_empty, new_folder
 from edgekit.web.engine import ENGINES, engine_files
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ PROVIDERS = '<meta name="providers" content="wasm">'
 PROVIDERS_WITH_WEBGPU = '<meta name="providers" content="webgpu wasm">'
 BUNDLE_LIMIT_BYTES = 512 << 20
 """Largest bundle that edgekit.js opens."""
-DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5", "yolov8", "end2end")}
-"""Tasks and decoders of libedgekit."""
 
 
 class WebFolder(NamedTuple):
@@ -91,45 +90,31 @@ def write_web(
     running = [variant for variant in bundle.variants if _runs(variant, bundle)]
     variants = [variant.name for variant in running]
     if not variants:
-        names = ", ".join(f"{variant.name} ({variant.target})" for variant in bundle.variants) or "none"
         raise UsageError(
-            f"{bundle.name} has no variant that a page runs; it has {names}. A page needs one for "
-            f"{' or '.join(ENGINES)} with golden vectors and their limits: build with -t ort. "
-            "Nothing was written"
+            f"{bundle.name} has no variant that a page runs; it has {described(bundle)}. "
+            f"A page needs one for {' or '.join(ENGINES)} with golden vectors and their limits: "
+            "build with -t ort. Nothing was written"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder; choose another one. Nothing was written")
+    need_empty(folder)
     bundle.verify_entries()
     engines = engine_files(sorted({variant.target for variant in running}), npm_packages, webgpu)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft:
-            root = Path(draft, "web")
-            root.mkdir()
-            for name in FILES:
-                shutil.copyfile(PAGE / name, root / name)
-            if webgpu:
-                html = (root / "index.html").read_text("utf-8")
-                (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
-            for name, content in engines.items():
-                (root / name).parent.mkdir(exist_ok=True)
-                (root / name).write_bytes(content)
-            bundle.save(root / BUNDLE)
-            if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
-                raise UsageError(
-                    f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
-                    "Nothing was written"
-                )
-            cached = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-            (root / WORKER).write_text(_worker(root, cached), "utf-8")
-            root.chmod(0o755)
-            if folder.exists():
-                folder.rmdir()
-            root.rename(folder)
-    except OSError as problem:
-        raise UsageError(
-            f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
-        ) from None
+    with new_folder(folder) as root:
+        for name in FILES:
+            shutil.copyfile(PAGE / name, root / name)
+        if webgpu:
+            html = (root / "index.html").read_text("utf-8")
+            (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
+        for name, content in engines.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(content)
+        bundle.save(root / BUNDLE)
+        if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
+            raise UsageError(
+                f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
+                "Nothing was written"
+            )
+        cached = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+        (root / WORKER).write_text(_worker(root, cached), "utf-8")
     files = [folder / name for name in sorted([*cached, WORKER])]
     return WebFolder(files, variants, list(_notes(bundle, variants)))
 
@@ -148,14 +133,9 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
     others = [variant.name for variant in bundle.variants if variant.usable and variant.name not in variants]
     if others:
         yield f"not run in a page: {', '.join(others)}"
-    card = bundle.card
-    if card is None:
+    if bundle.card is None:
         yield "the bundle has no card: the page checks engines, but predicts nothing"
-        return
-    inputs, task = card.get("inputs"), card.get("task")
-    kinds = [row.get("kind") for row in inputs.values()] if isinstance(inputs, Mapping) else []
-    decodable = isinstance(task, Mapping) and task.get("decode") in DECODERS.get(str(task.get("kind")), ())
-    if kinds != ["image"] or not decodable:
+    elif not predicts(bundle):
         yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
 
 

@@ -15,7 +15,7 @@ HANGS_UP = (f"{SOUNDS}test_a_client_that_hangs_up_ends_its_transcript_after_a_wi
 ENDPOINTS = "edgekit/serve/openai/endpoints.py"
 FIELDS = "edgekit/serve/openai/transcriptions.py"
 MULTIPART = "edgekit/serve/openai/multipart.py"
-SPEECH = "edgekit/serve/served_speech.py"
+PARTS = "edgekit/serve/served_parts.py"
 
 TRANSCRIPTIONS: tuple[Removal, ...] = (
     Removal(
@@ -46,8 +46,8 @@ TRANSCRIPTIONS: tuple[Removal, ...] = (
         "if False:",
     ),
     Removal(MULTIPART, 'if body[position : position + 5] not in (b"--", b"--\\r\\n"):', FORMS, "if False:"),
-    Removal(SPEECH, "if time.monotonic() > self._due_s:", QUEUE, "if False:"),
-    Removal(SPEECH, "if self._cancelled:\n            raise CancelledError", HANGS_UP),
+    Removal(PARTS, "if time.monotonic() > self._due_s:", QUEUE, "if False:"),
+    Removal(PARTS, "if self._cancelled:\n            raise CancelledError", HANGS_UP),
     Removal(
         "edgekit/serve/http_protocol.py",
         "self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)",

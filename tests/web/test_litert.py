@@ -22,8 +22,7 @@ from tests.fixtures.bundles import pack, packed_parts
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, model_bundle
 from tests.report.browser import browser
-from tests.web.host import checks, choose_bundle, hosted, opened, save_photograph
-from tests.web.test_page import FRAME, PREDICT
+from tests.web.host import FRAME, PREDICT, checks, choose_bundle, hosted, opened, save_photograph
 
 pytestmark = [
     pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort, pytest.mark.needs_tflite,

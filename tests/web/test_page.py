@@ -23,7 +23,9 @@ from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle, yolox_bundle
 from tests.report.browser import DESK, PHONE, browser
 from tests.web.host import (
+    FRAME,
     OFFLINE,
+    PREDICT,
     WAIT_MS,
     Host,
     checks,
@@ -36,14 +38,6 @@ from tests.web.host import (
 )
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
-FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
-PREDICT = """async (photo) => {
-  const {Session} = await import('./edgekit.js');
-  const session = await Session.open('model.edgekit');
-  const found = await session.predict(await (await fetch(photo)).blob());
-  await session.close();
-  return {...found, variant: session.variant, golden: session.golden, fallbacks: session.fallbacks};
-}"""
 HOSTILE = "<img src=x onerror=alert(1)>\u202e<script>alert(2)</script>"
 
 

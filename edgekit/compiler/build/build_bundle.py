@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.build.build_options import build_options
@@ -27,17 +26,17 @@ from edgekit.compiler.build.stages import (
     prepare_samples,
     time_and_select,
 )
+from edgekit.compiler.build.text2text.text2text_bundle import build_text2text_model
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.model.speech.open_speech import is_speech_model
+from edgekit.compiler.model.text2text.open_text2text import is_text2text_model
 from edgekit.errors import UsageError
+from edgekit.processing.card import Card
 from edgekit.system.progress import Progress, Stage, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 __all__ = ["Progress", "Stage", "build_bundle"]
 
@@ -50,6 +49,8 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
     if isinstance(source, Path) and is_speech_model(source):
         return build_speech_model(source, targets, request, claim)
+    if isinstance(source, Path) and is_text2text_model(source):
+        return build_text2text_model(source, targets, request, claim)
     if isinstance(source, Path) and is_language_model(source):
         refuse_options(request)
         return build_language_model(source, targets, request, claim)

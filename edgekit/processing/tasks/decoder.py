@@ -27,10 +27,10 @@ class Decoder:
         optional_roles: Roles of the optional outputs. The decoder uses those that a card maps.
         over_windows: For a sound in windows: (predictions of all windows, options) -> the sound's prediction.
             None keeps the predictions of the windows.
-        whole: For a sound of any length, where the next window depends on the prediction of the last one:
-            (run, card, samples, options) -> the prediction so far, after each window. ``run`` is
-            ``Session.run``; samples are float64 at the input's rate. None: a session prepares, runs and
-            decodes one window.
+        whole: Function for a sound of any length or a text that is written, where the next run depends on the
+            prediction so far: (run, card, item, options) -> the prediction so far, after each run. ``run`` is
+            ``Session.run``; the item is a text, or samples, float64 at the input's rate. None: a session
+            prepares, runs and decodes once.
         classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's
             labels must be as many. None: the number does not follow from a shape.
     """

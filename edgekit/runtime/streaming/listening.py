@@ -53,7 +53,7 @@ class Listening:
             raise UsageError(
                 f"{session.card.title} does not take sound: its input {source.name} has kind {source.kind}"
             )
-        if processing.takes_whole_sounds(session.card):
+        if processing.predicts_in_parts(session.card):
             raise UsageError(
                 f"{session.card.title} transcribes a sound as a whole: use predict(sound), or for a live "
                 "sound Transcriber(session).listen(blocks)"

@@ -107,7 +107,7 @@ class Transcriber:
     ) -> None:
         card = session.card
         source = card.sources()[0]
-        if not isinstance(source, AudioInput) or not processing.takes_whole_sounds(card):
+        if not isinstance(source, AudioInput) or not processing.predicts_in_parts(card):
             raise UsageError(
                 f"{card.title} does not transcribe speech; session.listen goes through its windows"
             )
@@ -118,7 +118,7 @@ class Transcriber:
         if options.get("timestamps"):
             raise UsageError("a live sound is transcribed without timestamps; leave timestamps out")
         self._options = {**options, "timestamps": False}
-        processing.predict_windows(card, session.run, np.zeros(1), None, self._options)  # checks the options
+        processing.predict_parts(card, session.run, np.zeros(1), None, self._options)  # checks the options
         self._session, self._source, self._clock = session, source, clock
         self._detector: VoiceDetector = (
             LoudnessDetector(source.rate)

@@ -15,8 +15,11 @@ from edgekit.serve.openai.request_fields import (
     COMMON,
     COMPLETION_ONLY,
     NEUTRAL,
+    SAMPLING,
+    TEMPERATURE,
     check_fields,
     check_values,
+    number_of,
     one_of,
     sampling_of,
     streaming_of,
@@ -25,6 +28,7 @@ from edgekit.serve.openai.request_fields import (
 from edgekit.serve.openai.tool_calls import END, TAGS, TOOLS, Tools, read_tools
 
 if TYPE_CHECKING:
+    from edgekit.runtime import Session
     from edgekit.runtime.generate.text_session import TextSession
     from edgekit.runtime.generate.text_stream import TextStream
 
@@ -107,6 +111,26 @@ def read_completion(body: Mapping[str, Any], session: TextSession) -> TextReques
     options = sampling_of(body)
     options["max_tokens"] = whole_of(body, "max_tokens", 1, 1 << 20, COMPLETION_TOKENS)
     checked_options(options)
+    return TextRequest(_prompt(body), options, Tools(), stream, usage)
+
+
+def read_text2text(body: Mapping[str, Any], session: Session) -> TextRequest:
+    """Read the body of ``/v1/completions`` for a text-to-text model, which writes the likeliest tokens.
+
+    Raises:
+        ApiError: a field is malformed or not supported.
+    """
+    fields = [name for name in COMPLETION_FIELDS if name not in SAMPLING]
+    check_fields(body, [*fields, "temperature"], set(NEUTRAL) - set(CHAT_ONLY))
+    if number_of(body, "temperature", TEMPERATURE, 0.0):
+        raise ApiError("the model writes the likeliest text: leave temperature out, or send 0", "temperature")
+    stream, usage = streaming_of(body)
+    capacity = session.card.constants()["prompt"].shape[1] - 1
+    options = {"max_tokens": whole_of(body, "max_tokens", 1, capacity, capacity)}
+    return TextRequest(_prompt(body), options, Tools(), stream, usage)
+
+
+def _prompt(body: Mapping[str, Any]) -> str:
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
@@ -114,7 +138,7 @@ def read_completion(body: Mapping[str, Any], session: TextSession) -> TextReques
         raise ApiError(
             "prompt must be one text; send several in requests of their own, and no tokens", "prompt"
         )
-    return TextRequest(prompt, options, Tools(), stream, usage)
+    return prompt
 
 
 def _stops(options: Mapping[str, Any]) -> Sequence[Any]:

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.openai.api_errors import ApiError, error_object, response_of
-from edgekit.serve.openai.chat_requests import read_chat, read_completion
+from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_text2text
 from edgekit.serve.openai.embeddings import embeddings, embeds_texts
 from edgekit.serve.openai.multipart import FIELD_BYTES, PARTS, boundary_of, read_form
 from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
@@ -26,10 +26,13 @@ from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.request_memory import parsed_bytes
 from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import ServedModel
+from edgekit.serve.served_parts import ServedParts
 from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
+from edgekit.serve.served_text2text import ServedText2Text
 
 if TYPE_CHECKING:
+    from edgekit.serve.openai.chat_requests import TextRequest
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.service import Service
     from edgekit.serve.text_queue import Begin, TextQueue, TextRun
@@ -97,11 +100,10 @@ class OpenAiPath:
                     await self._embed(model, body, lease, receive, send)
                 else:
                     text_model = _text_model(model, path == CHAT)
-                    read = partial(read_chat if path == CHAT else read_completion, body, text_model.session)
+                    read = partial(_text_request, path == CHAT, body, text_model)
                     request = await run_in_threadpool(read) if is_large else read()
                     writer = ResponseWriter(body["model"], path == CHAT, request.tools, request.usage)
-                    begin = partial(request.begin, text_model.session)
-                    run = self._begin(text_model, begin, lease, since_s)
+                    run = self._begin(text_model, _beginning(request, text_model), lease, since_s)
                     await _respond(run, writer, request.stream, receive, send)
 
     # --- models ------------------------------------------------------------------------------------------
@@ -204,12 +206,30 @@ async def _respond(
         await _end(watching)
 
 
-def _text_model(model: ServedModel | ServedText, chat: bool) -> ServedText:
+def _text_model(model: ServedModel | ServedText, chat: bool) -> ServedText | ServedText2Text:
+    if isinstance(model, ServedText2Text):
+        if chat:
+            raise ApiError(
+                "the model writes one text from another and has no chat; use /v1/completions", "model"
+            )
+        return model
     if not isinstance(model, ServedText):
         raise ApiError(f"{model.name} is not a language model", "model")
     if chat and not model.session.template:
         raise ApiError("the model has no chat template; use /v1/completions", "model")
     return model
+
+
+def _text_request(chat: bool, body: Mapping[str, Any], model: ServedText | ServedText2Text) -> TextRequest:
+    if isinstance(model, ServedText2Text):
+        return read_text2text(body, model.session)
+    return (read_chat if chat else read_completion)(body, model.session)
+
+
+def _beginning(request: TextRequest, model: ServedText | ServedText2Text) -> Begin:
+    if isinstance(model, ServedText2Text):
+        return partial(model.write, str(request.prompt), request.options)
+    return partial(request.begin, model.session)
 
 
 async def _stream(run: TextRun, writer: ResponseWriter | TranscriptWriter, send: Any) -> None:
@@ -267,7 +287,7 @@ def _named(name: str) -> tuple[str, str | None]:
 
 
 def _is_served(model: ServedModel | ServedText) -> bool:
-    return isinstance(model, ServedText | ServedSpeech) or embeds_texts(model)
+    return isinstance(model, ServedText | ServedParts) or embeds_texts(model)
 
 
 def _not_here(name: str) -> ApiError:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgekit.bundle.evidence import Generation
+from edgekit.bundle.generation_evidence import Generation
 from edgekit.bundle.variant import Status
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.language.evaluation import (
@@ -82,7 +82,7 @@ def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -
         job.model, precision, _weights(job, precision), job.context
     )
     gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
-    size_bytes = sum(len(content) for content in artifact.files.values())
+    size_bytes = artifact.size_bytes
     variant = VariantBuild(
         name, target, precision, artifact, files_digest(artifact.files), {"size_bytes": size_bytes}, None
     )

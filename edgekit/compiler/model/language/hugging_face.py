@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,9 +235,11 @@ def read_part(path: Path, limit_bytes: int) -> bytes:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
 
 
-def folder_digest(folder: Path, shards: Mapping[str, SafetensorsFile]) -> str:
+def folder_digest(
+    folder: Path, shards: Mapping[str, SafetensorsFile], tokenizer: Sequence[str] = ("tokenizer.json",)
+) -> str:
     """Compute the sha256 of the names and hashes of the files that were read."""
-    names = {file.path.name for file in shards.values()} | {"config.json", "tokenizer.json"}
+    names = {file.path.name for file in shards.values()} | {"config.json", *tokenizer}
     whole = hashlib.sha256()
     try:
         for name in sorted(names):

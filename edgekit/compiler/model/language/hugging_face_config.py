@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,10 @@ MODEL_TYPES: Mapping[str, str] = {
 """``model_type`` -> architecture."""
 READ_TYPES = (*MODEL_TYPES, "whisper")
 """``model_type`` of folders whose weights EdgeKit reads from safetensors."""
+TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian"}
+"""``model_type`` -> family, of encoder-decoders that are read from safetensors if they write texts."""
+TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
+"""Ends of the names of transformers' classes that write texts."""
 ONNX_FOLDER = "onnx/"
 _ACTIVATIONS = {"silu": SILU, "swish": SILU, "gelu_pytorch_tanh": GELU_TANH, "gelu_new": GELU_TANH}
 _SIZES_LIMIT = 1 << 30
@@ -35,6 +39,8 @@ def onnx_in_folder(folder: Path) -> Path | None:
     try:
         if model_type(folder) in (*READ_TYPES, ""):
             return None
+        if text2text_family(folder) and any(folder.glob("model*.safetensors*")):
+            return None
         paths = [*folder.glob("*.onnx"), *(folder / ONNX_FOLDER).glob("*.onnx")]
         name = preferred_onnx(path.relative_to(folder).as_posix() for path in paths)
         return folder / name if name else None
@@ -44,12 +50,25 @@ def onnx_in_folder(folder: Path) -> Path | None:
 
 def model_type(folder: Path) -> str:
     """Return ``model_type`` in a folder's ``config.json``; "" without one. Never raises."""
+    return str(_config_of(folder).get("model_type") or "")
+
+
+def text2text_family(folder: Path) -> str:
+    """Return ``T5``, ``BART`` or ``Marian`` where a folder's ``config.json`` is that of such a model that
+    writes texts; "" for others. Never raises."""
+    config = _config_of(folder)
+    classes: Any = config.get("architectures") or [TEXT_WRITERS[0]]
+    writes = isinstance(classes, list) and any(str(name).endswith(TEXT_WRITERS) for name in classes)
+    return TEXT2TEXT_FAMILIES.get(str(config.get("model_type")), "") if writes else ""
+
+
+def _config_of(folder: Path) -> dict[str, Any]:
     try:
         with (folder / "config.json").open("rb") as file:
             config = json.loads(file.read(CONFIG_LIMIT_BYTES))
     except (OSError, ValueError, RecursionError):
-        return ""
-    return str(config.get("model_type") or "") if isinstance(config, dict) else ""
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def preferred_onnx(names: Iterable[str]) -> str:

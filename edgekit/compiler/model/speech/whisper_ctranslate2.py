@@ -6,18 +6,17 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from edgekit.compiler.model.language.hugging_face import read_json, read_part
-from edgekit.compiler.model.speech.ctranslate2_file import CTranslate2File, open_ctranslate2, specification_of
-from edgekit.compiler.model.speech.special_tokens import special_tokens
-from edgekit.compiler.model.speech.speech_model import (
+from edgekit.compiler.model.encoder_decoder.config import (
     ATTENTION,
     EMBEDDING,
     POSITIONS,
-    SoundFormat,
-    SpeechConfig,
-    SpeechModel,
+    EncoderDecoderConfig,
     check_sizes,
 )
+from edgekit.compiler.model.language.hugging_face import read_json, read_part
+from edgekit.compiler.model.speech.ctranslate2_file import CTranslate2File, open_ctranslate2, specification_of
+from edgekit.compiler.model.speech.special_tokens import special_tokens
+from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel
 from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.tensor_spec import Array
@@ -56,15 +55,15 @@ def open_ctranslate2_folder(folder: Path) -> SpeechModel:
     digest = hashlib.sha256(file.content)
     digest.update(tokenizer)
     model = SpeechModel(
-        folder.name or "whisper", config, SoundFormat(), tokens, rules, tokenizer, "CTranslate2",
-        digest.hexdigest(), lambda name: _read(file, name, config),
+        folder.name or "whisper", config, rules, tokenizer, "CTranslate2", digest.hexdigest(),
+        lambda name: _read(file, name, config), SoundFormat(), tokens,
     )  # fmt: skip
     for name in config.weight_shapes():
         model.weight(name)
     return model
 
 
-def _config(file: CTranslate2File) -> SpeechConfig:
+def _config(file: CTranslate2File) -> EncoderDecoderConfig:
     variables = file.variables
     layers = [
         len({name.split("/")[1] for name in variables if name.startswith(f"{part}/layer_")} - {"layer_norm"})
@@ -80,7 +79,7 @@ def _config(file: CTranslate2File) -> SpeechConfig:
         raise ModelError(
             f"{file.path}: {problem} is missing or has another shape; download it again"
         ) from None
-    config = SpeechConfig(
+    config = EncoderDecoderConfig(
         width,
         file.number("encoder/num_heads"),
         mlp_width,
@@ -99,8 +98,8 @@ def _config(file: CTranslate2File) -> SpeechConfig:
     return config
 
 
-def _read(file: CTranslate2File, name: str, config: SpeechConfig) -> Array:
-    """Read a weight by its name in ``SpeechConfig.weight_shapes``."""
+def _read(file: CTranslate2File, name: str, config: EncoderDecoderConfig) -> Array:
+    """Read a weight by its name in ``EncoderDecoderConfig.weight_shapes``."""
     part, *rest = name.split(".")
     if name == EMBEDDING:
         return file.read("decoder/embeddings/weight")

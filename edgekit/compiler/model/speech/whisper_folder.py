@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig, check_sizes
 from edgekit.compiler.model.language.hugging_face import folder_digest, read_json, read_part, tensor_files
 from edgekit.compiler.model.language.hugging_face_config import model_type
 from edgekit.compiler.model.speech.special_tokens import special_tokens
-from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechConfig, SpeechModel, check_sizes
+from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel
 from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.tensor_spec import Array, Json
@@ -54,15 +55,15 @@ def open_whisper_folder(folder: Path) -> SpeechModel:
         return files[prefix + name].read(prefix + name)
 
     return SpeechModel(
-        str(table.get("_name_or_path") or "") or folder.name or "whisper", config, _sound(folder, config),
-        tokens, rules, tokenizer, "Hugging Face", folder_digest(folder, files), read,
+        str(table.get("_name_or_path") or "") or folder.name or "whisper", config, rules, tokenizer,
+        "Hugging Face", folder_digest(folder, files), read, _sound(folder, config), tokens,
     )  # fmt: skip
 
 
-def _config(table: Mapping[str, Json], folder: Path) -> SpeechConfig:
+def _config(table: Mapping[str, Json], folder: Path) -> EncoderDecoderConfig:
     source = f"{folder}: config.json"
     sizes: dict[str, Any] = {name: table.get(key) for name, key in SIZES.items()}
-    config = SpeechConfig(**sizes)
+    config = EncoderDecoderConfig(**sizes)
     check_sizes(config, source)
     for first, second in EQUAL:
         if table.get(first) != table.get(second):
@@ -74,7 +75,7 @@ def _config(table: Mapping[str, Json], folder: Path) -> SpeechConfig:
     return config
 
 
-def _sound(folder: Path, config: SpeechConfig) -> SoundFormat:
+def _sound(folder: Path, config: EncoderDecoderConfig) -> SoundFormat:
     table = read_json(folder / "preprocessor_config.json", needed=False)
     plain = SoundFormat()
     sound = SoundFormat(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
+
+from edgekit.processing.byte_level import bytes_of
 
 
 def text_of(tokens: Sequence[int], pieces: Sequence[str], end: int) -> str:
@@ -16,8 +17,7 @@ def text_of(tokens: Sequence[int], pieces: Sequence[str], end: int) -> str:
         end: First special token.
     """
     spelled = "".join(pieces[token] for token in tokens if token < min(end, len(pieces)))
-    table = _bytes()
-    return bytes(table[letter] for letter in spelled if letter in table).decode("utf-8", "replace").strip()
+    return bytes_of(spelled).decode("utf-8", "replace").strip()
 
 
 def words_of(text: str) -> list[str]:
@@ -42,13 +42,3 @@ def prefix_edits(words: Sequence[str], others: Sequence[str]) -> list[int]:
         for j, other in enumerate(others, 1):
             diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (word != other))
     return row
-
-
-@cache
-def _bytes() -> Mapping[str, int]:
-    """Return the byte that each letter of the vocabulary stands for: printable ones for themselves, the
-    others for 256, 257 ... in order (``bytes_to_unicode`` of GPT-2)."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
-    byte_by_letter = {chr(byte): byte for byte in printable}
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return byte_by_letter | {chr(256 + number): byte for number, byte in enumerate(others)}

@@ -17,10 +17,10 @@ from edgekit.cli import main
 from edgekit.compiler.build.speech.recordings import read_recordings
 from edgekit.compiler.build.speech.speech_bundle import card_of
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
+from edgekit.compiler.model.encoder_decoder.config import EMBEDDING
+from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
 from edgekit.compiler.model.speech.open_speech import open_speech_model
-from edgekit.compiler.model.speech.reference_speech import ReferenceSpeech
-from edgekit.compiler.model.speech.speech_model import EMBEDDING
-from edgekit.compiler.quantize.speech.folded_norms import with_folded_norms
+from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.processing import prepare
 from edgekit.processing.tasks.transcribe.words import text_of
@@ -52,8 +52,8 @@ def reference(folder: Path) -> str:
     """The float reference's text of ``speech()``, without timestamps."""
     model = open_speech_model(folder)
     features = session_features(folder)
-    decoder = ReferenceSpeech(model)
-    tokens = decoder.transcribe(decoder.encode(features), [START, NO_TIMESTAMPS], 24)
+    decoder = ReferenceModel(model)
+    tokens = decoder.generate(decoder.encode(features), [START, NO_TIMESTAMPS], 24)
     assert len(set(tokens)) > 3
     return text_of(tokens, token_texts(model.tokenizer), model.rules.end)
 
@@ -188,7 +188,10 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
             edgekit.build(folder, **{"targets": ["ort"], **options})  # type: ignore[arg-type]
         return str(refused.value)
 
-    assert refusal(precision="int4") == "speech models cannot be built as 'int4'; available: fp32, int8, auto"
+    assert (
+        refusal(precision="int4")
+        == "speech models cannot be built as 'int4'; available: fp32, fp16, int8, auto"
+    )
     assert refusal(io="nhwc") == "--io: does not apply to speech models; leave it out"
     assert refusal(max_drop="2%", precision="int8") == (
         "--max-drop of a speech model needs recordings; add --samples FOLDER"
@@ -203,7 +206,7 @@ def test_folded_norms_keep_the_logits(folder: Path) -> None:
     features = read_recordings(None, card_of(model).inputs["features"]).features[0]  # type: ignore[arg-type]
     rows = []
     for each in (model, with_folded_norms(model)):
-        decoder = ReferenceSpeech(each)
+        decoder = ReferenceModel(each)
         rows.append(decoder.logits(decoder.encode(features), [START, 4, 7], []))
     np.testing.assert_allclose(rows[0], rows[1], rtol=2e-3, atol=2e-3)
 

@@ -100,9 +100,10 @@ CASES: dict[str, tuple[Any, str]] = {
         "in this folder (optimum-cli export onnx), and pass the folder",
     ),
     "an encoder-decoder": (
-        lambda f: config(f, model_type="t5", is_encoder_decoder=True),
-        "has model_type t5: it is an encoder-decoder, of which EdgeKit builds Whisper only; to build its "
-        "encoder, pass that module from Python: edgekit.build(model.get_encoder(), "
+        lambda f: config(f, model_type="pegasus", is_encoder_decoder=True),
+        "has model_type pegasus: it is an encoder-decoder, of which EdgeKit builds Whisper, T5, BART and "
+        "Marian, from folders (save_pretrained); to build its encoder, pass that module from Python: "
+        "edgekit.build(model.get_encoder(), "
         "example_inputs=..., targets=[...])",
     ),
     "quantized": (

@@ -1,0 +1,42 @@
+"""Evidence on the texts that a variant writes."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class GreedyChoices(TypedDict):
+    """Tokens that a language model writes after the golden prompts, the likeliest each time."""
+
+    likeliest: int
+    """Number of these tokens that are also the float reference's likeliest at their position."""
+    of: int
+
+
+class EqualTexts(TypedDict):
+    """Texts that a text-to-text model writes."""
+
+    equal: int
+    """Number of them that are the float model's."""
+    of: int
+
+
+class Generation(TypedDict, total=False):
+    """Quality of a language model's variant (edgekit/compiler/build/language/evaluation.py), or of a
+    text-to-text model's (build/text2text/variants.py)."""
+
+    perplexity: float | None
+    """Perplexity on the text that the package ships; None if it is not finite."""
+    float_perplexity: float | None
+    """Perplexity of the float reference."""
+    limit: float
+    """Share by which the perplexity may exceed the reference's."""
+    tokens: int
+    """Number of evaluated tokens of the text."""
+    agreement: float | None
+    """Share of those tokens at which its likeliest token is the reference's."""
+    answers: list[list[int]]
+    """Tokens that it writes after each golden prompt."""
+    greedy: GreedyChoices
+    texts: EqualTexts
+    """Text-to-text models only: texts that are the float model's."""

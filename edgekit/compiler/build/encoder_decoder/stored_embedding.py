@@ -1,0 +1,61 @@
+"""The place of the embedding in a compiled decoder, so that the encoder's tokens are looked up there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgekit.compiler.lowering.encoder_decoder.part_writer import MIDDLE
+from edgekit.compiler.lowering.language import BlockWeights
+from edgekit.target.encoder_decoder import DECODER
+from edgekit.tensor_spec import Array, Json
+
+ROWS, SCALES = "embedding/rows", "embedding/scales"
+SEARCHED_BYTES = 512
+"""Bytes of the matrix that are searched; the others are compared where they are found."""
+
+
+def stored_embedding(
+    matrix: Array, packed: BlockWeights | None, files: Mapping[str, bytes]
+) -> tuple[dict[str, Json], dict[str, bytes]]:
+    """Return the table of ``EmbeddingTable``, and files that belong to it.
+
+    Args:
+        matrix: The embedding, float32 [vocabulary, width].
+        packed: The embedding as integers, one scale for each token; None: it is stored as floats.
+        files: Compiled files of both parts by name. Without the matrix in one, it is stored in a file of its
+            own.
+    """
+    forms: list[tuple[Array, int]]
+    further = dict[str, bytes]()
+    if packed is None:
+        forms = [(matrix, 0), (matrix.astype(np.float16), 0)]
+    else:
+        signed = (packed.stored.astype(np.int16) - MIDDLE).astype(np.int8)
+        forms = [(signed, 0), (packed.stored, MIDDLE)]
+        further[SCALES] = packed.scales[:, 0].astype("<f4").tobytes()
+    for array, zero in forms:
+        for columns in (False, True):
+            content = np.ascontiguousarray(array.T if columns else array).tobytes()
+            for name, whole in files.items():
+                if name.startswith(f"{DECODER}/") and (offset := _offset(content, whole)) >= 0:
+                    return _table(name, offset, array, columns, zero), further
+    array, zero = forms[0]
+    return _table(ROWS, 0, array, False, zero), {**further, ROWS: np.ascontiguousarray(array).tobytes()}
+
+
+def _table(name: str, offset: int, array: Array, columns: bool, zero: int) -> dict[str, Json]:
+    place: dict[str, Json] = {"file": name, "offset": offset, "dtype": str(array.dtype), "columns": columns}
+    return {**place, "zero": zero, "scales": SCALES}
+
+
+def _offset(content: bytes, whole: bytes) -> int:
+    """Return where ``whole`` has the content, or -1."""
+    size, view = min(SEARCHED_BYTES, len(content)), memoryview(whole)
+    offset = whole.find(content[:size])
+    while offset >= 0:
+        if view[offset : offset + len(content)] == content:
+            return offset
+        offset = whole.find(content[:size], offset + 1)
+    return -1

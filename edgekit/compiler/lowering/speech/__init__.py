@@ -1,1 +1,0 @@
-"""Graphs of speech models: an encoder, and a decoder of one token with its caches as inputs."""

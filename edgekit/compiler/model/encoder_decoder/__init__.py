@@ -1,0 +1,1 @@
+"""Encoder-decoders from any source: sizes and form, weights, and the float reference."""

@@ -1,0 +1,260 @@
+"""Sizes and form of an encoder-decoder: Whisper, T5, BART and Marian differ in what ``ModelForm`` lists.
+
+Weights have the names of transformers' BART and Whisper, without ``model.``; those of T5 are renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.errors import ModelError
+from edgekit.target.text_rules import TextRules
+from edgekit.target.token_rules import TokenRules
+from edgekit.tensor_spec import Array
+
+EMBEDDING, HEAD = "decoder.embed_tokens.weight", "lm_head.weight"
+POSITIONS, RELATIVE_BIAS = "embed_positions.weight", "relative_bias.weight"
+EMBEDDING_NORM, LOGITS_BIAS = "layernorm_embedding", "final_logits_bias"
+ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
+GATE = "fc1_gate"
+GELU, GELU_TANH, RELU, SILU = "gelu", "gelu_tanh", "relu", "silu"
+SIZE_LIMITS = {
+    "width": 8192, "heads": 256, "mlp_width": 65536, "encoder_layers": 128, "decoder_layers": 128,
+    "mels": 256, "positions": 6000, "context": 8192, "vocabulary": 1 << 20,
+}  # fmt: skip
+
+
+class ModelForm(NamedTuple):
+    """Traits in which encoder-decoders differ; the defaults are Whisper's.
+
+    Attributes:
+        head_size: Size of one head; 0: the width divided by the number of heads.
+        rms: Whether norms are RMSNorm without a bias, else layer normalization.
+        norm_eps: Epsilon of all norms.
+        norms_after: Whether a layer normalizes each sum, else the input of each block. Only in the second
+            case both parts end with a norm.
+        embedding_norm: Whether both parts begin with a norm.
+        activation: GELU, GELU_TANH, RELU or SILU.
+        gated: Whether the MLP multiplies the activation by a second product.
+        biases: Whether products have biases.
+        key_bias: Whether those of the keys have them too.
+        buckets: Number of buckets of relative positions; 0: positions are added to the embeddings.
+        bucket_distance: Distance from which on all positions share a bucket.
+        attention_scale: Factor of the scores; 0: 1 / sqrt(head_size).
+        embedding_scale: Factor of the embeddings.
+        logits_scale: Factor of the values that are multiplied by the output matrix.
+        tied: Whether the embedding is also the matrix of the logits.
+        logits_bias: Whether a bias is added to the logits.
+    """
+
+    head_size: int = 0
+    rms: bool = False
+    norm_eps: float = 1e-5
+    norms_after: bool = False
+    embedding_norm: bool = False
+    activation: str = GELU
+    gated: bool = False
+    biases: bool = True
+    key_bias: bool = False
+    buckets: int = 0
+    bucket_distance: int = 128
+    attention_scale: float = 0.0
+    embedding_scale: float = 1.0
+    logits_scale: float = 1.0
+    tied: bool = True
+    logits_bias: bool = False
+
+
+class EncoderDecoderConfig(NamedTuple):
+    """Sizes of the model.
+
+    Attributes:
+        width: Size of a position's values in both parts.
+        heads: Number of attention heads in both parts.
+        mlp_width: Size of the hidden layer of each MLP.
+        encoder_layers, decoder_layers: Number of layers.
+        mels: Number of mel bands in the features; 0: the encoder reads tokens.
+        positions: Positions of the encoder; features have twice as many frames.
+        context: Maximum tokens of the decoder.
+        vocabulary: Number of tokens.
+        form: Other traits.
+    """
+
+    width: int
+    heads: int
+    mlp_width: int
+    encoder_layers: int
+    decoder_layers: int
+    mels: int
+    positions: int
+    context: int
+    vocabulary: int
+    form: ModelForm = ModelForm()
+
+    @property
+    def head_size(self) -> int:
+        return self.form.head_size or self.width // self.heads
+
+    @property
+    def inner(self) -> int:
+        """Return the size of all heads together."""
+        return self.heads * self.head_size
+
+    @property
+    def frames(self) -> int:
+        """Return the number of feature frames in a window."""
+        return 2 * self.positions
+
+    @property
+    def attention_scale(self) -> float:
+        return self.form.attention_scale or self.head_size**-0.5
+
+    @property
+    def output_matrix(self) -> str:
+        """Return the name of the matrix of the logits."""
+        return EMBEDDING if self.form.tied else HEAD
+
+    def sizes(self) -> dict[str, int]:
+        """Return the numbers by name, without the form."""
+        return {name: size for name, size in self._asdict().items() if name != "form"}
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape by name of every weight."""
+        return dict(self._shapes())
+
+    def _shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        width, form = self.width, self.form
+        if self.mels:
+            yield "encoder.conv1.weight", (width, self.mels, 3)
+            yield "encoder.conv2.weight", (width, width, 3)
+            yield from ((f"encoder.conv{number}.bias", (width,)) for number in (1, 2))
+        yield EMBEDDING, (self.vocabulary, width)
+        if not form.tied:
+            yield HEAD, (self.vocabulary, width)
+        if form.logits_bias:
+            yield LOGITS_BIAS, (self.vocabulary,)
+        parts = (
+            ("encoder", self.encoder_layers, self.positions),
+            ("decoder", self.decoder_layers, self.context),
+        )
+        for part, layers, rows in parts:
+            if form.buckets:
+                yield f"{part}.{RELATIVE_BIAS}", (form.buckets, self.heads)
+            else:
+                yield f"{part}.{POSITIONS}", (rows, width)
+            if form.embedding_norm:
+                yield from self._norm(f"{part}.{EMBEDDING_NORM}")
+            if not form.norms_after:
+                yield from self._norm(f"{part}.layer_norm")
+            for layer in range(layers):
+                yield from self._layer(f"{part}.layers.{layer}.", part == "decoder")
+
+    def _layer(self, prefix: str, crosses: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+        width, form = self.width, self.form
+        for attention in ("self_attn", "encoder_attn") if crosses else ("self_attn",):
+            yield from self._norm(f"{prefix}{attention}_layer_norm")
+            for part in ATTENTION:
+                shape = (width, self.inner) if part == "out_proj" else (self.inner, width)
+                yield f"{prefix}{attention}.{part}.weight", shape
+                if form.biases and (part != "k_proj" or form.key_bias):
+                    yield f"{prefix}{attention}.{part}.bias", shape[:1]
+        yield from self._norm(f"{prefix}final_layer_norm")
+        mlp = [("fc1", self.mlp_width, width), ("fc2", width, self.mlp_width)]
+        for part, rows, columns in (*mlp, *([(GATE, self.mlp_width, width)] if form.gated else [])):
+            yield f"{prefix}{part}.weight", (rows, columns)
+            if form.biases:
+                yield f"{prefix}{part}.bias", (rows,)
+
+    def _norm(self, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield f"{name}.weight", (self.width,)
+        if not self.form.rms:
+            yield f"{name}.bias", (self.width,)
+
+    def matrices(self) -> list[str]:
+        """Return the names of the matrices that products multiply by."""
+        tables = (POSITIONS, RELATIVE_BIAS)
+        shapes = self.weight_shapes().items()
+        return [name for name, shape in shapes if len(shape) == 2 and not name.endswith(tables)]
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderDecoderModel:
+    """An opened model.
+
+    Attributes:
+        name: Name of the model.
+        config: Its sizes and form.
+        rules: Rules of the tokens that it may generate.
+        tokenizer: Content of the ``tokenizer.json`` that has the texts of its tokens.
+        source_format: Format of its file, in words.
+        sha256: Hash of its files.
+        read: Function that reads a weight by name, as float32.
+    """
+
+    name: str
+    config: EncoderDecoderConfig
+    rules: TokenRules | TextRules
+    tokenizer: bytes = field(repr=False)
+    source_format: str
+    sha256: str
+    read: Callable[[str], Array] = field(repr=False)
+
+    def weight(self, name: str) -> Array:
+        """Read a weight as float32, by its name in ``EncoderDecoderConfig.weight_shapes``.
+
+        Raises:
+            ModelError: the file has changed or cannot be read.
+        """
+        values = self.read(name)
+        expected = self.config.weight_shapes()[name]
+        if values.shape != expected:
+            raise ModelError(
+                f"{self.name}: weight {name} is {list(values.shape)}; its sizes require {list(expected)}"
+            )
+        return values
+
+
+def relative_buckets(distances: Array, buckets: int, bucket_distance: int, *, both_ways: bool) -> Array:
+    """Return the bucket of relative positions (T5's ``_relative_position_bucket``), in its float32
+    arithmetic.
+
+    Args:
+        distances: Position of the key minus that of the query, int64 [...].
+        buckets: Number of buckets.
+        bucket_distance: Distance from which on all positions share a bucket.
+        both_ways: Whether later keys have buckets of their own; else they share that of the distance 0.
+    """
+    first = np.zeros_like(distances)
+    if both_ways:
+        buckets //= 2
+        first = (distances > 0) * buckets
+        apart = np.abs(distances)
+    else:
+        apart = np.maximum(-distances, 0)
+    exact = buckets // 2
+    ratio = np.maximum(apart, 1).astype(np.float32) / np.float32(exact)
+    steps = np.log(ratio) / np.float32(np.log(bucket_distance / exact)) * np.float32(buckets - exact)
+    far = np.minimum(exact + steps.astype(np.int64), buckets - 1)
+    numbers: Array = first + np.where(apart < exact, apart, far)
+    return numbers
+
+
+def check_sizes(config: EncoderDecoderConfig, location: str) -> None:
+    """Check the sizes that a file declares, before anything is allocated.
+
+    Raises:
+        ModelError: a size is outside its limits.
+    """
+    for name, limit in SIZE_LIMITS.items():
+        size = getattr(config, name)
+        smallest = 0 if name == "mels" else 1
+        if type(size) is not int or not smallest <= size <= limit:
+            raise ModelError(f"{location}: {name} is {str(size)[:20]}; it must be from {smallest} to {limit}")
+    if not config.form.head_size and config.width % config.heads:
+        raise ModelError(f"{location}: a width of {config.width} cannot be divided into {config.heads} heads")
+    if config.context < 16:
+        raise ModelError(f"{location}: has a context of {config.context} tokens; at least 16 are needed")

@@ -1,0 +1,264 @@
+"""A text-to-text model from a folder of transformers: ``config.json``, safetensors and the tokenizer's files.
+
+Names and rules are those of transformers' ``modeling_t5.py``, ``modeling_bart.py`` and
+``modeling_marian.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgekit.compiler.model.encoder_decoder.config import (
+    EMBEDDING,
+    GATE,
+    GELU,
+    GELU_TANH,
+    HEAD,
+    LOGITS_BIAS,
+    POSITIONS,
+    RELU,
+    SILU,
+    EncoderDecoderConfig,
+    ModelForm,
+    check_sizes,
+)
+from edgekit.compiler.model.language.hugging_face import (
+    folder_digest,
+    is_hugging_face,
+    read_json,
+    tensor_files,
+)
+from edgekit.compiler.model.language.hugging_face_config import text2text_family
+from edgekit.compiler.model.language.safetensors_file import SafetensorsFile
+from edgekit.compiler.model.text2text.generation_settings import text_rules, token_of
+from edgekit.compiler.model.text2text.text2text_model import Text2TextModel
+from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
+from edgekit.errors import ModelError, UsageError
+from edgekit.tensor_spec import Array, Json
+
+ACTIVATIONS = {
+    "gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU, "silu": SILU,
+    "swish": SILU,
+}  # fmt: skip
+TEXT_TOKENS = 128
+"""Default of ``--context``: the encoder always computes so many positions."""
+CONTEXT_TOKENS = (64, 4096)
+"""Least context, and the greatest of a model with relative positions."""
+LEARNED_OFFSET = 2
+"""Row of BART's learned positions that belongs to the first token."""
+_T5_BLOCKS = {
+    "self_attn": ("layer.0.", "SelfAttention."), "encoder_attn": ("layer.1.", "EncDecAttention."),
+}  # fmt: skip
+
+
+class _FolderForm(NamedTuple):
+    """Sizes and form of a folder, and how its weights are read.
+
+    Attributes:
+        config: Sizes and form.
+        place: Name of a weight -> its name in the files.
+        first_row: First row of the tables of positions.
+    """
+
+    config: EncoderDecoderConfig
+    place: Callable[[str], str]
+    first_row: int = 0
+
+
+def is_text2text_model(path: Path) -> bool:
+    """Return whether a path is a folder with a T5, BART or Marian model, by its content. Never raises."""
+    return bool(text2text_family(path)) and is_hugging_face(path)
+
+
+def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextModel:
+    """Open a folder for which ``is_text2text_model`` is true.
+
+    Args:
+        folder: Path of the folder.
+        context: Maximum number of tokens of a text, and of the text written from it; None: TEXT_TOKENS.
+
+    Raises:
+        ModelError: something is damaged, missing, or of a form that EdgeKit does not run.
+        UsageError: the model does not support the context.
+    """
+    table = read_json(folder / "config.json")
+    family, files = text2text_family(folder), tensor_files(folder)
+    tokens = _context(table, family, context, folder)
+    source = (_t5 if family == "T5" else _bart)(table, files, family, tokens, folder)
+    config = source.config
+    check_sizes(config, f"{folder}: config.json")
+    settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
+    rules = text_rules(settings, config.vocabulary, folder)
+    start, pad = (
+        token_of(settings, key, config.vocabulary, folder)
+        for key in ("decoder_start_token_id", "pad_token_id")
+    )
+    tokenizers = read_tokenizers(folder, config.vocabulary, {start, pad, *rules.ends})
+    computed = {} if family != "Marian" else _sinusoids(config)
+
+    def read(name: str) -> Array:
+        if name in computed:
+            return computed[name]
+        values = files[source.place(name)].read(source.place(name))
+        if name.endswith(POSITIONS):
+            return values[source.first_row : source.first_row + tokens]
+        return values.reshape(-1) if name == LOGITS_BIAS else values
+
+    for name, shape in config.weight_shapes().items():
+        if name not in computed:
+            _check_weight(files, source, name, shape, folder, family)
+    return Text2TextModel(
+        str(table.get("_name_or_path") or "") or folder.name or family, config, rules, tokenizers.target,
+        "Hugging Face", folder_digest(folder, files, tokenizers.files), read, family,
+        tokenizers.source, start, pad, tokenizers.special, tokenizers.spelling,
+    )  # fmt: skip
+
+
+def _check_weight(
+    files: Mapping[str, SafetensorsFile], source: _FolderForm, name: str, shape: tuple[int, ...],
+    folder: Path, family: str,
+) -> None:  # fmt: skip
+    place = source.place(name)
+    if place not in files:
+        raise ModelError(f"{folder}: has no weight {place}, which {family} models of its config.json need")
+    actual = files[place].tensors[place].shape
+    if name == LOGITS_BIAS:
+        shape = (1, *shape)
+    if name.endswith(POSITIONS):
+        fits = actual[1:] == shape[1:] and actual[0] >= shape[0] + source.first_row
+    else:
+        fits = actual == shape
+    if not fits:
+        raise ModelError(f"{folder}: weight {place} is {list(actual)}; config.json requires {list(shape)}")
+
+
+def _context(table: Mapping[str, Json], family: str, context: int | None, folder: Path) -> int:
+    """Return the maximum number of tokens of a text."""
+    smallest, largest = CONTEXT_TOKENS
+    if family != "T5":
+        largest = _number(table, "max_position_embeddings", folder)
+    if context is None:
+        return min(TEXT_TOKENS, largest)
+    if not smallest <= context <= largest:
+        raise UsageError(f"--context is {context}; {folder.name} supports {smallest} to {largest} tokens")
+    return context
+
+
+def _t5(
+    table: Mapping[str, Json], files: Mapping[str, SafetensorsFile], family: str, tokens: int, folder: Path
+) -> _FolderForm:
+    kind = table.get("feed_forward_proj", "relu")
+    gate, _, name = str(kind).rpartition("-")
+    if gate not in ("", "gated"):
+        raise ModelError(f"{folder}: config.json: feed_forward_proj {kind[:40]!r} is not supported")
+    is_scaled = table.get("tie_word_embeddings", True) is not False
+    tied = is_scaled or HEAD not in files
+    width, layers = _number(table, "d_model", folder), _number(table, "num_layers", folder)
+    form = ModelForm(
+        head_size=_number(table, "d_kv", folder), rms=True,
+        norm_eps=float(table.get("layer_norm_epsilon", 1e-6)),
+        activation=GELU_TANH if kind == "gated-gelu" else _activation(name, folder), gated=bool(gate),
+        biases=False, buckets=_number(table, "relative_attention_num_buckets", folder, 32),
+        bucket_distance=_number(table, "relative_attention_max_distance", folder, 128), attention_scale=1.0,
+        logits_scale=width**-0.5 if is_scaled and width > 0 else 1.0, tied=tied,
+    )  # fmt: skip
+    config = EncoderDecoderConfig(
+        width, _number(table, "num_heads", folder), _number(table, "d_ff", folder), layers,
+        _number(table, "num_decoder_layers", folder, layers), 0, tokens, tokens,
+        _number(table, "vocab_size", folder), form,
+    )  # fmt: skip
+    shared = "shared.weight" if "shared.weight" in files else EMBEDDING
+    return _FolderForm(config, lambda weight: shared if weight == EMBEDDING else _t5_name(weight, bool(gate)))
+
+
+def _t5_name(name: str, gated: bool) -> str:
+    """Return T5's name of a weight."""
+    part, *rest = name.split(".")
+    if rest[0] == "relative_bias":
+        return f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    if rest[0] == "layer_norm":
+        return f"{part}.final_layer_norm.weight"
+    if rest[0] != "layers":
+        return name
+    block, place = f"{part}.block.{rest[1]}.", rest[2]
+    if place in _T5_BLOCKS:
+        layer, attention = _T5_BLOCKS[place]
+        return f"{block}{layer}{attention}{rest[3][0]}.weight"
+    last = f"{block}layer.{2 if part == 'decoder' else 1}."
+    if place == "final_layer_norm":
+        return f"{last}layer_norm.weight"
+    if place.endswith("_layer_norm"):
+        return f"{block}{_T5_BLOCKS[place.removesuffix('_layer_norm')][0]}layer_norm.weight"
+    products = {"fc1": "wi_0" if gated else "wi", GATE: "wi_1", "fc2": "wo"}
+    return f"{last}DenseReluDense.{products[place]}.weight"
+
+
+def _bart(
+    table: Mapping[str, Json], files: Mapping[str, SafetensorsFile], family: str, tokens: int, folder: Path
+) -> _FolderForm:
+    for first, second in (
+        ("encoder_attention_heads", "decoder_attention_heads"),
+        ("encoder_ffn_dim", "decoder_ffn_dim"),
+        ("vocab_size", "decoder_vocab_size"),
+    ):
+        if table.get(second) not in (None, table.get(first)):
+            raise ModelError(f"{folder}: config.json: {first} and {second} differ, which is not supported")
+    if table.get("share_encoder_decoder_embeddings") is False:
+        raise ModelError(
+            f"{folder}: config.json: encoder and decoder have embeddings of their own "
+            "(share_encoder_decoder_embeddings), which is not supported"
+        )
+    for key in ("normalize_before", "add_final_layer_norm", "extra_pos_embeddings"):
+        if table.get(key) not in (None, False, LEARNED_OFFSET):
+            raise ModelError(f"{folder}: config.json: {key} is not supported")
+    width = _number(table, "d_model", folder)
+    prefix = "model." if any(name.startswith("model.") for name in files) else ""
+    tied = table.get("tie_word_embeddings", True) is not False or HEAD not in files
+    form = ModelForm(
+        norms_after=True, embedding_norm=family == "BART", key_bias=True,
+        activation=_activation(str(table.get("activation_function", "gelu")), folder),
+        embedding_scale=math.sqrt(max(width, 0)) if table.get("scale_embedding") else 1.0, tied=tied,
+        logits_bias=LOGITS_BIAS in files,
+    )  # fmt: skip
+    config = EncoderDecoderConfig(
+        width, _number(table, "encoder_attention_heads", folder), _number(table, "encoder_ffn_dim", folder),
+        _number(table, "encoder_layers", folder), _number(table, "decoder_layers", folder), 0, tokens, tokens,
+        _number(table, "vocab_size", folder), form,
+    )  # fmt: skip
+    shared = f"{prefix}shared.weight" if f"{prefix}shared.weight" in files else f"{prefix}{EMBEDDING}"
+
+    def place(name: str) -> str:
+        if name == EMBEDDING:
+            return shared
+        return name if name in (LOGITS_BIAS, HEAD) else prefix + name
+
+    return _FolderForm(config, place, LEARNED_OFFSET)
+
+
+def _sinusoids(config: EncoderDecoderConfig) -> dict[str, Array]:
+    """Return Marian's tables of positions: sines in the first half of a row, cosines in the second."""
+    frequencies = 10_000.0 ** -(np.arange(0, config.width, 2, dtype=np.float64) / max(config.width, 1))
+    angles = np.outer(np.arange(config.positions, dtype=np.float64), frequencies)
+    cosines = np.cos(angles)[:, : config.width // 2]
+    rows = np.concatenate([np.sin(angles), cosines], axis=1).astype(np.float32)
+    return {f"{part}.{POSITIONS}": rows for part in ("encoder", "decoder")}
+
+
+def _activation(name: str, folder: Path) -> str:
+    if name not in ACTIVATIONS:
+        raise ModelError(f"{folder}: config.json: activation {name[:40]!r} is not supported")
+    return ACTIVATIONS[name]
+
+
+def _number(table: Mapping[str, Json], key: str, folder: Path, default: int | None = None) -> int:
+    value: Any = table.get(key)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int:
+        raise ModelError(f"{folder}: config.json: {key} is {str(value)[:20]}; it must be a whole number")
+    return value

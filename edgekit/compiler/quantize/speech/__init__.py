@@ -1,1 +1,0 @@
-"""Quantization of speech models."""
