@@ -7,6 +7,7 @@ CatBoost 1.2 and onnxmltools 1.16.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgekit.errors import MissingDependency
+from edgekit.errors import MissingDependency, ModelError
 from edgekit.tensor_spec import Array
 
 
@@ -119,6 +120,58 @@ def register_converters(model: Any) -> None:
             )  # fmt: skip
 
 
+def with_plain_trees(model: Any) -> None:
+    """Replace the booster of an estimator, in place, by one that onnxmltools converts."""
+    package = type(model).__module__.partition(".")[0]
+    if package == "xgboost" and hasattr(model, "get_booster"):
+        model._Booster = plain_trees(model.get_booster())
+    elif package == "lightgbm" and hasattr(model, "booster_"):
+        summed = summed_trees(model.booster_)
+        if summed is not model.booster_:
+            model._Booster, model.boosting_type = summed, "gbdt"
+
+
+def plain_trees(booster: Any) -> Any:
+    """Return a booster of XGBoost as one of plain trees: a leaf of DART is multiplied by its tree's weight.
+
+    Raises:
+        ModelError: it is a linear booster.
+    """
+    content = json.loads(booster.save_raw("json"))
+    boosted = content["learner"]["gradient_booster"]
+    if boosted["name"] == "gblinear":
+        raise ModelError(
+            "XGBoost: onnxmltools can't convert its linear booster (gblinear): fit it with "
+            'booster="gbtree", or fit a linear model of scikit-learn'
+        )
+    if boosted["name"] != "dart":
+        return booster
+    trees = boosted["gbtree"]
+    for tree, weight in zip(trees["model"]["trees"], boosted["weight_drop"], strict=True):
+        pairs = zip(tree["split_conditions"], tree["left_children"], strict=True)
+        tree["split_conditions"] = [value * weight if left < 0 else value for value, left in pairs]
+    content["learner"]["gradient_booster"] = trees
+    content["learner"].get("learner_train_param", {})["booster"] = "gbtree"
+    plain = type(booster)()
+    plain.load_model(bytearray(json.dumps(content).encode()))
+    return plain
+
+
+def summed_trees(booster: Any) -> Any:
+    """Return a booster of LightGBM whose trees are summed. Those of its random forests are averaged, which
+    onnxmltools 1.16 leaves out for boosters; for estimators it always divides by 100."""
+    lines = booster.model_to_string().splitlines()
+    if "average_output" not in lines:
+        return booster
+    rounds = booster.num_trees() // booster.num_model_per_iteration()
+    new_lines = [line for line in lines if line != "average_output" and not line.startswith("tree_sizes=")]
+    for number, line in enumerate(new_lines):
+        if line.startswith("leaf_value="):
+            leaves = map(float, line.removeprefix("leaf_value=").split())
+            new_lines[number] = "leaf_value=" + " ".join(repr(leaf / rounds) for leaf in leaves)
+    return type(booster)(model_str="\n".join([*new_lines, ""]))
+
+
 def _register_histograms() -> None:
     """Mend skl2onnx 1.20's converters of histogram-based boosting: they write booleans for integers."""
     from skl2onnx import update_registered_converter
@@ -181,6 +234,7 @@ def converted_boosted(model: Any, library: Library) -> tuple[Any, tuple[str, ...
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
+    model = plain_trees(model) if library.package == "xgboost" else summed_trees(model)
     convert = onnxmltools.convert_xgboost if library.package == "xgboost" else onnxmltools.convert_lightgbm
     types = [("X", FloatTensorType([None, feature_count(model)]))]
     more = {} if library.package == "xgboost" else {"zipmap": False}

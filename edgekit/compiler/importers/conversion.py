@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import cast
 
 import onnx_ir as ir
 
 from edgekit.compiler.importers.contract import HEAD_BYTES, FrameworkOutputs, Importer, ImportOptions, Source
+from edgekit.compiler.importers.original import package_version
 from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, UsageError, printable
@@ -167,7 +168,7 @@ def _tools(importer: Importer) -> dict[str, str]:
     versions = {}
     for package in ("edgekit-sdk", *importer.packages):
         try:
-            versions[package] = version(package)
+            versions[package] = package_version(package)
         except PackageNotFoundError:
             continue
     return versions

@@ -8,12 +8,14 @@ this one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import re
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import NamedTuple
 
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs
@@ -153,6 +155,22 @@ def renamed_outputs(proto: object, names: Sequence[str]) -> None:
         node.output[:] = [new.get(name, name) for name in node.output]
     for value in graph.output:
         value.name = new[value.name]
+
+
+_distributions = functools.cache(packages_distributions)
+
+
+def package_version(package: str) -> str:
+    """Return the version of a package, also where a distribution of another name installs its module, as
+    xgboost-cpu does.
+
+    Raises:
+        PackageNotFoundError: it is not installed.
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return version(_distributions().get(package, [package])[0])
 
 
 def _write(name: str, text: str) -> str:

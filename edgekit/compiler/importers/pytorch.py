@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -141,7 +143,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
     programs: list[Any] = []
 
     def trace() -> Converted:
-        with _evaluating(model), torch.no_grad():
+        with _evaluating(model), _masks_as_passed(), torch.no_grad():
             programs[:] = [torch.export.export(model, examples, keywords)]
         return _export(programs[0])._replace(example=_example(programs[0], examples, keywords, options))
 
@@ -158,8 +160,8 @@ def _original(model: Any, options: ImportOptions) -> Original:
                     return trace()
                 finally:
                     model.set_attn_implementation(attention)
-        except Exception:
-            if reason := _untraceable(model):
+        except Exception as problem:
+            if reason := _untraceable(model, problem):
                 raise ModelError(f"{type(model).__name__}: {reason}") from None
             raise
 
@@ -167,7 +169,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
         tree = torch.utils._pytree
         leaves, spec = tree.tree_flatten((examples, keywords))
         if not programs:
-            with _evaluating(model), torch.no_grad():
+            with _evaluating(model), _masks_as_passed(), torch.no_grad():
                 programs.append(torch.export.export(model, examples, keywords))
         names = _input_names(programs[0])
         answers = []
@@ -186,8 +188,13 @@ def _original(model: Any, options: ImportOptions) -> Original:
     return Original(export, run, "torch.export")
 
 
-def _untraceable(model: Any) -> str:
+def _untraceable(model: Any, problem: Exception) -> str:
     """Return why torch.export can't trace a module, and what to do, for known causes; "" for others."""
+    if "data-dependent" in str(problem):
+        return (
+            f"a branch or a size depends on the values of a tensor{_line_of(problem)}, which torch.export "
+            "can't trace: write the branch with torch.where, or keep that part outside the module"
+        )
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         return f"{ENCODER_DECODER}; {ENCODER_ALONE}"
@@ -203,6 +210,21 @@ def _untraceable(model: Any) -> str:
             "sequences to the recurrent layer as they are, in a copy of forward for the export"
         )
     return ""
+
+
+def _line_of(problem: Exception) -> str:
+    """Return the innermost line of the user's code in a traceback, in parentheses; "" without one."""
+    packages = [
+        str(Path(module.__file__).parent)
+        for module in map(sys.modules.get, ("torch", "edgekit"))
+        if module is not None and module.__file__
+    ]
+    lines = [
+        f" ({Path(frame.filename).name}, line {frame.lineno})"
+        for frame in traceback.extract_tb(problem.__traceback__)
+        if not frame.filename.startswith((*packages, "<"))
+    ]
+    return lines[-1] if lines else ""
 
 
 def _export(program: Any) -> Converted:
@@ -312,6 +334,19 @@ def _evaluating(module: Any) -> Iterator[None]:
     finally:
         for submodule, mode in modes:
             submodule.training = mode
+
+
+@contextlib.contextmanager
+def _masks_as_passed() -> Iterator[None]:
+    """Make nn.Transformer use its mask as it is passed: comparing its values with those of a causal mask, for
+    a faster kernel with the same results, can't be traced."""
+    layers = _torch().nn.modules.transformer
+    detect = layers._detect_is_causal_mask
+    layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    try:
+        yield
+    finally:
+        layers._detect_is_causal_mask = detect
 
 
 def _scripted(module: Any, options: ImportOptions, name: str) -> Original:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,18 @@ from edgekit.compiler.importers.boosted_trees import (
     library_of_file,
     load_boosted,
     register_converters,
+    with_plain_trees,
 )
 from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import PLAIN_PICKLE, file_kind
-from edgekit.compiler.importers.original import Original, Samples, convert_object, serialized
+from edgekit.compiler.importers.original import (
+    Original,
+    Samples,
+    convert_object,
+    package_version,
+    serialized,
+)
 from edgekit.errors import MissingDependency, ModelError
 from edgekit.tensor_spec import Array
 
@@ -123,7 +129,7 @@ def _original(model: Any) -> Original:
             ]
             rows.append(dict(zip(outputs, arrays, strict=True)))
         name, package = (library.name, library.package) if library else ("scikit-learn",) * 2
-        return FrameworkOutputs(f"{name} {version(package)}", rows)
+        return FrameworkOutputs(f"{name} {package_version(package)}", rows)
 
     return Original(export, run, library.exporter if library else "skl2onnx")
 
@@ -134,7 +140,7 @@ def _export(model: Any, library: Library | None) -> Converted:
         return Converted(serialized(proto), notes)
     count = getattr(model, "n_features_in_", None)
     if count is None:
-        raise ModelError(f"{type(model).__name__} is not fitted: fit it first")
+        raise ModelError(f"{type(model).__name__} {_without_features(model)}")
     names = _class_names(_final(model))
     if not names:
         return Converted(serialized(_converted(model, int(count))))
@@ -145,11 +151,23 @@ def _export(model: Any, library: Library | None) -> Converted:
     return Converted(serialized(_converted(numbered, int(count))), (index_note(names),))
 
 
+def _without_features(model: Any) -> str:
+    """Return why a model has no number of features, and what to do."""
+    first = model.steps[0][1] if hasattr(model, "steps") else model
+    if not type(first).__module__.startswith("sklearn.feature_extraction"):
+        return "is not fitted: fit it first"
+    return (
+        f"begins with a {type(first).__name__}, which takes texts or dictionaries; EdgeKit builds models of "
+        "numbers. Pass the steps behind it, edgekit.build(pipeline[1:], targets=[...]); run it in your app"
+    )
+
+
 def _converted(model: Any, count: int) -> Any:
     """Convert with the scores as a tensor. LinearSVC lacks the option and needs another in a pipeline."""
     register_converters(model)
     model = copy.deepcopy(model)
     for part in [model, *model.get_params(deep=True).values()]:
+        with_plain_trees(part)
         if hasattr(part, "flatten_transform"):  # of transform() only, and skl2onnx refuses True
             part.flatten_transform = False
             part.weights = None if part.weights is None else np.asarray(part.weights)  # it refuses lists

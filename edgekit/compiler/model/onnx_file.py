@@ -331,14 +331,15 @@ def _check_outputs(model: ir.Model) -> None:
             raise ModelError(f"output {value.name} is {_type_name(value)}; {advice}")
         if _dims(value) is None:
             node = _first_open_node(value)
-            reason = "unknown"
-            if node is not None and node.op_type in _AS_MANY_AS_FOUND:
+            reason, advice = "unknown", "cut the model before that node"
+            if node is not None and node.domain == _ORT_DOMAIN:
+                reason = f"node {node.name} ({node.op_type}) is an operator of ONNX Runtime alone"
+                advice = "pass the model from before ONNX Runtime quantized or optimized it"
+            elif node is not None and node.op_type in _AS_MANY_AS_FOUND:
                 reason = f"node {node.name} ({node.op_type}) has a data-dependent number of outputs"
             elif node is not None:
                 reason = f"the output shape of node {node.name} ({node.op_type}) cannot be inferred"
-            raise ModelError(
-                f"output {value.name} has no fixed shape: {reason}; cut the model before that node"
-            )
+            raise ModelError(f"output {value.name} has no fixed shape: {reason}; {advice}")
 
 
 def _dims(value: ir.Value) -> tuple[int, ...] | None:
@@ -349,6 +350,7 @@ def _dims(value: ir.Value) -> tuple[int, ...] | None:
     return dims if dims.count(-1) < 2 else None
 
 
+_ORT_DOMAIN = "com.microsoft"
 _AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 

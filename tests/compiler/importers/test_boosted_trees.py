@@ -5,6 +5,7 @@ Exports of theirs run on every engine in test_exports.py.
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.compiler.importers.boosted_trees import LIBRARIES, library_of_file
-from edgekit.errors import MissingDependency
+from edgekit.compiler.importers.boosted_trees import LIBRARIES, library_of_file, plain_trees, summed_trees
+from edgekit.errors import MissingDependency, ModelError
 from tests.compiler.importers.right_import import is_right
 
 pytestmark = pytest.mark.needs_ort
@@ -42,6 +43,60 @@ def test_files_are_known_by_their_content(name: str) -> None:
         assert library is not None
         assert library.name == name
     assert library_of_file(b"{}") is None
+
+
+class Booster:
+    """Booster of XGBoost or LightGBM, as far as its trees are rewritten."""
+
+    def __init__(self, model_str: str = "") -> None:
+        self.text = model_str
+
+    def save_raw(self, form: str) -> bytes:
+        assert form == "json"
+        return self.text.encode()
+
+    def load_model(self, content: bytearray) -> None:
+        self.text = content.decode()
+
+    def model_to_string(self) -> str:
+        return self.text
+
+    def num_trees(self) -> int:
+        return 4
+
+    def num_model_per_iteration(self) -> int:
+        return 2
+
+
+def test_the_weights_of_dart_are_in_its_leaves() -> None:
+    tree = {"split_conditions": [0.5, 2.0, -4.0], "left_children": [1, -1, -1]}
+    boosted = {
+        "name": "dart",
+        "weight_drop": [0.25],
+        "gbtree": {"name": "gbtree", "model": {"trees": [tree]}},
+    }
+    content = {"learner": {"gradient_booster": boosted, "learner_train_param": {"booster": "dart"}}}
+    learner = json.loads(plain_trees(Booster(json.dumps(content))).text)["learner"]
+    assert learner["learner_train_param"] == {"booster": "gbtree"}
+    assert learner["gradient_booster"] == {
+        "name": "gbtree",
+        "model": {"trees": [{"split_conditions": [0.5, 0.5, -1.0], "left_children": [1, -1, -1]}]},
+    }
+
+
+def test_a_linear_booster_is_refused() -> None:
+    content = {"learner": {"gradient_booster": {"name": "gblinear"}}}
+    with pytest.raises(
+        ModelError, match=r"^XGBoost: onnxmltools can't convert its linear booster \(gblinear\): "
+    ):
+        plain_trees(Booster(json.dumps(content)))
+
+
+def test_averaged_trees_are_summed() -> None:
+    text = "tree\naverage_output\ntree_sizes=9 9\n\nTree=0\nleaf_value=1 -0.5\n"
+    assert summed_trees(Booster(text)).text == "tree\n\nTree=0\nleaf_value=0.5 -0.25\n"
+    plain = Booster("tree\nleaf_value=1\n")
+    assert summed_trees(plain) is plain
 
 
 @pytest.mark.parametrize(

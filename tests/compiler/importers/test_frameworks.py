@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +70,48 @@ class TestPyTorch:
         monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path))
         torch = self.torch
 
+        class Broken(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, x: Any) -> Any:
+                raise RuntimeError("broken")
+
+        with pytest.raises(ModelError, match=r"^Broken: torch\.export can't export it: ") as error:
+            edgekit.import_model(Broken(), example_inputs=(torch.zeros(3),))
+        assert str(error.value).endswith(f"the full message is in {tmp_path / 'imports' / 'Broken.txt'}")
+        with pytest.raises(UsageError, match=r"^Broken: torch\.export needs example inputs"):
+            edgekit.import_model(Broken())
+
+    def test_the_mask_of_a_transformer(self) -> None:
+        torch = self.torch
+
+        class Decoder(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.layers = torch.nn.Transformer(8, 2, 1, 1, 8, batch_first=True)
+
+            def forward(self, source: Any, target: Any) -> Any:
+                mask = torch.nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+                return self.layers(source, target, tgt_mask=mask)
+
+        detect = torch.nn.modules.transformer._detect_is_causal_mask
+        example = (torch.rand(1, 5, 8), torch.rand(1, 4, 8))
+        is_right(edgekit.import_model(Decoder(), example_inputs=example), "PyTorch", ["output"])
+        assert torch.nn.modules.transformer._detect_is_causal_mask is detect
+
+    def test_a_branch_on_a_value(self) -> None:
+        torch = self.torch
+
         class Branch(torch.nn.Module):  # type: ignore[misc,name-defined]
             def forward(self, x: Any) -> Any:
                 return x if x.sum() > 0 else x - 1
 
-        with pytest.raises(ModelError, match=r"^Branch: torch\.export can't export it: ") as error:
+        with pytest.raises(ModelError) as error:
             edgekit.import_model(Branch(), example_inputs=(torch.zeros(3),))
-        assert str(error.value).endswith(f"the full message is in {tmp_path / 'imports' / 'Branch.txt'}")
-        with pytest.raises(UsageError, match=r"^Branch: torch\.export needs example inputs"):
-            edgekit.import_model(Branch())
+        assert re.fullmatch(
+            r"Branch: a branch or a size depends on the values of a tensor \(test_frameworks\.py, line "
+            r"\d+\), which torch\.export can't trace: write the branch with torch\.where, or keep that part "
+            r"outside the module",
+            str(error.value),
+        )
 
     def test_sequences_packed_by_their_lengths(self) -> None:
         torch = self.torch

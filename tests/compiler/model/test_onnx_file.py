@@ -256,6 +256,15 @@ def test_nodes_that_cannot_work(tmp_path: Path, nodes: str, weights: str, messag
     assert refusal(tmp_path, simple(nodes, weights=weights)) == f"model.onnx: {message}"
 
 
+def test_an_operator_of_onnx_runtime_alone(tmp_path: Path) -> None:
+    opsets = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '
+    model = opsets + "g (float[1,L] x) => (float[K,M] y) { [lstm] y = com.microsoft.DynamicQuantizeLSTM(x) }"
+    assert refusal(tmp_path, model, x=(1, 4)) == (
+        "model.onnx: output y has no fixed shape: node lstm (DynamicQuantizeLSTM) is an operator of ONNX "
+        "Runtime alone; pass the model from before ONNX Runtime quantized or optimized it"
+    )
+
+
 def test_one_dimension_of_an_output_may_be_as_the_data_give(tmp_path: Path) -> None:
     model = open_model(write(tmp_path, simple("n = NonZero(x)  y = Neg(n)")))
     assert str(signature(model)[1][0]) == "y int64 4x?"

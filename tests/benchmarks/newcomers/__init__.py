@@ -1,0 +1,1 @@
+"""Models that newcomers bring, by framework: how each is made, with its own answers."""
