@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +41,7 @@ class Connection(PacedProtocol):
     scheme, paused = "http", False
 
     def __init__(self, table: Connections, host: str, log: Log, turn: list[int]) -> None:
-        self.config, self.transport = SimpleNamespace(open_connections=table), Wire()
+        self.open_connections, self.transport = table, Wire()
         self._host, self._log, self._turn = host, log, turn
         assert table.open(self.transport, host)
 
@@ -187,26 +186,5 @@ def test_a_lost_connection_processes_nothing() -> None:
         lost.drop_held()
         await room.turns(5)
         assert len(room.log) == ADDRESS_PIECES
-
-    in_loop(test)
-
-
-def test_calls_wait_for_their_turn_too_and_one_that_ended_does_no_harm() -> None:
-    async def test() -> None:
-        room, begun = Room(), list[int]()
-
-        async def call(host: str, number: int) -> None:
-            await room.table.turns.turn(host)
-            begun.append(number)
-
-        calls = [asyncio.ensure_future(call(FLOOD, number)) for number in range(6)]
-        await asyncio.sleep(0)
-        assert begun == [0, 1]
-        calls[2].cancel()
-        calls.append(asyncio.ensure_future(call(OTHER, 6)))
-        await asyncio.sleep(0)
-        assert 6 in begun[:5]
-        await asyncio.wait(calls)
-        assert sorted(begun) == [0, 1, 3, 4, 5, 6]
 
     in_loop(test)
