@@ -111,9 +111,7 @@ class Calls:
         self._waiting: dict[Call, None] = {}  # in the order in which they began to wait
         self._streams = 0
 
-    def begin(
-        self, connection: GrpcProtocol, stream_id: int, headers: Sequence[tuple[bytes, bytes]]
-    ) -> None:
+    def begin(self, connection: GrpcProtocol, stream_id: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Begin a call of which the metadata are there, and nothing else."""
         call = Call(self, connection, stream_id, headers, self._service.memory.lease(connection.host))
         self._open.add(call)
@@ -428,6 +426,7 @@ class Call:
                 timer.cancel()
         if reset is not None:
             self.connection.reset(self.stream_id, reset)
+            self.connection.flush()
         if self.task is not None and self.task is not asyncio.current_task():
             self.task.cancel()
         self._calls.over(self)

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgekit.errors import UsageError
 
+
 @dataclass(frozen=True)
 class Tls:
     """PEM files.

@@ -188,3 +188,31 @@ def test_a_lost_connection_processes_nothing() -> None:
         assert len(room.log) == ADDRESS_PIECES
 
     in_loop(test)
+
+
+def test_a_rest_is_processed_too_where_others_wait() -> None:
+    class Frames(Connection):
+        """A connection that processes a byte at a time."""
+
+        def process(self, data: bytes) -> None:
+            super().process(data[:1])
+            if data[1:]:
+                self.hold(data[1:])
+
+    async def test() -> None:
+        room = Room()
+        connections = [Frames(room.table, FLOOD, room.log, room.turn) for _ in range(ADDRESS_PIECES + 3)]
+        for connection in connections:
+            connection.data_received(b"abc")
+        assert [data for *_, data in room.log] == [b"a"] * ADDRESS_PIECES
+        await room.turns(20)
+        assert sorted(data for *_, data in room.log) == sorted([b"a", b"b", b"c"] * len(connections))
+        assert all(connection.held_bytes == 0 for connection in connections)
+        ending = Frames(room.table, FLOOD, room.log, room.turn)
+        ending.data_received(b"xyz")
+        assert ending.eof_received()
+        await room.turns(5)
+        assert [data for *_, data in room.log[-3:]] == [b"x", b"y", b"z"]
+        assert ending.transport.is_closing()
+
+    in_loop(test)

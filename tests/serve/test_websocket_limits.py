@@ -216,7 +216,6 @@ def test_bytes_beyond_the_budget_are_refused_before_they_are_kept(server: Runnin
 
 
 def test_a_session_that_is_idle_is_kept(server: Running) -> None:
-    config: Any = server.server.config
     wire, _ = websocket(server)
     with wire:
         until(lambda: len(server.app.open_connections) == 1)
