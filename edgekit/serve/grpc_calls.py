@@ -120,7 +120,7 @@ class Calls:
             name = self._method(call)
             call.start_deadline()
             if name in OPEN:
-                self._run(call, self._answer(call, b""))
+                self._run(call, b"")
             else:
                 self._wait(call)
         except RequestError as problem:
@@ -180,8 +180,7 @@ class Calls:
         self._waiting.pop(call, None)
         if call.timer is not None:
             call.timer.cancel()
-        name = call.path.rpartition("/")[2]
-        self._run(call, self._stream(call, content) if name == STREAM else self._answer(call, content))
+        self._run(call, content)
 
     def over(self, call: Call) -> None:
         """Forget a call that has ended."""
@@ -191,13 +190,19 @@ class Calls:
 
     # --- answers -----------------------------------------------------------------------------------------
 
-    def _run(self, call: Call, answer: Any) -> None:
+    def _run(self, call: Call, content: bytes) -> None:
         call.connection.works()
-        call.task = asyncio.get_running_loop().create_task(self._ended_by(call, answer))
+        call.task = asyncio.get_running_loop().create_task(self._answer(call, content))
 
-    async def _ended_by(self, call: Call, answer: Any) -> None:
+    async def _answer(self, call: Call, content: bytes) -> None:
+        name = call.path.rpartition("/")[2]
         try:
-            await answer
+            if name == STREAM:
+                await self._stream(call, content)
+            else:
+                message = parsed(messages()[f"{name}Request"], content, call.lease)
+                response = await self._unary[name](message, call, call.lease)
+                await call.send(response.SerializeToString())
             call.end(Code.OK)
         except asyncio.TimeoutError:  # its client does not read
             call.cancel(ErrorCodes.CANCEL)
@@ -205,12 +210,6 @@ class Calls:
             call.fail(public_error(problem))
         finally:
             call.cancel()
-
-    async def _answer(self, call: Call, content: bytes) -> None:
-        name = call.path.rpartition("/")[2]
-        message = parsed(messages()[f"{name}Request"], content, call.lease)
-        response = await self._unary[name](message, call, call.lease)
-        await call.send(response.SerializeToString())
 
     async def _stream(self, call: Call, content: bytes) -> None:
         async def all_of_them() -> AsyncIterator[bytes]:

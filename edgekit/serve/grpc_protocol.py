@@ -57,7 +57,7 @@ class GrpcProtocol(PacedProtocol):
     _unread: asyncio.TimerHandle | None = None
     _partial = b""
     _answered_calls = _block_bytes = 0
-    _writing_is_paused = _leaves = False
+    _has_begun = _writing_is_paused = _leaves = False
 
     def __init__(self, calls: Calls, connections: Connections) -> None:
         self.open_connections = connections
@@ -163,8 +163,10 @@ class GrpcProtocol(PacedProtocol):
             ProtocolError: one is too large; h2 would wait until all of it is there.
         """
         end, cost = 0, 0
-        if not self.http2.highest_inbound_stream_id and data.startswith(b"PRI "):
-            end = PREFACE_BYTES
+        if not self._has_begun:
+            if len(data) < PREFACE_BYTES:
+                return 0, False
+            self._has_begun, end = True, PREFACE_BYTES
         while len(data) - end >= HEAD_BYTES:
             kind = data[end + 3]
             size = HEAD_BYTES + int.from_bytes(data[end : end + 3], "big")
@@ -197,7 +199,7 @@ class GrpcProtocol(PacedProtocol):
             elif call is not None:
                 call.receive_end()
         elif isinstance(event, events.RemoteSettingsChanged):
-            if self._timer is not None and not self.calls:
+            if not (self.calls or self.transport.is_closing()):
                 self._wait(IDLE_SECONDS)
             self._wake_writers()
         elif isinstance(event, events.WindowUpdated):

@@ -260,6 +260,31 @@ def test_an_answer_waits_for_its_client_to_read() -> None:
     in_loop(test)
 
 
+def test_a_message_in_small_parts_is_larger_than_the_window() -> None:
+    async def test() -> None:
+        async with served() as (own, client):
+            one = await client(settings=False)  # type: ignore[call-arg]
+            one.http2.initiate_connection()
+            begin = one.http2.data_to_send()
+            for start in range(0, len(begin), 7):
+                await one.send(begin[start : start + 7])
+                await asyncio.sleep(0)
+            own.go.set()
+            number = one.open()
+            request = M["ModelInferRequest"](raw_input_contents=[bytes(3 << 20)]).SerializeToString()
+            content = struct.pack(">BI", 0, len(request)) + request
+            while content:
+                size = min(one.http2.local_flow_control_window(number), 1 << 14)
+                if size:
+                    one.http2.send_data(number, content[:size], end_stream=size >= len(content))
+                    content = content[size:]
+                await one.send()
+                await asyncio.sleep(0)
+            await until(lambda: one.code(number) == Code.OK)
+
+    in_loop(test)
+
+
 def test_messages_of_a_stream_wait_in_its_client() -> None:
     async def test() -> None:
         async with served() as (own, client):
