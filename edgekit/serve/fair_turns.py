@@ -27,6 +27,10 @@ HELD_BYTES = 16 << 10
 not read until a later turn, while another address has sent data within SHARED_S."""
 
 
+SLOW_S = 0.002
+"""Time between two of an address that wait slowly."""
+
+
 class FairTurns:
     """Turns of one process. Used in its event loop only."""
 
@@ -34,6 +38,7 @@ class FairTurns:
         self._pieces: dict[str, int] = {}  # of this turn
         self._all_pieces = 0
         self._waiting: dict[str, deque[PacedProtocol]] = {}  # by address; the first is next
+        self._slow: dict[str, deque[PacedProtocol]] = {}
         self._begun = False
         self._last: tuple[str, float] = ("", -math.inf)  # the address that took a turn last, and when
         self._other_s = -math.inf  # when another one did
@@ -70,6 +75,20 @@ class FairTurns:
         """Process what a connection holds in a later turn."""
         self._waiting.setdefault(network, deque()).append(waiting)
         self._begin()
+
+    def wait_slowly(self, network: str, waiting: PacedProtocol) -> None:
+        """Process what a connection holds in a later turn, of its address one in SLOW_S."""
+        if network not in self._slow:
+            self._slow[network] = deque()
+            asyncio.get_running_loop().call_later(SLOW_S, self._next_slow, network)
+        self._slow[network].append(waiting)
+
+    def _next_slow(self, network: str) -> None:
+        self.wait(network, self._slow[network].popleft())
+        if self._slow[network]:
+            asyncio.get_running_loop().call_later(SLOW_S, self._next_slow, network)
+        else:
+            del self._slow[network]
 
     def _begin(self) -> None:
         if not self._begun:
@@ -118,21 +137,24 @@ class PacedProtocol(asyncio.Protocol):
         if len(data) > HELD_BYTES and turns.shared() and not transport.is_closing():
             self._read_later()
 
-    def hold(self, data: bytes) -> None:
-        """Process data in a later turn."""
+    def hold(self, data: bytes, slowly: bool = False) -> None:
+        """Process data in a later turn; ``slowly``: see ``FairTurns.wait_slowly``."""
         if not self.held_bytes:
-            self._wait_for_turn()
+            self._wait_for_turn(slowly)
             self._held, self.held_since_s = bytearray(), time.monotonic()
         self._held += data
         self.held_bytes = len(self._held)
         if self.held_bytes > HELD_BYTES:
             self._read_later()
 
-    def _wait_for_turn(self) -> None:
+    def _wait_for_turn(self, slowly: bool = False) -> None:
         if not self._waits:
             self._waits = True
-            network = self.open_connections.network(cast("Any", self).transport)
-            self.open_connections.turns.wait(network, self)
+            network, turns = (
+                self.open_connections.network(cast("Any", self).transport),
+                self.open_connections.turns,
+            )
+            (turns.wait_slowly if slowly else turns.wait)(network, self)
 
     def _read_later(self) -> None:
         """Read no more until a later turn: the system keeps what comes meanwhile, and slows its sender."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -68,6 +68,8 @@ WAITING = 256
 RPCS = 1024
 """Calls at once, streams included; more are refused before they are read. Those that may wait for a message,
 and streams, are fewer."""
+CROWD = 16
+"""Calls of one address that wait for their first message; further ones begin one in ``fair_turns.SLOW_S``."""
 STREAMS = 512
 """Streams of requests at once; more are refused."""
 STREAM = "ModelStreamInfer"
@@ -109,7 +111,12 @@ class Calls:
         self.limit_bytes = limit_bytes
         self._open: set[Call] = set()
         self._waiting: dict[Call, None] = {}  # in the order in which they began to wait
+        self._crowds: Counter[str] = Counter()  # those that wait, by address
         self._streams = 0
+
+    def crowded(self, network: str) -> bool:
+        """Return whether many calls of an address wait for their first message."""
+        return self._crowds[network] >= CROWD
 
     def begin(self, connection: GrpcProtocol, stream_id: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Begin a call of which the metadata are there, and nothing else."""
@@ -166,6 +173,7 @@ class Calls:
                     raise
                 self._end_oldest(call.lease.network)
         self._waiting[call] = None
+        self._crowds[call.lease.network] += 1
         late = RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408)
         call.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, call.fail, late)
 
@@ -177,7 +185,7 @@ class Calls:
 
     def first(self, call: Call, content: bytes) -> None:
         """Answer a call whose first message has come."""
-        self._waiting.pop(call, None)
+        self._waits_no_more(call)
         if call.timer is not None:
             call.timer.cancel()
         self._run(call, content)
@@ -185,8 +193,15 @@ class Calls:
     def over(self, call: Call) -> None:
         """Forget a call that has ended."""
         self._open.discard(call)
-        self._waiting.pop(call, None)
+        self._waits_no_more(call)
         call.lease.close()
+
+    def _waits_no_more(self, call: Call) -> None:
+        if call in self._waiting:
+            del self._waiting[call]
+            self._crowds[call.lease.network] -= 1
+            if not self._crowds[call.lease.network]:
+                del self._crowds[call.lease.network]
 
     # --- answers -----------------------------------------------------------------------------------------
 

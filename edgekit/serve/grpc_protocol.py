@@ -58,6 +58,7 @@ class GrpcProtocol(PacedProtocol):
     _partial = b""
     _answered_calls = _block_bytes = 0
     _has_begun = _writing_is_paused = _leaves = False
+    _is_slow = False
 
     def __init__(self, calls: Calls, connections: Connections) -> None:
         self.open_connections = connections
@@ -152,7 +153,7 @@ class GrpcProtocol(PacedProtocol):
             self._handle(event)
         self.flush()
         if is_more and not self.transport.is_closing():
-            self.hold(data[end:])
+            self.hold(data[end:], self._is_slow)
         else:
             self._partial = data[end:]
 
@@ -174,6 +175,11 @@ class GrpcProtocol(PacedProtocol):
                 raise FrameTooLargeError
             if len(data) - end < size:
                 break
+            network = self.open_connections.network(self.transport)
+            if kind == HEADERS and not self._is_slow and self._handler.crowded(network):
+                self._is_slow = True
+                return end, True
+            self._is_slow = self._is_slow and kind != HEADERS
             cost += COSTS.get(kind, 1)
             if cost > PIECE_COST or end + size > PIECE_BYTES:
                 return end, True

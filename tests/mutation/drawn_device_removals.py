@@ -75,6 +75,10 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "if size > HEAD_BYTES + self.http2.max_inbound_frame_size:",
             "test_a_frame_that_is_too_large_is_refused_by_its_head",
         ),
+        (
+            "if kind == HEADERS and not self._is_slow and self._handler.crowded(network):",
+            "test_calls_of_an_address_with_many_that_wait_begin_slowly",
+        ),
         ("if self._block_bytes > BLOCK_BYTES:", "test_metadata_without_end_are_refused"),
         (
             "self._wait(HANDSHAKE_SECONDS)",

@@ -90,6 +90,7 @@ VALUES: dict[str, list[float]] = {
     "compression of bodies and messages": [],
     "calls of gRPC": [grpc_calls.RPCS],
     "calls that wait for their first message": [grpc_calls.WAITING],
+    "calls of one address that wait so and begin at once": [grpc_calls.CROWD],
     "time for the first message": [grpc_calls.MESSAGE_SECONDS],
     "streams of gRPC": [grpc_calls.STREAMS, grpc_service.STREAMED],
     "size of a message": [grpc_message_cost.LEAST_BYTES >> 20, grpc_service.MESSAGE_BYTES >> 20],
