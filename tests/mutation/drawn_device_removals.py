@@ -29,7 +29,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_errors_are_codes",
         ),
     ],
-    ("edgekit/serve/grpc_calls.py", "tests/serve/test_grpc.py"): [
+    ("edgekit/serve/grpc_call.py", "tests/serve/test_grpc.py"): [
         (
             "if not self._had_message and self.task is None:",
             "test_a_call_that_ends_without_a_message",
@@ -54,7 +54,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_metadata_that_are_too_large",
         ),
     ],
-    ("edgekit/serve/grpc_calls.py", "tests/serve/test_grpc_protocol.py"): [
+    ("edgekit/serve/grpc_call.py", "tests/serve/test_grpc_protocol.py"): [
         (
             "self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, late)",
             "test_the_deadline_of_a_client",

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -14,144 +11,14 @@ pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
 from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
 from edgekit.serve import fair_turns, grpc_calls, grpc_protocol
 from edgekit.serve.connections import ConnectionLimits, Connections
-from edgekit.serve.grpc_calls import Calls, Code
-from edgekit.serve.grpc_messages import SERVICE, messages
+from edgekit.serve.grpc_call import Code
+from edgekit.serve.grpc_messages import SERVICE
 from edgekit.serve.grpc_protocol import GrpcProtocol
-from edgekit.serve.served_model import ServeOptions
-from edgekit.serve.served_models import ServedModels
-from edgekit.serve.service import Access, Service
-
-M = messages()
-LIMIT_BYTES = 4 << 20
-
-
-class Client:
-    """An HTTP/2 client that sends what a test wants."""
-
-    def __init__(self, port: int) -> None:
-        self._port, self._next_id = port, 1
-        self.http2 = H2Connection(H2Configuration(client_side=True))
-        self.events: list[Any] = []
-        self.closed = False
-
-    async def connect(self, settings: bool = True) -> None:
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        self._reading = asyncio.ensure_future(self._read())
-        if settings:
-            self.http2.initiate_connection()
-            await self.send()
-
-    async def _read(self) -> None:
-        try:
-            while data := await self._reader.read(1 << 16):
-                try:
-                    self.events += self.http2.receive_data(data)
-                except ProtocolError:  # h2 takes nothing after the server's GOAWAY
-                    self.http2.clear_outbound_data_buffer()
-                self._writer.write(self.http2.data_to_send())
-        except OSError:
-            pass
-        self.closed = True
-
-    async def send(self, data: bytes = b"") -> None:
-        self._writer.write(self.http2.data_to_send() + data)
-        await self._writer.drain()
-
-    def open(self, name: str = "ModelInfer", **headers: str) -> int:
-        """Begin a call; sent with the next ``send``."""
-        number, self._next_id = self._next_id, self._next_id + 2
-        own = [(key.replace("_", "-"), value) for key, value in headers.items()]
-        base = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", f"/{SERVICE}/{name}"),
-            (":authority", "x"),
-        ]
-        self.http2.send_headers(number, [*base, ("content-type", "application/grpc"), *own])
-        return number
-
-    def message(self, number: int, content: bytes = b"", end: bool = True) -> None:
-        self.http2.send_data(number, struct.pack(">BI", 0, len(content)) + content, end_stream=end)
-
-    def code(self, number: int) -> int | None:
-        for event in self.events:
-            kinds = (events.TrailersReceived, events.ResponseReceived)
-            if isinstance(event, kinds) and event.stream_id == number:
-                named = {bytes(name): bytes(value) for name, value in event.headers}
-                if b"grpc-status" in named:
-                    return int(named[b"grpc-status"])
-        return None
-
-    async def close(self) -> None:
-        self._writer.close()
-        await asyncio.wait([self._reading])
-
-
-async def until(done: Callable[[], Any], seconds: float = 20) -> None:
-    end_s = asyncio.get_running_loop().time() + seconds
-    while not done():
-        assert asyncio.get_running_loop().time() < end_s
-        await asyncio.sleep(0.005)
-
-
-class Server:
-    """The connections of real sockets, and handlers of a test."""
-
-    def __init__(self, table: Connections | None = None) -> None:
-        self.table = Connections(ConnectionLimits()) if table is None else table
-        self.service = Service(ServedModels({}, ServeOptions()), Access())
-        self.go, self.begun, self.streamed = asyncio.Event(), list[str](), list[bytes]()
-        self.answer = b""
-        self.calls = Calls(
-            self.service, LIMIT_BYTES, {"ModelInfer": self._infer, "ServerLive": self._live}, self._stream
-        )
-
-    async def _live(self, request: Any, call: Any, lease: Any) -> Any:
-        return M["ServerLiveResponse"](live=True)
-
-    async def _infer(self, request: Any, call: Any, lease: Any) -> Any:
-        self.begun.append(call.path)
-        await self.go.wait()
-        return M["ModelInferResponse"](id="1", raw_output_contents=[self.answer])
-
-    async def _stream(self, requests: AsyncIterator[bytes], call: Any) -> AsyncIterator[Any]:
-        async for content in requests:
-            self.streamed.append(content)
-            await self.go.wait()
-            yield M["ModelStreamInferResponse"]()
-
-
-@asynccontextmanager
-async def served(
-    table: Connections | None = None,
-) -> AsyncIterator[tuple[Server, Callable[[], Awaitable[Client]]]]:
-    own, clients = Server(table), list[Client]()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: GrpcProtocol(own.calls, own.table), "127.0.0.1", 0
-    )
-
-    async def client(settings: bool = True) -> Client:
-        clients.append(Client(server.sockets[0].getsockname()[1]))
-        await clients[-1].connect(settings)
-        return clients[-1]
-
-    yield own, client  # type: ignore[misc]
-    server.close()
-    for each in clients:
-        await each.close()
-    await until(lambda: not own.calls.connections)
-    assert (own.service.memory.held_bytes, len(own.table)) == (0, 0)
-    assert not own.calls._open
-    assert not own.calls._waiting
-
-
-def in_loop(test: Callable[[], Any]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 20))
+from tests.fixtures.http2_clients import M, in_loop, served, until
 
 
 @pytest.mark.parametrize("resets", [False, True])
