@@ -23,7 +23,8 @@ from edgekit.serve.http_protocol import CLOSING_SECONDS, UNREAD_SECONDS
 
 if TYPE_CHECKING:
     from edgekit.serve.connections import Connections
-    from edgekit.serve.grpc_calls import Call, Calls
+    from edgekit.serve.grpc_call import Call
+    from edgekit.serve.grpc_calls import Calls
 
 HANDSHAKE_SECONDS = 15.0
 """In which a new connection must have sent its settings."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import ssl
 
     from edgekit.serve.connections import Connections
-    from edgekit.serve.grpc_calls import Call
+    from edgekit.serve.grpc_call import Call
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
