@@ -22,6 +22,7 @@ from tests.devices import board
 from tests.fixtures.smollm2 import smollm2_file
 from tests.report import browser
 from tests.vulkan import lavapipe
+from tests.web import drivers
 
 # Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
 # environment in a process of their own.
@@ -117,9 +118,17 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: browser.chromium() is not None and find_spec("playwright") is not None,
         "no Chromium: tests/report/setup installs it (Debian), and the package playwright drives it",
     ),
+    "needs_other_browsers": (
+        lambda: drivers.are_installed() and find_spec("websockets") is not None,
+        "no Firefox and WebKitGTK: tests/web/setup installs them (Debian, a minute)",
+    ),
     "needs_npm": (
         lambda: shutil.which("npm") is not None,
-        "npm, which fetches onnxruntime-web, is not installed",
+        "npm, which fetches the engines of a page, is not installed",
+    ),
+    "needs_kotlin": (
+        lambda: all(map(shutil.which, ("javac", "npm"))),
+        "no JDK or no npm, which fetches Kotlin's compiler: apt-get install openjdk-17-jdk-headless npm",
     ),
     "needs_zig": (lambda: find_spec("ziglang") is not None, "no zig (pip install '.[native]', 438 MB)"),
     "needs_qemu": (

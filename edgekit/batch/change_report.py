@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.errors import printable
+from edgekit.system.formats.markdown import escaped, markdown_table
 from edgekit.system.formats.plain_text import size, table
 
 if TYPE_CHECKING:
@@ -35,13 +33,12 @@ def change_text(rebuild: Rebuild) -> str:
 
 def change_markdown(rebuild: Rebuild, name: str) -> str:
     """Return the report as the text of a Markdown file."""
-    rows = [_row(COLUMNS), _row(["---"] * len(COLUMNS))]
-    rows += [_row([_escaped(cell) for cell in cells(change)]) for change in rebuild.changes]
-    parts = [f"# {_escaped(name)} built again", _escaped(verdict(rebuild)), "\n".join(rows)]
+    rows = markdown_table(COLUMNS, [cells(change) for change in rebuild.changes])
+    parts = [f"# {escaped(name)} built again", escaped(verdict(rebuild)), rows]
     if rebuild.tools:
-        parts.append("\n".join(["Tools:", "", *(f"- {_escaped(line)}" for line in tool_lines(rebuild))]))
+        parts.append("\n".join(["Tools:", "", *(f"- {escaped(line)}" for line in tool_lines(rebuild))]))
     if rebuild.notes:
-        parts.append("\n".join(f"- {_escaped(note)}" for note in rebuild.notes))
+        parts.append("\n".join(f"- {escaped(note)}" for note in rebuild.notes))
     before, after = rebuild.size_bytes
     parts.append(f"The file has {size(after)}, and had {size(before)}.")
     return "\n\n".join(parts) + "\n"
@@ -65,13 +62,3 @@ def _score(change: Change) -> str:
         return "-"
     one, two = ("exact" if value is None else f"{value:.4g}" for value in change["score"])
     return f"{change['metric']} {two}" if one == two else f"{change['metric']} {one} -> {two}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escaped(text: str) -> str:
-    """Escape one line of plain text: names and reasons of a bundle make no HTML, links, pictures or rows."""
-    line = printable(" ".join(text.split()))
-    return re.sub(r"[\\`*\[\]<&|]", lambda match: f"\\{match[0]}", line)

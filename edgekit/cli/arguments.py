@@ -68,13 +68,28 @@ class ModelPath(click.Path):
         return HubAddress(value) if is_hub_address(value) else super().convert(value, param, ctx)
 
 
+class BundlePath(click.Path):
+    """Path of a bundle that is read, or its address ``hf://OWNER/NAME``, whose files are fetched."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or not value.startswith("hf://") or (ctx and ctx.resilient_parsing):
+            return super().convert(value, param, ctx)
+        from edgekit.compiler.sandbox.hub_address import HubAddress
+        from edgekit.compiler.sandbox.hub_files import fetch_bundle
+
+        return fetch_bundle(HubAddress(value))
+
+
 def as_json_option(verb: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; logs on stderr.")(
         verb
     )
 
 
-bundle_argument = click.argument("bundle", type=click.Path(path_type=Path))
+bundle_argument = click.argument("bundle", type=BundlePath())
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
 )

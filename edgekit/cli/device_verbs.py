@@ -50,6 +50,10 @@ def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mappin
     from edgekit.devices.measure import measure
 
     if merge:
+        from edgekit.compiler.sandbox.hub_files import is_fetched
+
+        if is_fetched(bundle):
+            raise UsageError("--merge writes into BUNDLE; download it from the hub, and pass the file")
         need_writable(bundle, "the bundle")
     with step("measuring") as notify:
         notify(device)
@@ -105,9 +109,11 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
 )
 @click.option(
     "--npm-package",
+    "npm_packages",
     type=click.Path(path_type=Path),
+    multiple=True,
     metavar="FILE",
-    help="With --browser: package file of onnxruntime-web, instead of the one that npm fetches.",
+    help="With --browser: package file of an engine, instead of the one that npm fetches. Repeatable.",
 )
 @click.option(
     "--listen",
@@ -121,7 +127,7 @@ def devices(
     seconds: float,
     merge: bool,
     webgpu: bool,
-    npm_package: Path | None,
+    npm_packages: tuple[Path, ...],
     listen: str | None,
     as_json: bool,
 ) -> None:
@@ -134,9 +140,9 @@ def devices(
     from edgekit.devices.measure import inspect
 
     if browser is not None:
-        _measure_in_browser(device, browser, seconds, merge, webgpu, npm_package, listen, as_json)
+        _measure_in_browser(device, browser, seconds, merge, webgpu, npm_packages, listen, as_json)
         return
-    refuse_given(("seconds", "merge", "webgpu", "npm_package", "listen"), "goes with --browser")
+    refuse_given(("seconds", "merge", "webgpu", "npm_packages", "listen"), "goes with --browser")
     for text in device:
         inspect(text, print_line)
     rows = inventory.known_devices()
@@ -151,7 +157,7 @@ def _measure_in_browser(
     seconds: float,
     merge: bool,
     webgpu: bool,
-    npm_package: Path | None,
+    npm_packages: tuple[Path, ...],
     listen: str | None,
     as_json: bool,
 ) -> None:
@@ -164,7 +170,14 @@ def _measure_in_browser(
         need_writable(bundle, "the bundle")
     name = names[0] if names else None
     address, report = measure_in_browser(
-        bundle, name, seconds, print_line, webgpu=webgpu, npm_package=npm_package, listen=listen, merge=merge
+        bundle,
+        name,
+        seconds,
+        print_line,
+        webgpu=webgpu,
+        npm_packages=npm_packages,
+        listen=listen,
+        merge=merge,
     )
     rows = [row for row in inventory.known_devices() if row["address"] == address]
     terminal.answer(as_json, {"devices": rows, "results": report.results}, report.render())

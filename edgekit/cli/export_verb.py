@@ -42,9 +42,11 @@ from edgekit.system.atomic_files import write_atomically
 )
 @click.option(
     "--npm-package",
+    "npm_packages",
     type=click.Path(path_type=Path),
+    multiple=True,
     metavar="FILE",
-    help="With --web: package file of onnxruntime-web, instead of the one that npm fetches.",
+    help="With --web: package file of an engine, instead of the one that npm fetches. Repeatable.",
 )
 @click.option(
     "--webgpu", is_flag=True, help="With --web: try the GPU by WebGPU first. The folder has 27 MB more."
@@ -57,7 +59,12 @@ from edgekit.system.atomic_files import write_atomically
 )
 @click.option("--image", metavar="IMAGE", help="With --kubernetes: container image. It has the extra serve.")
 @click.option(
-    "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
+    "--app",
+    type=click.Choice(["android", "ios", "cpp"]),
+    help="Write a project that runs the bundle by libedgekit, for Android Studio, Xcode or CMake.",
+)
+@click.option(
+    "--metadata", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
 )
 @as_json_option
 def export(
@@ -67,32 +74,33 @@ def export(
     triton: Path | None,
     kubernetes: Path | None,
     web: Path | None,
-    npm_package: Path | None,
+    npm_packages: tuple[Path, ...],
     webgpu: bool,
     url: str | None,
     image: str | None,
-    app: bool,
+    app: str | None,
+    metadata: bool,
     as_json: bool,
 ) -> None:
-    """Write engine files, a web page or another server's repository.
+    """Write engine files, an app's project, a web page or another server's repository.
 
-    They are for use without EdgeKit, named by model and variant. A README beside them has the settings that
-    they were verified with, where the engine's defaults compute something else.
+    Engine files are for use without EdgeKit, named by model and variant. A README beside them has the
+    settings that they were verified with, where the engine's defaults compute something else.
     """
     from edgekit.release.export.export import README, export_variant
 
     if [output, triton, kubernetes, web].count(None) != 3:
         raise UsageError("give one of -o DIR, --triton DIR, --kubernetes FILE and --web DIR")
-    if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
-        raise UsageError(
-            "--bundle-url and --image go with --kubernetes, which needs both; --app goes with -o"
-        )
-    if (npm_package is not None or webgpu) and web is None:
+    if (url is not None or image is not None) != (kubernetes is not None):
+        raise UsageError("--bundle-url and --image go with --kubernetes, which needs both")
+    if (app is not None or metadata) and (output is None or (app is not None and metadata)):
+        raise UsageError("--app and --metadata go with -o, one of them")
+    if (npm_packages or webgpu) and web is None:
         raise UsageError("--npm-package and --webgpu go with --web")
     if web is not None:
         if variant is not None:
             raise UsageError("--web takes no VARIANT: the page chooses one, as a device does")
-        _export_web(bundle, web, npm_package, webgpu, as_json)
+        _export_web(bundle, web, npm_packages, webgpu, as_json)
         return
     if triton is not None:
         from edgekit.release.export.export_triton import export_triton
@@ -112,12 +120,15 @@ def export(
         write_atomically(kubernetes, [text.encode("utf-8")])
         terminal.answer(as_json, {"files": [str(kubernetes)]}, f"  {kubernetes}")
         return
+    if app is not None and output is not None:
+        _export_app(bundle, app, output, variant, as_json)
+        return
     if variant is None or output is None:
         raise UsageError(
             "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists them)"
         )
     with open_bundle(bundle) as opened:
-        written = [str(path) for path in export_variant(opened, variant, output, app=app)]
+        written = [str(path) for path in export_variant(opened, variant, output, metadata=metadata)]
     readme = next((path for path in written if path.endswith(README)), None)
     lines = [f"  {path}" for path in written]
     if readme is not None:
@@ -125,11 +136,29 @@ def export(
     terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))
 
 
-def _export_web(bundle: Path, folder: Path, npm_package: Path | None, webgpu: bool, as_json: bool) -> None:
+def _export_app(bundle: Path, platform: str, folder: Path, variant: str | None, as_json: bool) -> None:
+    from edgekit.native.project import write_project
+
+    with open_bundle(bundle) as opened:
+        project = write_project(opened, platform, folder, variant)
+    lines = [f"  {folder}   {len(project.files)} files", f"  runs      {', '.join(project.variants)}"]
+    lines += [f"  note      {note}" for note in project.notes]
+    lines += ["", f"  next: {project.next_step}"]
+    document = {
+        "files": [str(path) for path in project.files],
+        "variants": project.variants,
+        "notes": project.notes,
+    }
+    terminal.answer(as_json, document, "\n".join(lines))
+
+
+def _export_web(
+    bundle: Path, folder: Path, npm_packages: tuple[Path, ...], webgpu: bool, as_json: bool
+) -> None:
     from edgekit.web.folder import write_web
 
     with open_bundle(bundle) as opened:
-        web = write_web(opened, folder, npm_package, webgpu=webgpu)
+        web = write_web(opened, folder, npm_packages, webgpu=webgpu)
     size = sum(path.stat().st_size for path in web.files)
     lines = [
         f"  {folder}   {len(web.files)} files, {size / 1e6:.1f} MB",

@@ -25,8 +25,8 @@ from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
+    from edgekit.compiler.build.distil import DistilledModel
     from edgekit.compiler.build.distil_draft import DistilledDraft
-    from edgekit.compiler.build.distilled_model import DistilledModel
     from edgekit.compiler.sandbox.hub_address import HubAddress
 
 

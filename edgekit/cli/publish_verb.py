@@ -11,6 +11,7 @@ from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, refuse_given, refuse_others
 from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
+from edgekit.system.formats.plain_text import size
 
 ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdraw")
 PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
@@ -21,6 +22,7 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
         "Rollout": "rollout stop resume withdraw reason",
         "Repository": "init add_channel add_model offline_keys keep deltas refresh rotate",
         "Container registry": "oci tag",
+        "Hugging Face Hub": "hub",
         "Platform": "platform output image uri",
     },
     earlier={
@@ -75,6 +77,11 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
     type=click.Path(path_type=Path),
     help="Instead of --repo: OCI image layout, a folder that oras or skopeo push to a container registry.",
 )
+@click.option(
+    "--hub",
+    metavar="hf://OWNER/NAME",
+    help="Instead of --repo: repository on the Hugging Face Hub (extra hub). A new one is private.",
+)
 @click.option("--tag", default="latest", show_default=True, help="With --oci: the artifact's tag.")
 @click.option(
     "--for",
@@ -104,6 +111,7 @@ def publish(
     offline_keys: Path | None,
     channels: tuple[str, ...],
     oci: Path | None,
+    hub: str | None,
     tag: str,
     platform: str | None,
     output: Path | None,
@@ -112,22 +120,27 @@ def publish(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Publish a bundle to devices, by TUF or as an OCI artifact.
+    """Publish a bundle by TUF, OCI or the Hugging Face Hub.
 
     A TUF repository (--repo) has channels, rollouts and deltas; an OCI image layout (--oci) is pushed to a
-    container registry. Or change what is published: without BUNDLE, --rollout changes the newest release of
+    container registry; a repository on the Hugging Face Hub (--hub) also gets a model card, made from the
+    bundle's evidence. Or change what is published: without BUNDLE, --rollout changes the newest release of
     the channel. The folder holds plain files only: any web server or object store serves it.
     """
     if oci is not None:
         refuse_others("oci", "bundle", "tag", "name", "as_json")
         _publish_oci(oci, bundle, tag, options["name"], as_json)
         return
+    if hub is not None:
+        refuse_others("hub", "bundle", "name", "as_json")
+        _publish_hub(hub, bundle, options["name"], as_json)
+        return
     if platform is not None:
         refuse_others("for", "platform", "bundle", "output", "name", "image", "uri", "as_json")
         _write_platform(platform, bundle, output, options["name"], image, uri, as_json)
         return
     if repo is None or keys is None:
-        raise UsageError("give --repo and --keys, or --oci, or --for")
+        raise UsageError("give --repo and --keys, or --oci, --hub or --for")
     refuse_given(["tag"], "needs --oci")
     refuse_given(["output", "image", "uri"], "needs --for")
     from edgekit.release.updates.repository import Repository
@@ -165,6 +178,25 @@ def _publish_oci(folder: Path, bundle: Path | None, tag: str, name: str, as_json
     lines = [f"  {folder}:{tag}  {artifact.digest}", f"  {artifact.file}, {artifact.size_bytes / 1e6:.2f} MB"]
     lines[1] += ", with its signature" if artifact.signature is not None else ", not signed"
     lines.append(f"  next: oras cp --from-oci-layout {folder}:{tag} REGISTRY/NAME:{tag}")
+    terminal.answer(as_json, document, "\n".join(lines))
+
+
+def _publish_hub(address: str, bundle: Path | None, name: str, as_json: bool) -> None:
+    from edgekit.compiler.sandbox.hub_address import HubAddress
+    from edgekit.release.export.hub_publishing import publish as commit
+
+    if bundle is None:
+        raise UsageError("give the BUNDLE that is published")
+    done = commit(HubAddress(address), bundle, name)
+    document = {"done": "publish", **done._asdict(), "size_bytes": bundle.stat().st_size}
+    lines = [f"  {done.address}", f"  {', '.join(done.files)}; {size(bundle.stat().st_size)}"]
+    if done.is_new:
+        lines.append(
+            f"  note  the repository is new and private; {done.url} is its page, which can change that"
+        )
+    if done.keeps_readme:
+        lines.append("  note  its README stays: EdgeKit did not write it")
+    lines.append(f"  next: edgekit inspect {done.address}")
     terminal.answer(as_json, document, "\n".join(lines))
 
 

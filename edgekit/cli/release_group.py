@@ -79,7 +79,7 @@ def release() -> None:
 
 
 @release.command(writes=True, earlier={"--key": "--private-key"})
-@bundle_argument
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option(
     "--private-key",
     "key",

@@ -3,6 +3,7 @@
     python -m edgekit.native.build -o DIR [--compiler g++]
     python -m edgekit.native.build -o DIR --target aarch64-linux-gnu.2.17
     python -m edgekit.native.build -o DIR --target all         # a folder for each platform of TARGETS
+    python -m edgekit.native.build -o DIR --jni                # with the functions for kotlin/wrapper
 
 All sources go through the compiler as one translation unit, which takes half of the time of single files.
 The compiler is ``zig c++`` where the package ziglang is installed, else g++ or clang++. The compiler
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,8 @@ from edgekit.native import webassembly
 
 FOLDER = Path(__file__).parent
 INCLUDE = FOLDER / "include"
+JNI = "kotlin/jni.cpp"
+"""Functions for Kotlin and Java, relative to FOLDER."""
 FLAGS = (
     "-std=c++17",
     "-fvisibility=hidden",
@@ -69,7 +73,12 @@ def compiler_command() -> list[str]:
 
 
 def compile_library(
-    folder: Path, *, compiler: Sequence[str] = (), target: str = "", flags: Sequence[str] = RELEASE_FLAGS
+    folder: Path,
+    *,
+    compiler: Sequence[str] = (),
+    target: str = "",
+    flags: Sequence[str] = RELEASE_FLAGS,
+    jni: bool = False,
 ) -> Path:
     """Compile the library.
 
@@ -78,18 +87,20 @@ def compile_library(
         compiler: Start of the compiler's command; empty: :func:`compiler_command`.
         target: Zig's name of another platform, one of TARGETS; "": this one.
         flags: Flags in addition to FLAGS.
+        jni: Whether to compile JNI as well. The headers are those of the JDK of this machine.
 
     Returns:
         The library, or ``edgekit.wasm``.
 
     Raises:
-        MissingDependency: no compiler is installed, or not zig for another platform.
+        MissingDependency: no compiler is installed, or not zig for another platform, or no JDK.
         EdgeKitError: the compiler failed; the text has its messages.
     """
     if target and not compiler and not zig_is_installed():
         raise MissingDependency("ziglang", f"compiling for {target}", install="pip install ziglang")
     compiler = compiler or compiler_command()
-    source = "".join(f'#include "{path}"\n' for path in sources())
+    source = translation_unit(*([JNI] if jni else []))
+    flags = [*flags, *(jni_flags() if jni else ())]
     if target == webassembly.TARGET:
         folder.mkdir(parents=True, exist_ok=True)
         module, options = folder / "edgekit.wasm", [*FLAGS, *flags, *definitions()]
@@ -124,7 +135,7 @@ def compile_program(source: Path, program: Path, *, target: str = "", flags: Seq
         MissingDependency: no compiler is installed.
         EdgeKitError: the compiler failed.
     """
-    lines = "".join(f'#include "{file}"\n' for file in (*sources(), str(source.resolve())))
+    lines = translation_unit(str(source.resolve()))
     output = ["-x", "c++", "-", "-x", "none", "-o", str(program.resolve()), "-ldl"]
     command = [*compiler_command(), *(("-target", target) if target else ())]
     _run([*command, *FLAGS, *flags, *definitions(), *output], lines)
@@ -134,6 +145,26 @@ def compile_program(source: Path, program: Path, *, target: str = "", flags: Seq
 def sources() -> list[str]:
     """Return the sources, relative to FOLDER, in the order of their names."""
     return [f"source/{path.name}" for path in sorted((FOLDER / "source").glob("*.cpp"))]
+
+
+def translation_unit(*others: str) -> str:
+    """Return C++ that includes all sources, and then others."""
+    return "".join(f'#include "{path}"\n' for path in (*sources(), *others))
+
+
+def jni_flags() -> list[str]:
+    """Return the compiler's flags for the headers of JNI.
+
+    Raises:
+        MissingDependency: no JDK is installed.
+    """
+    javac = shutil.which("javac")
+    home = os.environ.get("JAVA_HOME") or (str(Path(javac).resolve().parents[1]) if javac else "")
+    include = Path(home, "include")
+    header = next(include.glob("*/jni_md.h"), None)  # in a folder named by the system
+    if not home or header is None:
+        raise MissingDependency("jni.h", "compiling with --jni", install="install a JDK, or set JAVA_HOME")
+    return [f"-I{include}", f"-I{header.parent}"]
 
 
 def compiled_digest() -> str:
@@ -163,12 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     targets = ", ".join(TARGETS)
     parser.add_argument("--target", default="", help=f"another platform by zig's name, or all: {targets}")
     parser.add_argument("--compiler", default="", help="compiler to use instead of zig, g++ or clang++")
+    parser.add_argument("--jni", action="store_true", help="add the functions for Kotlin and Java")
     options = parser.parse_args(arguments)
+    if options.jni and options.target:
+        parser.error("--jni compiles for this machine, whose JDK has the headers; leave out --target")
     every = options.target == "all"
     try:
         for target in TARGETS if every else (options.target,):
             folder = options.output / target if every else options.output
-            library = compile_library(folder, compiler=options.compiler.split(), target=target)
+            library = compile_library(
+                folder, compiler=options.compiler.split(), target=target, jni=options.jni
+            )
             print(f"{library}  {library.stat().st_size} bytes", flush=True)
     except EdgeKitError as problem:
         print(problem, file=sys.stderr)

@@ -55,6 +55,11 @@ class Artifact(NamedTuple):
     options: Mapping[str, Json] = MappingProxyType({})
     facts: Mapping[str, Json] = MappingProxyType({})
 
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the files; a bundle stores equal ones once."""
+        return sum(map(len, set(self.files.values())))
+
 
 class TargetInfo(NamedTuple):
     """Description of a target, with optional parts of its host side; ``TARGET`` in ``compile.py``.
@@ -70,8 +75,8 @@ class TargetInfo(NamedTuple):
         refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
             samples; returns the same artifact where there is no gain. None: not needed.
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
-            own tools take, for ``edgekit export --app``; ``card`` is an ``edgekit.processing.card.Card``.
-            Raises UsageError where the card can't be expressed.
+            own tools take, for ``edgekit export --metadata``; ``card`` is an
+            ``edgekit.processing.card.Card``. Raises UsageError where the card can't be expressed.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and

@@ -6,7 +6,7 @@ import io
 import json
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +37,7 @@ def measure_in_browser(
     notify: Callable[[str], None],
     *,
     webgpu: bool = False,
-    npm_package: Path | None = None,
+    npm_packages: Sequence[Path] = (),
     listen: str | None = None,
     merge: bool = False,
 ) -> tuple[str, BrowserReport]:
@@ -49,7 +49,7 @@ def measure_in_browser(
         seconds: Measuring time for each variant and engine.
         notify: Takes lines for the user: the address, its QR code, the certificate.
         webgpu: Whether to measure WebGPU before WebAssembly.
-        npm_package: Package file of onnxruntime-web; None: from the cache, or fetched by npm.
+        npm_packages: Package files of engines; others come from the cache, or are fetched by npm.
         listen: ``HOST:PORT`` with an IP address; None: this machine's address in its network, a free port.
         merge: Whether to add the figures to the bundle.
 
@@ -75,7 +75,7 @@ def measure_in_browser(
         ) from None
     providers = ["webgpu", "wasm"] if webgpu else ["wasm"]
     with TemporaryDirectory() as folder, Bundle.open(path) as bundle:
-        site = write_web(bundle, Path(folder, "web"), npm_package, webgpu=webgpu)
+        site = write_web(bundle, Path(folder, "web"), npm_packages, webgpu=webgpu)
         files = {file.relative_to(Path(folder, "web")).as_posix(): file for file in site.files}
         files |= {page: PAGE / page for page in PAGES}
         title = (bundle.card or {}).get("title") or bundle.name

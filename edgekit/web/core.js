@@ -247,3 +247,8 @@ export class Core {
 export function arrayOf(dtype, bytes) {
   return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, bytes.byteLength / ARRAYS[dtype].BYTES_PER_ELEMENT);
 }
+
+// Return the number of elements of a shape.
+export function sizeOf(shape) {
+  return shape.reduce((size, dimension) => size * dimension, 1);
+}

@@ -69,6 +69,13 @@ export interface Options {
   strict?: boolean;
   /** Providers of onnxruntime-web for each variant, the one to try first at the front; default: ['wasm']. */
   providers?: readonly ('wasm' | 'webgpu')[];
+  /**
+   * Public keys, as the texts of PEM files (Ed25519; EC on P-256, P-384, P-521). One of them must have signed the
+   * bundle with `edgekit release sign`, or it is refused before anything of it is parsed. Needs https or localhost.
+   */
+  keys?: readonly string[];
+  /** With keys: the bundle's signature file; default: at the bundle's URL with .sig added to its path. */
+  signature?: string | URL | Blob | ArrayBuffer;
   onprogress?: (progress: Progress) => void;
 }
 
@@ -90,6 +97,7 @@ export interface Bench {
 /**
  * A bundle whose best variant that is right in this browser runs. It computes in a worker: the page responds
  * meanwhile. A Content Security Policy needs script-src 'self' 'wasm-unsafe-eval' and worker-src 'self' blob:.
+ * Where a worker cannot load its files, as Firefox's cannot without a network, it computes in the page.
  */
 export class Session {
   private constructor();

@@ -1,5 +1,5 @@
 // A bundle in a page. The work is done in a worker, session.js in session-worker.js, so that the page responds
-// meanwhile. edgekit.d.ts has the types.
+// meanwhile; in the page itself, if the worker loads nothing. edgekit.d.ts has the types.
 //
 //   import {Session} from './edgekit.js';
 //   const session = await Session.open('model.edgekit');
@@ -22,14 +22,24 @@ export class Session {
   golden = [];
 
   // Open a bundle, check it and choose a variant: the first one that loads and whose golden vectors are right.
-  static async open(source, {variant = '', strict = false, providers = ['wasm'], onprogress = () => {}} = {}) {
-    const session = new Session();
-    const place = typeof source === 'string' || source instanceof URL
-      ? new URL(source, globalThis.document?.baseURI ?? location.href).href : source;
-    try {
-      session.#worker = started((event) => session.#answered(event.data), (problem) => session.#end(problem));
-      await session.#call('open', [place, {variant, strict, providers: [...providers]}], [],
+  // keys: PEM texts, one of which must have signed the bundle; signature: of the bundle, by default at its URL + .sig.
+  static async open(source, options = {}) {
+    const {variant = '', strict = false, providers = ['wasm'], onprogress = () => {}, keys = null} = options;
+    const session = new Session(), place = placeOf(source);
+    const signature = keys && placeOf(options.signature ?? (typeof place === 'string' ? besideIt(place) : null));
+    if (keys && !signature) throw new EdgeKitError('a bundle that is no URL needs its signature beside the keys');
+    const openIn = async (start) => {
+      session.#closed = null;
+      session.#worker = start((data) => session.#answered(data), (problem) => session.#end(problem));
+      return session.#call('open', [place, {variant, strict, providers: [...providers], keys: keys && [...keys], signature}], [],
         (progress) => onprogress(progress.step === 'checked' ? {...progress, session} : progress));
+    };
+    try {
+      await openIn(worker).catch(async (problem) => {
+        if (problem instanceof EdgeKitError) throw problem;
+        session.#worker?.terminate();
+        await openIn(await page());
+      });
     } catch (problem) {
       session.#end(problem);
       throw problem;
@@ -93,21 +103,47 @@ export class Session {
   }
 }
 
+// Return a URL whole, because a worker's base is another one; anything else as it is.
+function placeOf(source) {
+  if (typeof source !== 'string' && !(source instanceof URL)) return source;
+  return new URL(source, globalThis.document?.baseURI ?? location.href).href;
+}
+
+function besideIt(place) {
+  const url = new URL(place);
+  url.pathname += '.sig';
+  return url.href;
+}
+
 // Start the worker. A worker from a blob: URL has the page's Content Security Policy; one from a file has the
 // policy in that file's headers, and a static host sends none.
-function started(onmessage, onend) {
+function worker(onmessage, onend) {
   const script = `import ${JSON.stringify(new URL('session-worker.js', import.meta.url).href)};`;
   const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
-  const worker = new Worker(url, {type: 'module'});
-  worker.onmessage = (event) => {
-    if (event.data === 'ready') URL.revokeObjectURL(url);
-    else onmessage(event);
+  const started = new Worker(url, {type: 'module'});
+  let isReady = false;
+  started.onmessage = ({data}) => {
+    if (data === 'ready') {
+      isReady = true;
+      URL.revokeObjectURL(url);
+    } else {
+      onmessage(data);
+    }
   };
-  worker.onmessageerror = () => onend(new EdgeKitError("the worker's answer cannot be read"));
-  worker.onerror = (event) => {
+  started.onmessageerror = () => onend(new EdgeKitError("the worker's answer cannot be read"));
+  started.onerror = (event) => {
     event.preventDefault?.();
-    const cause = event.message || "session-worker.js was not loaded; the page's policy needs worker-src 'self' blob:";
-    onend(new EdgeKitError(`the worker stopped: ${cause}`));
+    const text = `the worker stopped: ${event.message || 'no reason given'}`;
+    onend(isReady ? new EdgeKitError(text) : new Error(text));
   };
-  return worker;
+  return started;
+}
+
+// Return what starts the session in the page. Firefox's workers bypass the service worker, so they load nothing
+// without a network (bugzilla.mozilla.org/show_bug.cgi?id=2067202); a page's policy may allow no worker.
+async function page() {
+  const {answering} = await import('./session.js').catch((problem) => {
+    throw new EdgeKitError(`session.js was not loaded: ${problem.message}`);
+  });
+  return (onmessage) => ({postMessage: answering(onmessage), terminate() {}});
 }

@@ -1,8 +1,8 @@
-"""onnxruntime-web, the engine of a page: fetched once by npm, checked by its lock file, kept in the cache.
+"""Engines of a page: packages of npm, each fetched once, checked by its lock file, and kept in the cache.
 
     EDGEKIT_CACHE/web/onnxruntime-web-1.30.0/ort.wasm.min.mjs ...
 
-npm fetches one version of one package, whose sha512 is in ``onnxruntime-web.lock``; no script of it runs.
+npm fetches one version of each, whose sha512 is in its lock file; no script of a package runs.
 Every file is compared with its sha256 each time it is used.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,8 +31,33 @@ WEBGPU = ("webgpu", "asyncify")
 """Parts of names of the files that only WebGPU needs."""
 
 
+class WebEngine(NamedTuple):
+    """An engine of a page.
+
+    Attributes:
+        lock: Name of its lock file.
+        folder: Folder of its files beside the page.
+        model: The one file of a variant that it runs.
+    """
+
+    lock: str
+    folder: str
+    model: str
+
+
+ENGINES = {
+    "ort": WebEngine("onnxruntime-web.lock", "onnxruntime", "model.onnx"),
+    "tflite": WebEngine("litertjs.lock", "litert", "model.tflite"),
+}
+"""Target -> its engine."""
+LOADER = b'"@litertjs/wasm-utils"', b'"../litert.js"'
+"""Package that starts LiteRT.js by a script element, which a worker lacks -> the file that starts it here."""
+EXPORT = b"\nexport default ModuleFactory;\n"
+"""Makes a module of a script of LiteRT.js."""
+
+
 class Lock(NamedTuple):
-    """Content of the lock file.
+    """Content of a lock file.
 
     Attributes:
         name: Package of npm.
@@ -46,61 +72,88 @@ class Lock(NamedTuple):
     files: Mapping[str, str]
 
 
-def read_lock() -> Lock:
-    """Return the lock file's content."""
-    text = Path(__file__).with_name("onnxruntime-web.lock").read_text("utf-8")
+def read_lock(target: str) -> Lock:
+    """Return the content of a target's lock file."""
+    text = Path(__file__).with_name(ENGINES[target].lock).read_text("utf-8")
     first, *rows = [line for line in text.splitlines() if not line.startswith("#")]
     name, version, integrity = first.split()
     return Lock(name, version, integrity, {row.split()[0]: row.split()[1] for row in rows})
 
 
-def engine_files(package: Path | None = None, webgpu: bool = False) -> dict[str, bytes]:
-    """Return the engine's files by name, from the cache, a package file or npm.
+def engine_files(
+    targets: Iterable[str], packages: Sequence[Path] = (), webgpu: bool = False
+) -> dict[str, bytes]:
+    """Return the files of engines from the cache, package files or npm, as a page loads them.
 
     Args:
+        targets: Targets of :data:`ENGINES`.
+        packages: Package files, as ``npm pack`` writes them. npm is asked for an engine that neither they nor
+            the cache have.
         webgpu: Whether to include the files for WebGPU.
-        package: The package file ``onnxruntime-web-VERSION.tgz``; None asks npm where the cache lacks a file.
+
+    Returns:
+        Path beside the page -> content.
 
     Raises:
-        UsageError: the package file is not the one of the lock file.
+        UsageError: a package file cannot be read, or is not one of a lock file.
         MissingDependency: npm is needed and not installed.
         ToolchainError: npm failed, or what it fetched is not the package of the lock file.
     """
-    lock = read_lock()
-    folder = cache_folder() / "web" / f"{lock.name}-{lock.version}"
-    if package is not None:
-        files = unpacked(package, lock)
-    else:
+    locks = {target: read_lock(target) for target in ENGINES}
+    brought = {_integrity(content): (path, content) for path, content in map(_read, packages)}
+    for integrity in brought.keys() - {lock.integrity for lock in locks.values()}:
+        commands = " or ".join(f"npm pack {lock.name}@{lock.version}" for lock in locks.values())
+        raise UsageError(
+            f"{brought[integrity][0]} is not a package that a page uses: its integrity is {integrity}; "
+            f"fetch it with {commands}"
+        )
+    chosen = {}
+    for target in targets:
+        lock, folder = locks[target], ENGINES[target].folder
+        _, content = brought.get(lock.integrity, (None, None))
+        for name, data in _files(lock, content).items():
+            if webgpu or not any(part in name for part in WEBGPU):
+                chosen[f"{folder}/{name}"] = _as_module(name, data) if target == "tflite" else data
+    return chosen
+
+
+def _read(package: Path) -> tuple[Path, bytes]:
+    try:
+        return package, read_plain(package, PACKAGE_LIMIT_BYTES)
+    except OSError as problem:
+        raise UsageError(f"{package} cannot be read: {problem.strerror or problem}") from None
+
+
+def _integrity(content: bytes) -> str:
+    return "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
+
+
+def _files(lock: Lock, package: bytes | None) -> dict[str, bytes]:
+    """Return an engine's files by name, unchanged; those that the cache lacked are kept there."""
+    folder = cache_folder() / "web" / f"{lock.name.strip('@').replace('/', '-')}-{lock.version}"
+    if package is None:
         cached = _cached(folder, lock)
         if cached is not None:
-            return _chosen(cached, webgpu)
+            return cached
         with tempfile.TemporaryDirectory() as fetched:
-            files = unpacked(_fetched(lock, Path(fetched)), lock)
+            path, package = _read(fetch(lock, Path(fetched)))
+        if _integrity(package) != lock.integrity:
+            raise ToolchainError(
+                f"npm fetched {path.name}, whose integrity is {_integrity(package)}; "
+                f"it must be {lock.integrity}"
+            )
+    files = unpacked(package, lock)
     private_folder(folder.parent)
     private_folder(folder)
     for name, content in files.items():
         write_atomically(folder / name, [content])
-    return _chosen(files, webgpu)
+    return files
 
 
-def unpacked(package: Path, lock: Lock) -> dict[str, bytes]:
-    """Return the files that the lock file lists from a package file, each checked.
-
-    Raises:
-        UsageError: it cannot be read, or is another package.
-    """
-    try:
-        content = read_plain(package, PACKAGE_LIMIT_BYTES)
-    except OSError as problem:
-        raise UsageError(f"{package} cannot be read: {problem.strerror or problem}") from None
-    actual = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
-    if actual != lock.integrity:
-        raise UsageError(
-            f"{package} is not {lock.name} {lock.version}: its integrity is {actual}; it must be "
-            f"{lock.integrity}. Fetch it with: npm pack {lock.name}@{lock.version}"
-        )
+def unpacked(package: bytes, lock: Lock) -> dict[str, bytes]:
+    """Return the files that the lock file lists from its package, each checked."""
     files = {}
-    with tarfile.open(package) as archive:  # its digest is known, so it is the package that was looked at
+    with tarfile.open(fileobj=io.BytesIO(package)) as archive:  # its digest is the lock file's
         for path, digest in lock.files.items():
             member = archive.extractfile(f"package/{path}")
             assert member is not None
@@ -109,11 +162,12 @@ def unpacked(package: Path, lock: Lock) -> dict[str, bytes]:
     return files
 
 
-def _chosen(files: Mapping[str, bytes], webgpu: bool) -> dict[str, bytes]:
-    """Return the files for WebAssembly, and with ``webgpu`` the others too."""
-    return {
-        name: content for name, content in files.items() if webgpu or not any(part in name for part in WEBGPU)
-    }
+def _as_module(name: str, content: bytes) -> bytes:
+    """Return a file of LiteRT.js as a module worker loads it."""
+    if name == "index.js":
+        assert content.count(LOADER[0]) == 1
+        return content.replace(*LOADER)
+    return content + EXPORT if name.endswith(".js") else content
 
 
 def _cached(folder: Path, lock: Lock) -> dict[str, bytes] | None:
@@ -130,14 +184,19 @@ def _cached(folder: Path, lock: Lock) -> dict[str, bytes] | None:
     return files
 
 
-def _fetched(lock: Lock, folder: Path) -> Path:
-    """Let npm fetch the package file into a folder and return its path."""
+def fetch(lock: Lock, folder: Path) -> Path:
+    """Let npm fetch a package file into a folder and return its path.
+
+    Raises:
+        MissingDependency: npm is not installed.
+        ToolchainError: npm failed.
+    """
     npm, name = shutil.which("npm"), f"{lock.name}@{lock.version}"
     if npm is None:
         raise MissingDependency(
             "npm",
             f"fetching {name}",
-            install=f"install Node.js, or fetch {lock.name}-{lock.version}.tgz and pass --npm-package",
+            install=f"install Node.js, or run `npm pack {name}` elsewhere and pass its file: --npm-package",
         )
     command = [npm, "pack", name, "--silent", "--ignore-scripts", "--pack-destination", str(folder)]
     try:

@@ -2,10 +2,10 @@
 
 DIR/
     index.html page.css page.js camera.js drawing.js     the page
-    edgekit.js edgekit.d.ts session-worker.js session.js core.js onnxruntime.js     an ES module for other
-                                        pages with its types, and the worker that computes
+    edgekit.js edgekit.d.ts session-worker.js session.js signature.js core.js onnxruntime.js litert.js     an
+                                        ES module for other pages with its types, and the worker that computes
     edgekit.wasm                        libedgekit
-    onnxruntime/                        onnxruntime-web
+    onnxruntime/ litert/                the engines of its variants: onnxruntime-web, LiteRT.js
     service-worker.js                   keeps these files in the browser
     model.edgekit                       the bundle
 """
@@ -16,13 +16,14 @@ import base64
 import hashlib
 import json
 import shutil
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
-from edgekit.web.engine import engine_files
+from edgekit.native.support import described, predicts
+from edgekit.system.new_folder import need_empty, new_folder
+from edgekit.web.engine import ENGINES, engine_files
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -37,22 +38,21 @@ FILES = (
     "edgekit.js",
     "edgekit.wasm",
     "index.html",
+    "litert.js",
     "onnxruntime.js",
     "page.css",
     "page.js",
     "session-worker.js",
     "session.js",
+    "signature.js",
 )
 WORKER, BUNDLE = "service-worker.js", "model.edgekit"
 NOT_LOADED = ("edgekit.d.ts",)
 """Files that no page loads."""
 PROVIDERS = '<meta name="providers" content="wasm">'
 PROVIDERS_WITH_WEBGPU = '<meta name="providers" content="webgpu wasm">'
-TARGET, MODEL = "ort", "model.onnx"
 BUNDLE_LIMIT_BYTES = 512 << 20
 """Largest bundle that edgekit.js opens."""
-DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5", "yolov8", "end2end")}
-"""Tasks and decoders of libedgekit."""
 
 
 class WebFolder(NamedTuple):
@@ -70,72 +70,62 @@ class WebFolder(NamedTuple):
 
 
 def write_web(
-    bundle: Bundle, folder: Path, npm_package: Path | None = None, *, webgpu: bool = False
+    bundle: Bundle, folder: Path, npm_packages: Sequence[Path] = (), *, webgpu: bool = False
 ) -> WebFolder:
     """Write the folder, whole or not at all.
 
     Args:
         bundle: To publish.
         folder: Destination; it must be missing or empty.
-        npm_package: Package file of onnxruntime-web; None: from the cache, or fetched by npm.
+        npm_packages: Package files of engines; others come from the cache, or are fetched by npm.
         webgpu: Whether the page tries WebGPU before WebAssembly.
 
     Raises:
         UsageError: no variant runs in a page, the bundle is too large, the folder is not empty or cannot be
-            written to, or npm_package is another package.
+            written to, or a package file is another one.
         BundleError: an entry is damaged.
         MissingDependency: npm is needed and not installed.
         ToolchainError: npm failed.
     """
-    variants = [variant.name for variant in bundle.variants if _runs(variant, bundle)]
+    running = [variant for variant in bundle.variants if _runs(variant, bundle)]
+    variants = [variant.name for variant in running]
     if not variants:
-        names = ", ".join(f"{variant.name} ({variant.target})" for variant in bundle.variants) or "none"
         raise UsageError(
-            f"{bundle.name} has no variant that a page runs; it has {names}. A page needs one for {TARGET} "
-            "with golden vectors and their limits: build with -t ort. Nothing was written"
+            f"{bundle.name} has no variant that a page runs; it has {described(bundle)}. "
+            f"A page needs one for {' or '.join(ENGINES)} with golden vectors and their limits: "
+            "build with -t ort. Nothing was written"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder; choose another one. Nothing was written")
+    need_empty(folder)
     bundle.verify_entries()
-    engine = engine_files(npm_package, webgpu)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft:
-            root = Path(draft, "web")
-            (root / "onnxruntime").mkdir(parents=True)
-            for name in FILES:
-                shutil.copyfile(PAGE / name, root / name)
-            if webgpu:
-                html = (root / "index.html").read_text("utf-8")
-                (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
-            for name, content in engine.items():
-                (root / "onnxruntime" / name).write_bytes(content)
-            bundle.save(root / BUNDLE)
-            if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
-                raise UsageError(
-                    f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
-                    "Nothing was written"
-                )
-            cached = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-            (root / WORKER).write_text(_worker(root, cached), "utf-8")
-            root.chmod(0o755)
-            if folder.exists():
-                folder.rmdir()
-            root.rename(folder)
-    except OSError as problem:
-        raise UsageError(
-            f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
-        ) from None
+    engines = engine_files(sorted({variant.target for variant in running}), npm_packages, webgpu)
+    with new_folder(folder) as root:
+        for name in FILES:
+            shutil.copyfile(PAGE / name, root / name)
+        if webgpu:
+            html = (root / "index.html").read_text("utf-8")
+            (root / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
+        for name, content in engines.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(content)
+        bundle.save(root / BUNDLE)
+        if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
+            raise UsageError(
+                f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
+                "Nothing was written"
+            )
+        cached = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+        (root / WORKER).write_text(_worker(root, cached), "utf-8")
     files = [folder / name for name in sorted([*cached, WORKER])]
     return WebFolder(files, variants, list(_notes(bundle, variants)))
 
 
 def _runs(variant: Variant, bundle: Bundle) -> bool:
-    """Return whether a page may run a variant: it is ONNX Runtime's, and can be judged by golden vectors."""
+    """Return whether a page may run a variant: it has an engine for it, and golden vectors can judge it."""
     accuracy = variant.evidence.get("accuracy")
     limits = accuracy if isinstance(accuracy, Mapping) else {}
     judged = all(isinstance(limits.get(spec.name), Mapping) for spec in bundle.outputs)
-    fits = variant.target == TARGET and set(variant.files) == {MODEL} and "needs_isa" not in variant.options
+    engine = ENGINES.get(variant.target)
+    fits = engine is not None and set(variant.files) == {engine.model} and "needs_isa" not in variant.options
     return variant.usable and fits and judged and bool(bundle.manifest["golden"])
 
 
@@ -143,14 +133,9 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
     others = [variant.name for variant in bundle.variants if variant.usable and variant.name not in variants]
     if others:
         yield f"not run in a page: {', '.join(others)}"
-    card = bundle.card
-    if card is None:
+    if bundle.card is None:
         yield "the bundle has no card: the page checks engines, but predicts nothing"
-        return
-    inputs, task = card.get("inputs"), card.get("task")
-    kinds = [row.get("kind") for row in inputs.values()] if isinstance(inputs, Mapping) else []
-    decodable = isinstance(task, Mapping) and task.get("decode") in DECODERS.get(str(task.get("kind")), ())
-    if kinds != ["image"] or not decodable:
+    elif not predicts(bundle):
         yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
 
 

@@ -13,6 +13,8 @@ async function onnxRuntime(provider) {
     ort.env.wasm.numThreads = 1;  // more threads need COOP and COEP, which a static host rarely sends
     ort.env.logLevel = 'error';
     return ort;
+  }).catch((problem) => {
+    throw new EdgeKitError(`onnxruntime-web was not loaded: ${cause(problem)}`);
   });
   return imported[provider];
 }
@@ -25,7 +27,7 @@ export async function load(core, variant, outputs, provider) {
   }
   const files = Object.keys(variant.files);
   if (files.length !== 1 || files[0] !== MODEL) {
-    throw new EdgeKitError(`a page runs variants of ort with one file, ${MODEL}; this one has ${files.length}`);
+    throw new EdgeKitError(`a page runs variants of ort with one file, ${MODEL}; this one has ${files.join(', ')}`);
   }
   const ort = await onnxRuntime(provider);
   const {options} = variant, model = core.read(variant.files[MODEL]);

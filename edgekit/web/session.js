@@ -1,13 +1,15 @@
-// A bundle in a worker: checked by libedgekit, run by onnxruntime-web. edgekit.js is its other end, in the page.
+// A bundle: checked by libedgekit, run by onnxruntime-web. edgekit.js is its other end, in the page.
 import {Core, EdgeKitError, arrayOf} from './core.js';
+import {load as loadLiteRt} from './litert.js';
 import {load as loadOnnxRuntime} from './onnxruntime.js';
+import {LIMIT_BYTES as SIGNATURE_LIMIT_BYTES, checkSignature} from './signature.js';
 
-const ENGINES = {ort: loadOnnxRuntime};
+const ENGINES = {ort: loadOnnxRuntime, tflite: loadLiteRt};
 const BUNDLE_LIMIT_BYTES = 512 * 2 ** 20, PIXEL_LIMIT = 2 ** 26;
 const SLICES = 10, RUNS_LIMIT = 2_000_000;
 let compiled;
 
-export class LocalSession {
+class LocalSession {
   #core;
   #manifest;
   #engine = null;
@@ -21,8 +23,12 @@ export class LocalSession {
   #firstMs = 0;
 
   // Open a bundle, check it and choose a variant: the first one that loads and whose golden vectors are right.
-  async open(source, {variant, strict, providers}, onprogress) {
+  async open(source, {variant, strict, providers, keys, signature}, onprogress) {
     const {bytes, name} = await bytesOf(source);
+    if (keys) {
+      const file = await bytesOf(signature, SIGNATURE_LIMIT_BYTES, 'the signature');
+      await checkSignature(bytes, keys, file.bytes, file.name);
+    }
     this.#onprogress = onprogress;
     this.#providers = providers;
     this.#core = await Core.open(await coreModule(), bytes, name);
@@ -194,6 +200,21 @@ export class LocalSession {
   }
 }
 
+// Return the function that answers the calls of one session: their progress, result and the session's state.
+export function answering(send) {
+  const session = new LocalSession();
+  return async ({id, name, values}) => {
+    const onprogress = (progress) => send({id, progress, state: session.state()});
+    try {
+      const value = await session[name](...values, onprogress);
+      send({id, value, state: session.state()});
+    } catch (problem) {
+      const kind = problem instanceof EdgeKitError ? 'refused' : 'failed';
+      send({id, [kind]: String(problem?.message ?? problem), state: session.state()});
+    }
+  };
+}
+
 async function coreModule() {
   compiled ??= fetch(new URL('edgekit.wasm', import.meta.url)).then(async (response) => {
     if (!response.ok) throw new EdgeKitError(`edgekit.wasm: the server answered ${response.status}`);
@@ -203,11 +224,17 @@ async function coreModule() {
 }
 
 // Return the bytes of a URL, a Blob or an ArrayBuffer, within the limit.
-async function bytesOf(source) {
-  if (source instanceof ArrayBuffer) return {bytes: within(new Uint8Array(source)), name: 'the bundle'};
+async function bytesOf(source, limit = BUNDLE_LIMIT_BYTES, what = 'the bundle') {
+  const within = (length) => {
+    if (length > limit) throw new EdgeKitError(`${what} has more than ${limit} bytes, which a page opens`);
+  };
+  if (source instanceof ArrayBuffer) {
+    within(source.byteLength);
+    return {bytes: new Uint8Array(source), name: what};
+  }
   if (source instanceof Blob) {
-    within({length: source.size});
-    return {bytes: new Uint8Array(await source.arrayBuffer()), name: source.name ?? 'the bundle'};
+    within(source.size);
+    return {bytes: new Uint8Array(await source.arrayBuffer()), name: source.name ?? what};
   }
   const response = await fetch(source), pieces = [];
   if (!response.ok) throw new EdgeKitError(`${source}: the server answered ${response.status}`);
@@ -217,17 +244,10 @@ async function bytesOf(source) {
     if (done) break;
     pieces.push(value);
     length += value.length;
-    if (length > BUNDLE_LIMIT_BYTES) await reader.cancel();
-    within({length});
+    if (length > limit) await reader.cancel();
+    within(length);
   }
   return {bytes: new Uint8Array(await new Blob(pieces).arrayBuffer()), name: String(source).split(/[?#]/)[0].split('/').pop()};
-}
-
-function within(bytes) {
-  if (bytes.length > BUNDLE_LIMIT_BYTES) {
-    throw new EdgeKitError(`the bundle has more than ${BUNDLE_LIMIT_BYTES} bytes, which a page opens`);
-  }
-  return bytes;
 }
 
 // Return RGBA pixels {data, width, height} of an ImageData, a Blob or an ImageBitmap, which is closed.

@@ -13,7 +13,9 @@ import json
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
 
 from edgekit.compiler.lowering.node_probes import probes
 from edgekit.compiler.model.rewriting import PART_OF
@@ -22,9 +24,6 @@ from edgekit.errors import MissingDependency
 from edgekit.system.redirection import without_lines
 from edgekit_coreai.bytecode import with_numbered_resources
 from edgekit_coreai.run import PACKAGE, PROGRAM
-
-if TYPE_CHECKING:
-    import onnx
 
 HASH, METADATA = f"{PACKAGE}/main.hash", f"{PACKAGE}/metadata.json"
 REASON_LIMIT = 300
@@ -129,7 +128,6 @@ def _refused_alone(package: Any, model: onnx.ModelProto) -> dict[str, tuple[str,
 
 def _without(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     """Return the model without some nodes, whose outputs become inputs of the graph."""
-    import onnx
 
     rest = onnx.ModelProto()
     rest.CopyFrom(model)

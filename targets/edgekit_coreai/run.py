@@ -10,9 +10,9 @@ The runtime is asynchronous: each runner has a thread with an event loop.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.system.redirection import without_lines
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 ENGINE = EngineInfo(
     packages=("coreai-core", "coreai-onnx"),

@@ -28,6 +28,7 @@ from edgekit_coreml.app_check import LABEL, class_names, refuse_other_outputs
 from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
 from edgekit_coreml.program import exclusive_program
 from edgekit_coreml.rounding import rounded_kernels
+from edgekit_coreml.shared_weights import main_function
 from edgekit_coreml.vendor import coremltools
 
 HALF_ARRAYS_IOS, STATE_IOS = 16, 18
@@ -107,6 +108,7 @@ def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
         (Path(folder) / "weight.bin").write_bytes(files.get(WEIGHTS, b""))
         spec = tools.proto.Model_pb2.Model()
         spec.ParseFromString(files[SPECIFICATION])
+        main_function(spec)
         return load(spec, spec.specificationVersion, folder), spec
 
 

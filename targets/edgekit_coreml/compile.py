@@ -41,6 +41,7 @@ from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged
 from edgekit_coreml.package import FORMAT_OF_IOS, package_files
 from edgekit_coreml.program import Lowered, lower_model
 from edgekit_coreml.quant_rules import rules
+from edgekit_coreml.shared_weights import share_weights
 
 PALETTE_BITS: Mapping[str, int] = {"palette6": 6, "palette4": 4}
 PRECISIONS = ("fp32", "fp16", "int8", "int8-weights", *PALETTE_BITS)
@@ -206,4 +207,10 @@ def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Jso
     }
 
 
-TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, refine=refined_model, app_files=app_files)
+TARGET = TargetInfo(
+    PRECISIONS,
+    quantization_rules=rules,
+    refine=refined_model,
+    app_files=app_files,
+    share_weights=share_weights,
+)

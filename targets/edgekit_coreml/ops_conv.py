@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.lowering.sliding_windows import Window, conv_window, transposed_window
+from edgekit.compiler.model.sliding_windows import Window, conv_window, transposed_window
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.rounding import rounded_kernels

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
+from edgekit.compiler.model.sliding_windows import Window, divisors, window
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_conv import interleaved

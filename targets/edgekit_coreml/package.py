@@ -56,11 +56,12 @@ def package_files(
     files = {SPECIFICATION: specification.SerializeToString(deterministic=True)}
     if weights:
         files[WEIGHTS] = weights
-    files[MANIFEST] = _manifest(files)
+    files[MANIFEST] = manifest(files)
     return files
 
 
-def _manifest(files: Mapping[str, bytes]) -> bytes:
+def manifest(files: Mapping[str, bytes]) -> bytes:
+    """Return the content of ``Manifest.json`` for the other files of a package."""
     model = _named(files[SPECIFICATION])
     items = {model: _item("CoreML Model Specification", "model.mlmodel")}
     if WEIGHTS in files:

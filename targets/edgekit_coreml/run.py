@@ -55,8 +55,8 @@ def open_runner(
         files: Files of the package, by their paths from ``model.mlpackage`` on.
         inputs: The source model's inputs.
         outputs: The source model's outputs.
-        options: ``precision``; ``inputs`` and ``outputs``: for each value its ``name``, and in the
-            package its ``mil`` name, ``dtype`` and ``shape``.
+        options: ``precision``; ``function``, if it is not ``main``; ``inputs`` and ``outputs``: for each
+            value its ``name``, and in the package its ``mil`` name, ``dtype`` and ``shape``.
         threads: Number of threads of the reference executor; Core ML decides for itself.
 
     Raises:
@@ -67,14 +67,17 @@ def open_runner(
     input_map, out_of = (
         value_bindings(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
     )
-    precision = str(options.get("precision", "fp32"))
+    precision, function = str(options.get("precision", "fp32")), str(options.get("function", ""))
     if _on_a_mac():
-        return CoreMlRunner(_predict_on_a_mac(package), input_map, out_of, precision, "Core ML", "", dict)
+        return CoreMlRunner(
+            _predict_on_a_mac(package, function), input_map, out_of, precision, "Core ML", "", dict
+        )
     from edgekit_coreml.interpreter.execute import Executor, overflows
     from edgekit_coreml.interpreter.program import find_in_package, read_package
 
     engine_version()  # says what to install before anything is read
-    executor = Executor(read_package(*find_in_package(package / "Manifest.json")), threads=threads or 1)
+    program = read_package(*find_in_package(package / "Manifest.json"), function or "main")
+    executor = Executor(program, threads=threads or 1)
 
     def facts() -> dict[str, Json]:
         figures: dict[str, Json] = {"mil_operators": len(executor.program.ops), "opset": executor.program.ios}
@@ -193,11 +196,13 @@ def _coremltools() -> Any:
     return coremltools
 
 
-def _predict_on_a_mac(package: Path) -> _Predict:
+def _predict_on_a_mac(package: Path, function: str) -> _Predict:
     """Load Core ML's own runtime on all compute units. Type-checked but never run here: it needs a Mac."""
     tools = _coremltools()
     try:
-        model = tools.models.MLModel(str(package), compute_units=tools.ComputeUnit.ALL)
+        model = tools.models.MLModel(
+            str(package), compute_units=tools.ComputeUnit.ALL, function_name=function or None
+        )
     except Exception as problem:  # coremltools raises many classes for what Core ML refuses
         raise EngineError(f"{engine_version()} did not load {package}: {problem}") from None
 

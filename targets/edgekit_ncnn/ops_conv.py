@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from edgekit.compiler.lowering.sliding_windows import conv_window, divisors, transposed_window, window
+from edgekit.compiler.model.sliding_windows import conv_window, divisors, transposed_window, window
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_ncnn.builder import Builder, Value, lower

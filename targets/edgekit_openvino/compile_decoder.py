@@ -12,22 +12,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter
 from edgekit.compiler.lowering.language.graph_writer import CONTRIB
+from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
 from edgekit_openvino.decoder import WINDOW, state_names
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino
-
-if TYPE_CHECKING:
-    from edgekit.compiler.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 OURS = "edgekit"

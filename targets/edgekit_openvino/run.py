@@ -33,7 +33,7 @@ ENGINE = EngineInfo(
     ),
 )
 XML_FILE, BIN_FILE, PACKED_FILE = "model.xml", "model.bin", "model.xml.z"
-"""``model.xml.z`` is ``model.xml`` of a further shape, compressed by zlib (shared_weights.py)."""
+"""``model.xml.z`` is ``model.xml`` of a further shape, compressed by zlib (compile.py)."""
 XML_LIMIT_BYTES = 256 << 20
 """Maximum size of an unpacked ``model.xml``."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.compiler.lowering.byte_pairs import with_bytes_read
 from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
+from edgekit.compiler.lowering.node_probes import probes
 from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import array_of, producer_of
@@ -28,9 +29,7 @@ from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensor_spec import Json
-from edgekit_ort.integer_products import with_integer_products
-from edgekit_ort.linear_layers import with_integer_gemms
-from edgekit_ort.node_probe import failing_nodes
+from edgekit_ort.linear_layers import with_integer_gemms, with_integer_products
 from edgekit_ort.opset_downgrade import with_older_opset
 from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
@@ -38,6 +37,7 @@ from edgekit_ort.run import MODEL_FILE, open_session
 from edgekit_ort.shared_weights import share_weights
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
 
     from edgekit.target.profile import Profile
@@ -137,3 +137,62 @@ TARGET = TargetInfo(
     unsigned_weights=True,
     share_weights=share_weights,
 )
+
+
+def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
+    """Return a finding for each node that ONNX Runtime does not load alone; its own error names only the
+    first one.
+
+    Args:
+        content: The model that was refused, serialized with the shapes of its values.
+        target: The target or profile named in the findings.
+        message: ONNX Runtime's error for the whole model; the finding when each node alone is accepted.
+    """
+    import onnx
+
+    model = onnx.ModelProto.FromString(content)
+    findings = []
+    refusals: dict[bytes, str | None] = {}
+    for node, probe in probes(model):
+        key = probe.SerializeToString(deterministic=True)
+        if key not in refusals:
+            refusals[key] = _refusal(key)
+        refusal = refusals[key]
+        if refusal is None:
+            continue
+        op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        missing = "NOT_IMPLEMENTED" in refusal or "is not a registered function/op" in refusal
+        findings.append(
+            Finding(
+                "EK1001" if missing else "EK1002",
+                "error",
+                target,
+                node.name,
+                op,
+                f"no CPU kernel for {_types(probe)}" if missing else _plain(refusal),
+            )
+        )
+    return findings or [Finding("EK1002", "error", target, "", "", _plain(message))]
+
+
+def _refusal(model: bytes) -> str | None:
+    try:
+        open_session(model, threads=1, optimize=False)
+    except EngineError as problem:
+        return str(problem)
+    return None
+
+
+def _types(probe: onnx.ModelProto) -> str:
+    from onnx import TensorProto
+
+    kinds = {value.name: value.type.tensor_type.elem_type for value in probe.graph.input}
+    kinds.update({tensor.name: tensor.data_type for tensor in probe.graph.initializer})
+    names = [TensorProto.DataType.Name(kinds[n]).lower() for n in probe.graph.node[0].input if n in kinds]
+    return ", ".join(names) or "no inputs"
+
+
+def _plain(message: str) -> str:
+    """Return ONNX Runtime's message on one line, without ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
+    line = " ".join(message.split())
+    return line.rpartition("[ONNXRuntimeError] : ")[2].split(" : ", 2)[-1]

@@ -7,20 +7,17 @@ Weights lie in a file of their own, which ONNX Runtime maps; protobuf's limit of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter, rotation_tables
 from edgekit.compiler.lowering.language.graph_writer import CONTRIB
+from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
 from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
-
-if TYPE_CHECKING:
-    from edgekit.compiler.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 INT8_COMPUTE = 4

@@ -10,13 +10,10 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#comm
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import producer_of, replace_node
 from edgekit.compiler.quantize.placement.kernels import silu_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 DOMAIN = "com.microsoft"
 
@@ -41,6 +38,5 @@ def _silu_after_integers(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
 
 
 def _quick_gelu(x: ir.Value, name: str) -> ir.Node:
-    import onnx_ir as ir
 
     return ir.node("QuickGelu", [x], attributes={"alpha": 1.0}, domain=DOMAIN, name=name)

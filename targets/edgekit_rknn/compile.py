@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -28,6 +27,7 @@ from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError, reason_of
 from edgekit.system.formats import strict_json
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_rknn import simulator
 from edgekit_rknn.explicit_forms import refused_forms, write_forms
@@ -37,9 +37,6 @@ from edgekit_rknn.quantized_forms import write_pairs
 from edgekit_rknn.refused_nodes import refused_alone
 from edgekit_rknn.run import LAYERS_FILE, MODEL_FILE, SOURCE_FILE
 from edgekit_rknn.toolchain import TOOLCHAIN, VERSION
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16")
 """The NPU has no float32: floats are float16 in both, and in a model with pairs too."""

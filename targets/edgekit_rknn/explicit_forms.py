@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.average_by_conv import average_by_conv
-from edgekit.compiler.lowering.sliding_windows import transposed_window
 from edgekit.compiler.model.rewriting import (
     dims_of,
     int_of,
@@ -25,6 +24,7 @@ from edgekit.compiler.model.rewriting import (
     producer_of,
     text_of,
 )
+from edgekit.compiler.model.sliding_windows import transposed_window
 from edgekit.diagnostics import Finding
 
 

@@ -6,23 +6,19 @@ left out, because they mean something else alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.node_probes import probes
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.compiler.toolchains.child import ToolchainChild
+from edgekit.compiler.toolchains.environment import Environment
 from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError
+from edgekit.target.profile import Profile
 from edgekit_rknn import simulator
 from edgekit_rknn.run import SOURCE_FILE
 from edgekit_rknn.toolchain import VERSION
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.compiler.toolchains.environment import Environment
-    from edgekit.target.profile import Profile
 
 PAIR = ("QuantizeLinear", "DequantizeLinear")
 EVERY_CONSTANT = 1 << 40

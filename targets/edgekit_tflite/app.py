@@ -19,7 +19,8 @@ from edgekit.processing.inputs.image import ImageInput
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tflite import metadata
 from edgekit_tflite.assembly import IDENTIFIER, TABLES_BYTES, assembled, empty_buffer, is_outside
-from edgekit_tflite.layout import channels_last
+from edgekit_tflite.input_layout import transpose_input
+from edgekit_tflite.layout import channels_last, identity
 from edgekit_tflite.records import Record, packed, unpacked
 
 FILE = "model.tflite"
@@ -34,6 +35,8 @@ def app_files(
 ) -> dict[str, bytes]:
     """Return the file with the card's contents as metadata; its outputs do not change.
 
+    Pictures become inputs with their channels last, as Android's tools give them.
+
     Args:
         files: ``model.tflite``, as ``compile_model`` built it.
         options: Options of the same artifact.
@@ -45,6 +48,8 @@ def app_files(
     """
     model: Any = unpacked(files[FILE], "Model")  # its buffers are views of the file
     subgraph = model.subgraphs[0]
+    for index, entry in enumerate(options["inputs"]):
+        _store_channels_last(model, index, entry, card, files[FILE])
     inputs = [
         _input(card, entry, subgraph.tensors[index])
         for entry, index in zip(options["inputs"], subgraph.inputs, strict=True)
@@ -78,13 +83,7 @@ def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
     if image.colour not in COLOURS:
         raise UsageError(
             f"{card.title}: input {name} is {image.colour}, and Android's tools give RGB or grey; "
-            "export it without --app, and prepare the picture yourself"
-        )
-    rows_first = channels_last(4) if image.layout == "NCHW" else (0, 1, 2, 3)
-    if tuple(entry.get("order", range(4))) != rows_first:
-        raise UsageError(
-            f"{card.title}: input {name} is stored with its channels first, and Android's tools give them "
-            "last; build the bundle with --io nhwc"
+            "export it without --metadata, and prepare the picture yourself"
         )
     height, width = (image.shape[image.layout.index(axis)] for axis in "HW")
     mean, std = np.array(image.mean), np.array(image.std)
@@ -100,6 +99,18 @@ def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
         [metadata.normalization(mean, std)],
         metadata.stats((0 - mean) / std, (255 - mean) / std),
     )
+
+
+def _store_channels_last(model: Any, index: int, entry: Mapping[str, Json], card: Card, file: bytes) -> None:
+    """Let the model take a picture with its channels last, where it was not built with ``--io nhwc``."""
+    image = card.inputs.get(entry["name"])
+    if not isinstance(image, ImageInput):
+        return
+    rows_first = channels_last(4) if image.layout == "NCHW" else identity(4)
+    stored = tuple(entry.get("order", identity(4)))
+    if stored != rows_first:
+        order = [stored.index(axis) for axis in rows_first]
+        transpose_input(model, index, order, lambda buffer: _content(file, model.buffers[buffer]))
 
 
 def _preparation(image: ImageInput) -> str:
@@ -135,17 +146,21 @@ def _labels(card: Card, outputs: Sequence[TensorSpec]) -> tuple[list[str], str]:
 
 
 def _with_metadata(file: bytes, model: Any, content: bytes) -> bytes:
-    contents: list[Array] = []
-    for buffer in model.buffers[1:]:
-        stored = buffer.data if buffer.data is not None else np.zeros(0, np.uint8)
-        outside = np.frombuffer(file, np.uint8, buffer.size, buffer.offset) if buffer.offset > 1 else None
-        contents.append(stored if outside is None else outside)
+    contents = [_content(file, buffer) for buffer in model.buffers[1:]]
     outside_of_tables = is_outside(contents)
     entry = Record("Metadata", name=metadata.NAME, buffer=len(model.buffers))
     holder = Record("Buffer", data=np.frombuffer(content, np.uint8))  # in the tables: readers look there
     model.buffers = [model.buffers[0], *(empty_buffer(outside_of_tables) for _ in contents), holder]
     model.metadata = [*(model.metadata or []), entry]
     return assembled(packed(model, IDENTIFIER, TABLES_BYTES), contents)
+
+
+def _content(file: bytes, buffer: Any) -> Array:
+    """Return the bytes of a buffer, which are in its table or elsewhere in the file."""
+    if buffer.offset > 1:
+        return np.frombuffer(file, np.uint8, buffer.size, buffer.offset)
+    content: Array = buffer.data if buffer.data is not None else np.zeros(0, np.uint8)
+    return content
 
 
 def _with_labels(file: bytes, labels: Sequence[str]) -> bytes:

@@ -32,7 +32,6 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_matmul,
     ops_norm,
     ops_pool,
-    ops_pool_nd,
     ops_quant,
     ops_reduce,
     ops_resize,

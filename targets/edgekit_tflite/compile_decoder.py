@@ -15,13 +15,14 @@ its own. In floats that would be most of a gigabyte for a small model, so there 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter
 from edgekit.compiler.lowering.language.graph_ir import as_ir
+from edgekit.compiler.model.language import LanguageModel
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.language.block_rounding import nearest8
 from edgekit.compiler.quantize.language.rotated_model import RotatedModel, rotated_model
@@ -32,11 +33,6 @@ from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array, Json
 from edgekit_tflite.compile import compile_model
 from edgekit_tflite.decoder import HIDDEN, PROMPT, WINDOW
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.compiler.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8")
 PROMPT_TOKENS = 32

@@ -31,96 +31,49 @@ x86 equal to it; sums in float32 (fp16accfp32) are ignored on all."""
 SHARED_FROM_BYTES = 1 << 10
 """Constants of this size on are compared with others, so that equal ones are stored once."""
 
-OPTIONS: Mapping[str, str] = {
-    "ABS": "AbsOptions",
-    "ADD": "AddOptions",
-    "ARG_MAX": "ArgMaxOptions",
-    "ARG_MIN": "ArgMinOptions",
+SHARED_OPTIONS: Mapping[str, str] = {
     "AVERAGE_POOL_2D": "Pool2DOptions",
-    "BATCH_MATMUL": "BatchMatMulOptions",
-    "BITCAST": "BitcastOptions",
-    "BITWISE_XOR": "BitwiseXorOptions",
-    "BROADCAST_TO": "BroadcastToOptions",
-    "CAST": "CastOptions",
-    "CEIL": "",
-    "CONCATENATION": "ConcatenationOptions",
-    "CONV_2D": "Conv2DOptions",
-    "COS": "CosOptions",
-    "CUMSUM": "CumsumOptions",
-    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
-    "DEQUANTIZE": "DequantizeOptions",
-    "DIV": "DivOptions",
-    "ELU": "",
-    "EQUAL": "EqualOptions",
-    "EXP": "ExpOptions",
-    "FILL": "FillOptions",
-    "FLOOR": "",
-    "FLOOR_DIV": "FloorDivOptions",
-    "FLOOR_MOD": "FloorModOptions",
-    "FULLY_CONNECTED": "FullyConnectedOptions",
-    "GATHER": "GatherOptions",
-    "GATHER_ND": "GatherNdOptions",
-    "GELU": "GeluOptions",
-    "GREATER": "GreaterOptions",
-    "GREATER_EQUAL": "GreaterEqualOptions",
-    "HARD_SWISH": "HardSwishOptions",
-    "LEAKY_RELU": "LeakyReluOptions",
-    "LESS": "LessOptions",
-    "LESS_EQUAL": "LessEqualOptions",
-    "LOCAL_RESPONSE_NORMALIZATION": "LocalResponseNormalizationOptions",
-    "LOG": "",
-    "LOGICAL_AND": "LogicalAndOptions",
-    "LOGICAL_NOT": "LogicalNotOptions",
-    "LOGICAL_OR": "LogicalOrOptions",
-    "LOGISTIC": "",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "L2_POOL_2D": "Pool2DOptions",
     "MAXIMUM": "MaximumMinimumOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "MINIMUM": "MaximumMinimumOptions",
-    "MIRROR_PAD": "MirrorPadOptions",
-    "MUL": "MulOptions",
-    "NEG": "NegOptions",
-    "NOT_EQUAL": "NotEqualOptions",
-    "PAD": "PadOptions",
-    "PADV2": "PadV2Options",
-    "POW": "PowOptions",
-    "PRELU": "",
-    "QUANTIZE": "QuantizeOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
     "REDUCE_MAX": "ReducerOptions",
     "REDUCE_MIN": "ReducerOptions",
     "REDUCE_PROD": "ReducerOptions",
-    "RELU": "",
-    "RELU6": "",
-    "RELU_N1_TO_1": "",
-    "RESHAPE": "ReshapeOptions",
-    "RESIZE_BILINEAR": "ResizeBilinearOptions",
-    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
-    "REVERSE_V2": "ReverseV2Options",
-    "ROUND": "",
-    "RSQRT": "",
-    "SCATTER_ND": "ScatterNdOptions",
-    "SELECT_V2": "SelectV2Options",
-    "SIGN": "SignOptions",
-    "SIN": "",
-    "SLICE": "SliceOptions",
-    "SOFTMAX": "SoftmaxOptions",
-    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
-    "SPLIT": "SplitOptions",
-    "SPLIT_V": "SplitVOptions",
-    "SQRT": "",
-    "SQUARE": "SquareOptions",
-    "SQUARED_DIFFERENCE": "SquaredDifferenceOptions",
-    "STRIDED_SLICE": "StridedSliceOptions",
-    "SUB": "SubOptions",
     "SUM": "ReducerOptions",
-    "TANH": "",
-    "TILE": "TileOptions",
-    "TOPK_V2": "TopKV2Options",
-    "TRANSPOSE": "TransposeOptions",
-    "TRANSPOSE_CONV": "TransposeConvOptions",
 }
-"""Operator -> its options table in the schema; empty where it has none. What isn't here is never written."""
+"""Operator -> its options table, where another operator has the same one or it has another name."""
+
+
+def options_tables(codes: str) -> dict[str, str]:
+    """Return each operator's options table in the schema, by its name; empty where it has none.
+
+    >>> options_tables("ADD TOPK_V2 CEIL MEAN")
+    {'ADD': 'AddOptions', 'TOPK_V2': 'TopKV2Options', 'CEIL': '', 'MEAN': 'ReducerOptions'}
+    """
+    by_name = {name.lower(): name for name in NUMBERS["BuiltinOptions"]}
+    return {
+        code: SHARED_OPTIONS.get(code, by_name.get(f"{code.replace('_', '')}options".lower(), ""))
+        for code in codes.split()
+    }
+
+
+OPTIONS = options_tables("""
+    ABS ADD ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BITCAST BITWISE_XOR BROADCAST_TO CAST CEIL
+    CONCATENATION CONV_2D COS CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV ELU EQUAL EXP FILL
+    FLOOR FLOOR_DIV FLOOR_MOD FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH
+    LEAKY_RELU LESS LESS_EQUAL LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR
+    LOGISTIC MAXIMUM MAX_POOL_2D MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PAD PADV2 POW PRELU QUANTIZE
+    REDUCE_MAX REDUCE_MIN REDUCE_PROD RELU RELU6 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR
+    RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND RSQRT SCATTER_ND SELECT_V2 SIGN SIN SLICE SOFTMAX
+    SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TILE TOPK_V2
+    TRANSPOSE TRANSPOSE_CONV
+""")
+"""Operator -> its options table. What isn't here is never written."""
 
 ENUMS: Mapping[str, str] = {
     "fused_activation_function": "ActivationFunctionType",

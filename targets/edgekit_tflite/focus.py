@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgekit.compiler.lowering.sliding_windows import Window
+from edgekit.compiler.model.sliding_windows import Window
 from edgekit_tflite.builder import Builder, Value
 from edgekit_tflite.layout import channels_last
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.compiler.lowering.sliding_windows import conv_window, transposed_window
+from edgekit.compiler.model.sliding_windows import conv_window, transposed_window
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_tflite import layout

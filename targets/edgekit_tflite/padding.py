@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
 from edgekit.compiler.model.resize_matrix import ResizeAxis
+from edgekit.compiler.model.sliding_windows import Window, divisors, window
 from edgekit.tensor_spec import Array
 
 

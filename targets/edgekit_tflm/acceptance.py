@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, MissingDependency
+from edgekit.target import Artifact
 from edgekit_tflm import run
 from edgekit_tflm.kernels import KERNELS
-
-if TYPE_CHECKING:
-    from edgekit.target import Artifact
 
 PREPARED = re.compile(
     r"Node (?P<op>\w+) \(number (?P<number>\d+)f?\) failed to (?:prepare|initialize|invoke)"

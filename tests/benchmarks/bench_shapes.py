@@ -1,6 +1,7 @@
 """Several shapes in one bundle, compared with bundles of one: equal outputs, size, and cost of a switch.
 
     python tests/benchmarks/bench_shapes.py --detector   # YOLOX-nano, 320, 416 and 640 pixels
+    python tests/benchmarks/bench_shapes.py --detector --precision int8    # sizes only, and accuracies
     python tests/benchmarks/bench_shapes.py --sounds     # Silero VAD, 8 and 32 windows a run
     python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]    # texts
 
@@ -19,18 +20,22 @@ import os
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 import edgekit
+from edgekit.processing import load_card
 from edgekit.runtime import Session
+from edgekit.target.precisions import precision_of
 from tests.benchmarks.bench_texts import texts
 from tests.benchmarks.packaged_models import fetch, read_table
 from tests.benchmarks.peer_networks import NETWORKS, prepare
 from tests.conftest import SHARED
 
+CARD = Path(__file__).resolve().parents[2] / "samples/cards/yolox_nano.toml"
 LENGTHS = (16, 32, 64)
 TARGETS = {"ort": "onnxruntime", "openvino": "openvino", "tflite": "ai_edge_litert"}
 SIX_WORDS = "The train to Paris is late."
@@ -46,7 +51,9 @@ def main() -> None:
     parser.add_argument("--sounds", action="store_true")
     parser.add_argument("folder", nargs="?", type=Path)
     given = parser.parse_args()
-    if given.detector:
+    if given.detector and given.precision == "int8":
+        quantized_detector([(1, 3, size, size) for size in (320, 416, 640)])
+    elif given.detector:
         several("yolox_nano.onnx", "images", [(1, 3, size, size) for size in (320, 416, 640)])
     if given.sounds:
         several("silero_vad_16k_sequence.onnx", "input", [(count, 576) for count in (8, 32)])
@@ -96,6 +103,40 @@ def several(name: str, varied: str, shapes: list[tuple[int, ...]]) -> None:
                     f"first run {took[0]:.1f} ms, opened alone {alone_ms:.1f}, "
                     f"later runs {np.median(took[1:]):.1f}"
                 )
+
+
+def quantized_detector(shapes: list[tuple[int, ...]]) -> None:
+    """Print the growth of an int8 variant by two further shapes, with the same parts in int8."""
+    model, photographs = SHARED / "models/yolox_nano.onnx", SHARED / "data/coco128/train/images"
+    for target in (target for target, package in TARGETS.items() if find_spec(package) is not None):
+        made = []
+        for wanted in (shapes, shapes[-1]):
+            card = load_card(CARD)
+            inputs = {name: replace(image, shape=shapes[-1]) for name, image in card.inputs.items()}
+            made.append(
+                edgekit.build(
+                    model,
+                    targets=[target],
+                    shapes={"images": wanted},
+                    card=replace(card, inputs=inputs),
+                    samples=str(photographs / "*[05].jpg"),
+                    precision="int8",
+                    force=True,
+                    time_budget=1.0,
+                )
+            )
+        of_int8 = [next(v for v in b.variants if precision_of(v.precision).stage == "searched") for b in made]
+        placed = [variant.evidence.get("quantization", {}).get("placement") for variant in of_int8]
+        ratios = [
+            sizes[0] / sizes[1]
+            for sizes in (
+                [sum(map(len, bundle.pieces())) for bundle in made],
+                [variant.evidence["size_bytes"] for variant in of_int8],
+            )
+        ]
+        print(f"{target} int8, {placed}: bundle {ratios[0]:.3f}x, variant {ratios[1]:.3f}x")
+        for row in of_int8[0].evidence["shapes"]:
+            print(f"  {row}")
 
 
 def built(

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from edgekit.compiler.build import shrunk, stages, variant_build
 from edgekit.compiler.build.build_bundle import build_bundle
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.shrink_timing import ModelTimer, targets_to_time
+from edgekit.compiler.build.shrink import ModelTimer, targets_to_time
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.compress.prune import allocate, plan_pruning, pruned_model
 from edgekit.compiler.evaluate.fidelity import Evaluator

@@ -70,7 +70,7 @@ def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_pat
         ),
         (
             ["-t", "ort", "-o", "m.edgekit", "--io", "nhwc"],
-            "error: ort supports the source's layout only; build it without --io nhwc",
+            "error: ort does not support --io nhwc; name the targets that do behind it, --io nhwc@TARGET",
         ),
         (
             ["-o", "m.edgekit"],

@@ -21,10 +21,9 @@ def test_sources_are_small_and_in_the_wheel() -> None:
     config.read(ROOT / "setup.cfg")
     assert "edgekit.native" in config["options"]["packages"].split()
     patterns = config["options.package_data"]["edgekit.native"].replace(" ", "").split(",")
-    carried = {path for pattern in patterns for path in build.FOLDER.glob(pattern)}
-    files = {
-        path for path in build.FOLDER.rglob("*") if path.is_file() and path.suffix in (".h", ".cpp", ".md")
-    }
+    carried = {path for pattern in patterns for path in build.FOLDER.glob(pattern) if path.is_file()}
+    files = {path for path in build.FOLDER.rglob("*") if path.is_file()}
+    files -= {path for path in files if path.suffix in (".py", ".pyc") or path.name == ".clang-format"}
     assert carried == files
     assert len(build.sources()) > 20
     for path in files:
@@ -46,6 +45,19 @@ def test_the_interface_is_what_the_library_exports() -> None:
 def test_a_compiler_that_fails_is_an_error_with_its_words(tmp_path: Path) -> None:
     with pytest.raises(EdgeKitError, match="libedgekit does not compile with sh"):
         build.compile_library(tmp_path, compiler=["sh", "-c", "echo no >&2; exit 1"])
+
+
+def test_jni_is_for_this_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as error:
+        build.main(["-o", str(tmp_path), "--jni", "--target", "aarch64-macos"])
+    assert error.value.code == 2
+    assert "--jni compiles for this machine, whose JDK has the headers" in capsys.readouterr().err
+
+
+def test_no_jdk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingDependency, match=r"^jni\.h is not installed, and compiling with --jni"):
+        build.jni_flags()
 
 
 def test_no_compiler(

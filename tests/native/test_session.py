@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from edgekit.runtime import Session
 from tests.fixtures.ort_bundles import onnx_bytes
-from tests.native.library import NativeBundle, NativeSession, RefusedError, ort_library
+from tests.native.library import NativeBundle, NativeSession, RefusedError, compiled, ort_library
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle, yolox_bundle
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_ort]
@@ -95,6 +97,29 @@ def test_a_nan_that_no_golden_vector_has_is_a_failure(tmp_path: Path, ort: str) 
         pytest.raises(RefusedError, match="values of output scores are NaN or infinite"),
     ):
         session.run({"image": infinite}, 1)
+
+
+LINKED = """
+import ctypes, sys
+ort, library, linked = sys.argv[1:]
+if linked == "1":
+    ctypes.CDLL(ort, ctypes.RTLD_GLOBAL)
+edgekit = ctypes.CDLL(library)
+edgekit.edgekit_onnxruntime.restype = ctypes.c_void_p
+edgekit.edgekit_error.restype = ctypes.c_char_p
+print(edgekit.edgekit_onnxruntime(None) is not None or edgekit.edgekit_error().decode())
+"""
+
+
+def test_the_engine_that_a_program_is_linked_with(ort: str) -> None:
+    command = [sys.executable, "-c", LINKED, ort, str(compiled())]
+    with_it, without = (
+        subprocess.run([*command, linked], capture_output=True, text=True, timeout=100, check=True).stdout
+        for linked in "10"
+    )
+    assert with_it == "True\n"
+    if without != with_it:  # the system has no library of that name
+        assert without.startswith("ONNX Runtime cannot be loaded from the system's libraries")
 
 
 def test_a_library_that_is_not_onnx_runtime_is_refused(tmp_path: Path) -> None:

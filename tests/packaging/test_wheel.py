@@ -134,6 +134,9 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             "native/include/*.h",
             "native/source/*.h",
             "native/source/*.cpp",
+            "native/cpp/**/*",
+            "native/kotlin/**/*",
+            "native/swift/**/*",
             "profiles/*.toml",
             "report/*.css",
             "report/*.html",
@@ -143,6 +146,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             *(f"web/*.{kind}" for kind in ("css", "html", "js", "lock", "ts", "wasm")),
         )
         for path in (root / top).glob(pattern)
+        if path.is_file()
     }
     assert held - code == data
     assert {

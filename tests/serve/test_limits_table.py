@@ -10,7 +10,7 @@ pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
 from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
-from edgekit.compiler.sandbox import hub_files
+from edgekit.compiler.sandbox import hub_client, hub_files
 from edgekit.runtime.traces import trace_context
 from edgekit.serve import (
     connections,
@@ -141,6 +141,8 @@ def test_the_table_of_the_hub_has_the_values() -> None:
     table = section.partition("|---|---|---|\n")[2].partition("\n\n")[0]
     rows = {cells[1].strip(): cells[2].split() for cells in (line.split("|") for line in table.splitlines())}
     assert rows["size of a model's files"] == [str(hub_files.TOTAL_BYTES >> 30), "GB"]
-    assert rows["files in a repository"] == [f"{hub_files.FILES_LIMIT:,}"]
+    assert rows["files in a repository"] == [f"{hub_client.FILES_LIMIT:,}"]
+    assert rows["size of the list of files"] == [str(hub_client.LIST_BYTES >> 20), "MB"]
+    assert rows["time for the list of files"] == [f"{hub_client.LIST_SECONDS:g}", "s"]
     assert str(hub_files.BLOCK_BYTES >> 20) in rows["size of a file"]
     assert rows["times that a server sends a file from its start again"] == [str(hub_files.RESTARTS)]

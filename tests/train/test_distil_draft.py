@@ -42,8 +42,7 @@ def test_more_of_its_guesses_are_right_after_training(trained: DistilledDraft) -
 
 
 def test_the_module_computes_what_the_reference_does(model: Path) -> None:
-    from edgekit.compiler.compress.torch.decoder_module import Cache, hidden
-    from edgekit.compiler.compress.torch.draft_training import model_weights
+    from edgekit.compiler.compress.torch.draft_training import Cache, hidden, model_weights
 
     opened = open_language_model(model)
     texts = [[5, 9, 40, 7, 3, 60], [8, 1, 2, 30, 31, 32]]

@@ -1,4 +1,4 @@
-"""Fixtures of all tests of the page: onnxruntime-web, fetched once for each process that tests."""
+"""Fixtures of all tests of the page: its engines, fetched once for each process that tests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from edgekit.web import engine
 from tests.fixtures.command_line import call as call
 
 
+def _package(target: str, factory: pytest.TempPathFactory) -> Path:
+    try:
+        return engine.fetch(engine.read_lock(target), factory.mktemp("npm"))
+    except ToolchainError as problem:
+        pytest.skip(str(problem).splitlines()[0])
+
+
 @pytest.fixture(scope="session")
 def npm_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package file of onnxruntime-web; tests that use it are marked needs_npm."""
-    try:
-        return engine._fetched(engine.read_lock(), tmp_path_factory.mktemp("npm"))
-    except ToolchainError as problem:
-        pytest.skip(str(problem).splitlines()[0])
+    return _package("ort", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def litert_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package file of LiteRT.js; tests that use it are marked needs_npm."""
+    return _package("tflite", tmp_path_factory)

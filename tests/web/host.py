@@ -19,6 +19,15 @@ OPENED = "body:is([data-state=ready], [data-state=refused])"
 PREDICTED = "body:is([data-state=predicted], [data-state=failed])"
 OFFLINE = "body[data-offline]"
 WAIT_MS = 60_000
+FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
+PREDICT = """async (photo) => {
+  const {Session} = await import('./edgekit.js');
+  const session = await Session.open('model.edgekit');
+  const found = await session.predict(await (await fetch(photo)).blob());
+  await session.close();
+  return {...found, variant: session.variant, golden: session.golden, fallbacks: session.fallbacks};
+}"""
+"""Predicts a file of the host with a session of its own."""
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

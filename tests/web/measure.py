@@ -61,7 +61,7 @@ def main(shared: Path, package: Path) -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as name:
         site = Path(name) / "site"
-        for path in write_web(yolox_bundle(shared), site, package).files:
+        for path in write_web(yolox_bundle(shared), site, [package]).files:
             content = path.read_bytes()
             compressed = len(gzip.compress(content))
             print(f"{path.relative_to(site)!s:48} {len(content):>10} bytes {compressed:>10} compressed")

@@ -107,7 +107,7 @@ def test_a_phone_s_figures_arrive(program: Any, npm_package: Path, tmp_path: Pat
     path = bundle.save(tmp_path / "colours.edgekit")
     phone = Phone(
         lambda notify: measure_in_browser(
-            path, "lab phone", 0.5, notify, npm_package=npm_package, listen="127.0.0.1:0", merge=True
+            path, "lab phone", 0.5, notify, npm_packages=[npm_package], listen="127.0.0.1:0", merge=True
         )
     )
     pictures = os.environ.get("EDGEKIT_SCREENSHOTS")
@@ -149,7 +149,7 @@ def test_the_figures_of_a_built_bundle_are_in_its_report(
     edgekit.build(models.write(tmp_path, models.SMALL_CNN), targets=["ort"]).save(path)
     phone = Phone(
         lambda notify: measure_in_browser(
-            path, "lab phone", 0.5, notify, npm_package=npm_package, listen="127.0.0.1:0", merge=True
+            path, "lab phone", 0.5, notify, npm_packages=[npm_package], listen="127.0.0.1:0", merge=True
         )
     )
     measure(program, phone)
@@ -166,7 +166,7 @@ def test_a_page_that_was_hidden_is_not_a_measurement(program: Any, npm_package: 
     path = colours_bundle().save(tmp_path / "c.edgekit")
     phone = Phone(
         lambda notify: measure_in_browser(
-            path, None, 0.5, notify, npm_package=npm_package, listen="127.0.0.1:0"
+            path, None, 0.5, notify, npm_packages=[npm_package], listen="127.0.0.1:0"
         )
     )
     context = program.new_context(ignore_https_errors=True)
@@ -189,7 +189,7 @@ def test_another_key_is_refused_and_the_page_says_so(
     before = path.read_bytes()
     phone = Phone(
         lambda notify: measure_in_browser(
-            path, None, 0.5, notify, npm_package=npm_package, listen="127.0.0.1:0", merge=True
+            path, None, 0.5, notify, npm_packages=[npm_package], listen="127.0.0.1:0", merge=True
         )
     )
     context = program.new_context(ignore_https_errors=True)
@@ -234,7 +234,7 @@ def test_a_port_in_use_is_an_error(npm_package: Path, tmp_path: Path) -> None:
         with pytest.raises(
             UsageError, match=r"can't listen on 127\.0\.0\.1:\d+: .*; choose another --listen"
         ):
-            measure_in_browser(path, None, 1, print, npm_package=npm_package, listen=listen)
+            measure_in_browser(path, None, 1, print, npm_packages=[npm_package], listen=listen)
 
 
 def test_the_address_is_a_qr_code_where_segno_is_installed() -> None:

@@ -72,7 +72,7 @@ def camera(video: Path | None, *flags: str, allowed: bool = True) -> Iterator[An
 @pytest.fixture(scope="module")
 def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     folder = tmp_path_factory.mktemp("host") / "site"
-    write_web(colours_bundle(), folder, npm_package)
+    write_web(colours_bundle(), folder, [npm_package])
     with hosted(folder) as host:
         yield host
 
@@ -87,7 +87,7 @@ def test_boxes_over_the_live_video_are_python_s(npm_package: Path, shared: Path,
     """EDGEKIT_SCREENSHOTS: the folder that screenshots stay in."""
     pictures = Path(os.environ.get("EDGEKIT_SCREENSHOTS") or tmp_path)
     bundle = yolox_bundle(shared)
-    write_web(bundle, tmp_path / "site", npm_package)
+    write_web(bundle, tmp_path / "site", [npm_package])
     photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
     frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
     video = write_camera(tmp_path / "camera.y4m", frame)

@@ -25,7 +25,7 @@ ANSWER = Path(__file__).with_name("answer_cases.js")
 
 def test_cards_pictures_and_outputs_of_both_are_equal(npm_package: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
-    write_web(colours_bundle(), site, npm_package)
+    write_web(colours_bundle(), site, [npm_package])
     (site / "cases").mkdir()
     write_cases(range(CASES), site / "cases")
     with hosted(site) as host, browser() as program, opened(program, host.url) as (page, _):
@@ -64,7 +64,7 @@ def test_sizes_beyond_32_bits_are_refused(npm_package: Path, tmp_path: Path) -> 
     image = {"kind": "image", "layout": "NCHW", "colour": "GREY", "resize": "stretch"}
     task = {"kind": "classify", "decode": "probabilities", "outputs": {"scores": "y"}}
     site = tmp_path / "site"
-    write_web(colours_bundle(), site, npm_package)
+    write_web(colours_bundle(), site, [npm_package])
     with hosted(site) as host, browser() as program, opened(program, host.url) as (page, _):
         for change, size in HUGE.values():
             card = copy.deepcopy({"title": "huge", "inputs": {"x": image | change}, "task": task})

@@ -49,22 +49,25 @@ def test_a_folder_with_a_bundle_and_its_page(npm_package: Path, tmp_path: Path, 
 @pytest.mark.needs_npm
 @needs_ort
 def test_a_changed_file_in_the_cache_is_not_used(npm_package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = engine.engine_files(npm_package)
+    right = engine.engine_files(["ort"], [npm_package])
     (kept,) = Path(os.environ["EDGEKIT_CACHE"]).glob("web/*/ort.wasm.min.mjs")
     kept.write_bytes(b"alert(1)")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingDependency, match=r"npm is not installed, and fetching onnxruntime-web@"):
-        engine.engine_files()
-    assert engine.engine_files(npm_package) == right
-    assert engine.engine_files() == right
+        engine.engine_files(["ort"])
+    assert engine.engine_files(["ort"], [npm_package]) == right
+    assert engine.engine_files(["ort"]) == right
 
 
 def test_another_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.tgz").write_bytes(b"another")
-    with pytest.raises(UsageError, match=r"x\.tgz is not onnxruntime-web 1\.30\.0: its integrity is sha512-"):
-        engine.engine_files(tmp_path / "x.tgz")
+    said = (
+        r"x\.tgz is not a package that a page uses: its integrity is sha512-\S+; fetch it with npm pack onnx"
+    )
+    with pytest.raises(UsageError, match=said):
+        engine.engine_files(["ort"], [tmp_path / "x.tgz"])
     with pytest.raises(UsageError, match=r"y\.tgz cannot be read"):
-        engine.engine_files(tmp_path / "y.tgz")
+        engine.engine_files(["ort"], [tmp_path / "y.tgz"])
     assert not (Path(os.environ["EDGEKIT_CACHE"]) / "web").exists()
 
 

@@ -23,7 +23,9 @@ from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle, yolox_bundle
 from tests.report.browser import DESK, PHONE, browser
 from tests.web.host import (
+    FRAME,
     OFFLINE,
+    PREDICT,
     WAIT_MS,
     Host,
     checks,
@@ -36,14 +38,6 @@ from tests.web.host import (
 )
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
-FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
-PREDICT = """async (photo) => {
-  const {Session} = await import('./edgekit.js');
-  const session = await Session.open('model.edgekit');
-  const found = await session.predict(await (await fetch(photo)).blob());
-  await session.close();
-  return {...found, variant: session.variant, golden: session.golden, fallbacks: session.fallbacks};
-}"""
 HOSTILE = "<img src=x onerror=alert(1)>\u202e<script>alert(2)</script>"
 
 
@@ -57,7 +51,7 @@ def program() -> Iterator[Any]:
 def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """The page with the bundle of colours, and a photograph beside it."""
     folder = tmp_path_factory.mktemp("host") / "site"
-    made = write_web(colours_bundle(), folder, npm_package)
+    made = write_web(colours_bundle(), folder, [npm_package])
     assert made.variants == ["colours"]
     assert made.notes == []
     Image.fromarray(FRAME).save(folder / "photo.png")
@@ -92,7 +86,7 @@ def test_a_detector_finds_what_python_finds(
     """EDGEKIT_SCREENSHOTS: the folder that screenshots stay in."""
     pictures = Path(os.environ.get("EDGEKIT_SCREENSHOTS") or tmp_path)
     bundle = yolox_bundle(shared)
-    write_web(bundle, tmp_path / "site", npm_package)
+    write_web(bundle, tmp_path / "site", [npm_package])
     photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
     frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
     save_photograph(tmp_path / "site" / "photo.png", frame)
@@ -124,7 +118,7 @@ def test_a_detector_finds_what_python_finds(
 
 
 def test_the_second_load_needs_no_network(program: Any, npm_package: Path, tmp_path: Path) -> None:
-    write_web(colours_bundle(), tmp_path / "site", npm_package)
+    write_web(colours_bundle(), tmp_path / "site", [npm_package])
     context = program.new_context()
     with hosted(tmp_path / "site") as host, opened(context, host.url) as (page, _):
         page.wait_for_selector(OFFLINE, timeout=WAIT_MS)
@@ -138,7 +132,7 @@ def test_the_second_load_needs_no_network(program: Any, npm_package: Path, tmp_p
 def test_a_file_that_was_changed_on_the_host_is_not_kept(
     program: Any, npm_package: Path, tmp_path: Path
 ) -> None:
-    write_web(colours_bundle(), tmp_path / "site", npm_package)
+    write_web(colours_bundle(), tmp_path / "site", [npm_package])
     with (tmp_path / "site" / "page.css").open("a") as file:
         file.write("body { color: red }")
     with hosted(tmp_path / "site") as host, opened(program.new_context(), host.url) as (page, _):
@@ -180,7 +174,10 @@ def test_an_engine_whose_outputs_are_wrong_is_left(program: Any, site: Host, tmp
     with opened(program, site.url) as (page, _):
         choose_bundle(page, several.save(tmp_path / "several.edgekit"))
         rows = checks(page)
-        assert rows[1] == "not used elsewhere: no engine for target tflite in a page"
+        assert rows[1] == (
+            "not used elsewhere: a page runs variants of tflite with one file, model.tflite; this one has "
+            "model.onnx"
+        )
         assert rows[2].startswith("not used damaged: onnxruntime-web did not load model.onnx: ")
         wrong = "wrong: output scores of a golden vector: SNR -6.0 dB; the limit is 40.0 dB"
         assert rows[3:5] == [
@@ -251,7 +248,7 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere(site: Host, program:
 
 
 def test_a_folder_on_the_host_below_its_root(program: Any, npm_package: Path, tmp_path: Path) -> None:
-    write_web(colours_bundle(), tmp_path / "root" / "models" / "colours", npm_package)
+    write_web(colours_bundle(), tmp_path / "root" / "models" / "colours", [npm_package])
     shutil.copyfile(tmp_path / "root/models/colours/page.css", tmp_path / "root" / "other.css")
     with hosted(tmp_path / "root") as host, opened(program, f"{host.url}models/colours/") as (page, _):
         assert page.get_attribute("body", "data-state") == "ready"
@@ -274,7 +271,7 @@ def test_the_policy_stops_inline_scripts_and_other_hosts(program: Any, site: Hos
 
 
 def test_without_a_gpu_the_next_provider_runs(program: Any, npm_package: Path, tmp_path: Path) -> None:
-    write_web(colours_bundle(), tmp_path / "site", npm_package, webgpu=True)
+    write_web(colours_bundle(), tmp_path / "site", [npm_package], webgpu=True)
     with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, said):
         if page.evaluate("navigator.gpu?.requestAdapter().then((adapter) => adapter !== null)"):
             pytest.skip("this Chromium has a WebGPU adapter without flags")

@@ -35,7 +35,7 @@ def test_a_gpu_that_computes_another_model_is_left(
     program: Any, npm_package: Path, shared: Path, tmp_path: Path
 ) -> None:
     """onnxruntime-web 1.30.0 computes Silero VAD wrong on WebGPU, without an error."""
-    write_web(colours_bundle(), tmp_path / "site", npm_package, webgpu=True)
+    write_web(colours_bundle(), tmp_path / "site", [npm_package], webgpu=True)
     silero = shared / "models" / "silero_vad_16k_sequence.onnx"
     bundle = edgekit.build(silero, targets=["ort"], shapes={"input": (1, 576)})
     with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, _):

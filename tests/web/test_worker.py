@@ -26,7 +26,7 @@ def program() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     folder = tmp_path_factory.mktemp("host") / "site"
-    write_web(colours_bundle(), folder, npm_package)
+    write_web(colours_bundle(), folder, [npm_package])
     with hosted(folder) as host:
         yield host
 
@@ -35,7 +35,7 @@ def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_the_page_responds_during_a_run(
     program: Any, npm_package: Path, shared: Path, tmp_path: Path
 ) -> None:
-    write_web(yolox_bundle(shared), tmp_path / "site", npm_package)
+    write_web(yolox_bundle(shared), tmp_path / "site", [npm_package])
     with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, _):
         figures = page.evaluate(RESPONSE, 15)
     assert figures["median_gap_ms"] < figures["run_ms"] / 2, figures
@@ -92,12 +92,25 @@ def test_a_session_that_is_closed_refuses_calls(program: Any, site: Host) -> Non
     assert said[7] == f"true: {site.url}nothing.edgekit: the server answered 404"
 
 
-def test_a_worker_that_does_not_start_is_an_error(program: Any, npm_package: Path, tmp_path: Path) -> None:
-    write_web(colours_bundle(), tmp_path / "site", npm_package)
+def test_a_page_that_may_start_no_worker_computes_itself(
+    program: Any, npm_package: Path, tmp_path: Path
+) -> None:
+    write_web(colours_bundle(), tmp_path / "site", [npm_package])
+    html = tmp_path / "site" / "index.html"
+    html.write_text(html.read_text().replace("worker-src 'self' blob:", "worker-src 'self'"))
+    with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, console):
+        assert page.get_attribute("body", "data-state") == "ready"
+        assert page.workers == []
+        assert page.evaluate(ENDS)[:3] == ["done"] * 3
+        console.clear()  # the browser's lines of the worker, and of a file that is missing
+
+
+def test_a_session_that_cannot_be_loaded_is_an_error(program: Any, npm_package: Path, tmp_path: Path) -> None:
+    write_web(colours_bundle(), tmp_path / "site", [npm_package])
     (tmp_path / "site" / "session.js").unlink()
     with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, console):
         assert page.get_attribute("body", "data-state") == "refused"
-        assert page.inner_text("#problem").startswith("the worker stopped: session-worker.js was not loaded")
+        assert page.inner_text("#problem").startswith("session.js was not loaded: ")
         console.clear()
 
 

@@ -11,10 +11,11 @@ import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
 from edgekit.processing.generation import refuse_generation
@@ -24,10 +25,7 @@ from edgekit.system.energy import joules_between, read_energy
 from edgekit.system.formats.plain_text import milliseconds, table
 from edgekit.system.progress import step
 from edgekit.target import registry
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array
 
 BENCH_SECONDS = 3.0
 """Default time budget for one engine's timed runs."""

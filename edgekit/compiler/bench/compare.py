@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.compiler.evaluate.paired_interval import centre_interval
 from edgekit.compiler.evaluate.timing import OWN_TIME, busy
@@ -31,10 +32,7 @@ from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import milliseconds
 from edgekit.system.progress import counted
 from edgekit.target import registry
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array
 
 BLOCKS = 20
 """Each of both sides opened anew. A ratio that is 3 % off and differs by 2 % between blocks is found."""
@@ -103,7 +101,6 @@ def compare_bundles(
         BundleError: the other bundle can't be read, or there is no golden vector.
         NoVariantError: a variant does not work here.
     """
-    from edgekit.bundle.bundle import Bundle
 
     variants = [v for v in kept_variants(bundle) if engine in (None, v.target) and variant in (None, v.name)]
     names = [v.name for v in variants if is_installed(v.target)]

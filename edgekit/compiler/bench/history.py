@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from edgekit._version import __version__
 from edgekit.errors import UsageError
@@ -20,9 +20,7 @@ from edgekit.system.atomic_files import locked
 from edgekit.system.cpu import cpu_name, instruction_sets, processor_kind
 from edgekit.system.formats.strict_json import brief, decode, encode
 from edgekit.system.regular_file import open_regular
-
-if TYPE_CHECKING:
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 HISTORY_LIMIT_BYTES = 64 << 20

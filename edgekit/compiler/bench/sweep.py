@@ -6,17 +6,15 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import milliseconds, table
 from edgekit.system.progress import counted
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 MAX_STREAMS = 64
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import EngineError, MissingDependency, UsageError
 from edgekit.runtime.local_timings import median
 from edgekit.runtime.session_state import log
 from edgekit.system.memory import resident_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from edgekit.bundle.bundle import Bundle
 
 PROMPT_CHARS = 400
 """Of a prompt, about 100 tokens of English; less where the context is short."""

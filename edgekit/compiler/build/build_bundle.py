@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.build.build_options import build_options
@@ -32,12 +31,10 @@ from edgekit.compiler.model.language.open_model import is_language_model
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.errors import UsageError
+from edgekit.processing.card import Card
 from edgekit.system.progress import Progress, Stage, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 __all__ = ["Progress", "Stage", "build_bundle"]
 

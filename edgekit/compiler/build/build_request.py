@@ -150,13 +150,13 @@ class BuildRequest:
     io: str | Mapping[str, str] | None = field(default=None, metadata=option(
         "Layout and type of the compiled file's inputs and outputs, for apps that do not use this runtime. "
         "``nchw``: as in the source. ``nhwc``: axis 1 last (tflite only), for all inputs and outputs with "
-        "four axes, or by name. ``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from "
-        "sessions too; mean, std, colour order and layout are folded into the model (ort, openvino, "
-        "tflite).",
+        "four axes, or by name; ``nhwc@android-arm64,rpi5``: for these targets only. ``uint8``: the card's "
+        "image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std, colour order and layout "
+        "are folded into the model (ort, openvino, tflite).",
         help="Layout and type of the compiled file's inputs and outputs, for all or by name; repeatable. "
         "uint8: image bytes, channels last (ort, openvino, tflite). nhwc: channels last (tflite). int8: "
-        "integers.",
-        metavar="[NAME=]nhwc|uint8|int8", parse=parse_layout, repeatable="by name", stored=False,
+        "integers. The last two may name their targets.",
+        metavar="[NAME=]nhwc|uint8|int8[@TARGET,...]", parse=parse_layout, repeatable="by name", stored=False,
         heading="Advanced",
     ))  # fmt: skip
     shrink: str | None = field(default=None, metadata=option(

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.bundle.evidence import Cause as CauseRecord
 from edgekit.bundle.evidence import Causes
 from edgekit.compiler.build.variant_build import VariantBuild
+from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.compiler.quantize.causes import HALF_MAX, PER_TENSOR, LossCause, float16_causes, snr_db
 from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, CandidateConfig, Measurement
 from edgekit.target.precisions import precision_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.compiler.evaluate.samples import Sample
-    from edgekit.compiler.quantize.observe.observers import Observation
 
 MOST_OF_A_KIND = 4
 """So many causes of a kind are kept in the bundle, the worst; the others are counted."""

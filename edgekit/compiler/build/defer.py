@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.build.deferral_bundle import DeferralPart, deferral_bundle, in_bundle_of_large
 from edgekit.compiler.evaluate.deferral_threshold import NEVER, Threshold, find_threshold, samples_needed
 from edgekit.compiler.evaluate.samples import Sample, load_samples
@@ -25,13 +26,10 @@ from edgekit.system.cpu import default_threads
 from edgekit.system.formats.plain_text import milliseconds
 from edgekit.system.progress import Progress, counted, report, stage
 from edgekit.target import registry
+from edgekit.target.contract import Runner
 from edgekit.target.deferral import LARGE, SMALL, top_and_margin
 from edgekit.target.precisions import precision_of
-
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
-    from edgekit.target.contract import Runner
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*")
 

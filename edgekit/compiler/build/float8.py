@@ -61,7 +61,7 @@ def _build(name: str, parent: VariantBuild, data: QuantizationData, options: Bui
     model, plan = with_float8_pairs(context.model, target.rules, context.observations)
     artifact = target.compiler.compile_model(model, target.profile, precision)
     evidence: Evidence = {
-        "size_bytes": sum(map(len, artifact.files.values())),
+        "size_bytes": artifact.size_bytes,
         "compile": dict(artifact.facts),
         "quantization": {
             "scheme": "fp8 (E4M3) weights and activations",

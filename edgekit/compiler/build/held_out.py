@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.bundle.variant import Status
 from edgekit.compiler.build.build_options import BuildOptions
@@ -20,9 +21,6 @@ from edgekit.errors import EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 DEVICE_MARGIN_DB = 6.0
 """How much lower the SNR of the golden vector may be on a device. Another kernel rounds differently and adds

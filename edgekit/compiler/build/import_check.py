@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.build.variant_build import run_reference
 from edgekit.compiler.evaluate.noise_floor import with_broken_ties, with_perturbed_sums
@@ -21,11 +23,6 @@ from edgekit.compiler.importers.conversion import Imported
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EngineError, MissingDependency, ModelError
 from edgekit.tensor_spec import Array, Json, TensorSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import onnx_ir as ir
 
 NOISE_RUNS = 4
 """Number of perturbations by rounding errors, from which the noise of an output is estimated."""

@@ -89,7 +89,7 @@ def int8_evidence(data: QuantizationData, compiled: CompiledCandidate) -> Eviden
     """Return the manifest's evidence on a candidate's quantization."""
     floats = compiled.floats
     return {
-        "size_bytes": sum(map(len, compiled.artifact.files.values())),
+        "size_bytes": compiled.artifact.size_bytes,
         "compile": dict(compiled.artifact.facts),
         "quantization": {
             "scheme": f"int8 weights, {compiled.rules.activations} activations",

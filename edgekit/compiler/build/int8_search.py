@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.compiler.build.build_options import BuildOptions
@@ -21,16 +20,13 @@ from edgekit.compiler.quantize.search.measurement import (
     measurement_as_json,
     parse_measurement,
 )
-from edgekit.compiler.quantize.search.strategy import search_fastest, search_front
-from edgekit.compiler.quantize.search.untimed import search_untimed
+from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ The result is a classifier as any other: engines, precisions, metrics and pictur
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -25,9 +25,6 @@ from edgekit.processing.tasks.classify.decode import ClassifyOptions
 from edgekit.runtime.gallery import Gallery
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SCALE = 100.0
 """Factor of the cosines before the softmax: that of OpenAI's weights, at which CLIP's training bounds it."""

@@ -114,13 +114,14 @@ class Shapes:
 
     def together(self, whole: Artifact, further: Sequence[Artifact], shared: bool) -> Artifact:
         """Return one artifact with the files of all shapes. Files of each further shape are in a folder
-        for that shape. If ``shared``, a file with the content of one of the largest shape's files is
-        stored once."""
+        for that shape. If ``shared``, a file with the content of one of the largest shape's files is that
+        file; one in a folder, which is whole by itself, only if all of them are."""
         files, parts = dict(whole.files), list[Json]()
         for number, (smaller, artifact) in enumerate(zip(self.further, further, strict=True)):
             names = {}
             for name, content in artifact.files.items():
-                alike = (other for other, theirs in whole.files.items() if shared and theirs == content)
+                same = shared and ("/" not in name or artifact.files == whole.files)
+                alike = (other for other, theirs in whole.files.items() if same and theirs == content)
                 names[name] = stored = next(alike, f"{FOLDER}{number}/{name}")
                 files[stored] = content
             shapes = {side: shapes_json(specs) for side, specs in smaller.signature._asdict().items()}

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.build.shrink_request import ShrinkRequest
-from edgekit.compiler.build.shrink_timing import ModelTimer, targets_to_time
 from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
+from edgekit.compiler.build.variant_build import VariantBuild, build_variant, run_reference, runs_here
 from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PruningPlan, allocate, plan_pruning, pruned_model
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.evaluate.relative_time import ratio_to_parent
+from edgekit.compiler.evaluate.samples import Sample, load_samples
 from edgekit.compiler.evaluate.source_evaluator import source_evaluator
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.conversion import as_source, open_source_model, source_name
 from edgekit.compiler.model.onnx_file import save_model, signature
@@ -24,12 +28,13 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
-from edgekit.errors import SampleError, UsageError
+from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
 from edgekit.system.progress import counted, stage
+from edgekit.target.build_target import BuildTarget, resolve
+from edgekit.target.check_support import check_canonical, refuse_unsupported
+from edgekit.target.installed_profiles import find_profile, profile_names
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.processing.card import Card
 
 TIMED_SAMPLES = 2
@@ -158,3 +163,88 @@ def _loaded_card(card: Card | str | Path | None) -> Card | None:
     from edgekit.processing.card import load_card
 
     return load_card(card)
+
+
+class ModelTimer:
+    """Compiles and times models against one model, in float32 on one thread.
+
+    Args:
+        model: The canonical model.
+        samples: Some that models are verified with; the first one is timed.
+        targets: Targets to time on.
+
+    Attributes:
+        not_timed: Target -> why it is left out.
+    """
+
+    def __init__(self, model: ir.Model, samples: Sequence[Sample], targets: Sequence[BuildTarget]) -> None:
+        self._samples = samples
+        self._parents: list[VariantBuild] = []
+        self.not_timed: dict[str, str] = {}
+        reference = self._reference(model)
+        for target in targets:
+            try:
+                refuse_unsupported("it", model, check_canonical(model, [target]))
+                parent = build_variant(model, target, "fp32", reference, [])
+            except UnsupportedError:
+                self.not_timed[target.profile.name] = "it has nodes that this target does not support"
+                continue
+            if parent.timed:
+                self._parents.append(parent)
+            else:
+                self.not_timed[target.profile.name] = parent.status
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of those that are timed."""
+        return tuple(parent.profile.name for parent in self._parents)
+
+    def ratios(self, model: ir.Model, only: str = "") -> dict[str, float]:
+        """Return target -> ratio of another model's time to this model's.
+
+        Args:
+            model: Canonical, with the same inputs and outputs.
+            only: Time on this target alone.
+        """
+        ratio_by_target = {}
+        reference = self._reference(model)
+        for parent in self._parents:
+            name = parent.profile.name
+            if only not in ("", name):
+                continue
+            variant = build_variant(model, parent.target, "fp32", reference, [])
+            if variant.timed:
+                ratio_by_target[name] = ratio_to_parent(variant.to_time, parent.to_time, reference)
+            else:
+                self.not_timed[name] = variant.status
+        return ratio_by_target
+
+    def _reference(self, model: ir.Model) -> ReferenceOutputs:
+        return run_reference(model, *signature(model), self._samples)
+
+
+def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
+    """Return the targets with these names, or all whose engine is installed.
+
+    Raises:
+        ProfileError: a target does not exist.
+        MissingDependency: the engine of one that is named is not installed.
+    """
+    if not names:
+        every = [resolve(find_profile(name)) for name, target in profile_names().items() if name == target]
+        return [target for target in every if _objection(target) is None and runs_here(target.profile)]
+    targets = [resolve(find_profile(name)) for name in dict.fromkeys(names)]
+    for target in targets:
+        missing = _objection(target)
+        if missing is not None:
+            raise missing
+    return targets
+
+
+def _objection(target: BuildTarget) -> MissingDependency | None:
+    """Return why its engine cannot be timed here: a reference executor's times do not count."""
+    try:
+        target.engine.engine_version()
+    except MissingDependency as missing:
+        return missing
+    return None

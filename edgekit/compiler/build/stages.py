@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.build.build_options import BuildOptions, precisions_to_compile
 from edgekit.compiler.build.build_request import BuildRequest
@@ -54,7 +55,7 @@ from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.importers.contract import ImportOptions, Source
 from edgekit.compiler.importers.conversion import Imported, open_source_model, source_name
 from edgekit.compiler.lowering.byte_input import byte_card, find_byte_input, fold_bytes, take_bytes
-from edgekit.compiler.lowering.io_layouts import lay_out, refuse_integers_in_float
+from edgekit.compiler.lowering.io_layouts import by_target, lay_out, refuse_integers_in_float
 from edgekit.compiler.model.input_ranges import input_ranges
 from edgekit.compiler.model.onnx_file import opened_digest, signature
 from edgekit.compiler.model.shape_sets import largest_shapes
@@ -62,7 +63,9 @@ from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import Split, split
 from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, UsageError
+from edgekit.processing.card import Card
 from edgekit.processing.image_preparation import from_bytes
+from edgekit.processing.inputs.image import ImageInput
 from edgekit.system import cpu
 from edgekit.system.progress import Notify, Progress, stage
 from edgekit.target.build_target import BuildTarget
@@ -70,12 +73,6 @@ from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
 from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Json, TensorSpec
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.processing.card import Card
-    from edgekit.processing.inputs.image import ImageInput
 
 VERIFIED_SAMPLES = 8
 """The most samples of the user that every variant is run on, spread evenly over all of them."""
@@ -173,6 +170,7 @@ def open_source(
         canonical = source.clone()
         passes = run_passes(canonical)
         layouts = lay_out(canonical, io, targets, image.name if image else "")
+        targets = by_target(layouts, targets)
         if image is not None and card is not None:
             take_bytes(source, image)
             fold_bytes(canonical, image)

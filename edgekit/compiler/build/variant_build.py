@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.bundle.evidence import Evidence, Timing
 from edgekit.bundle.variant import Status, status_text
@@ -36,8 +37,6 @@ from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.compiler.quantize.search.measurement import CandidateConfig
 
 SLOWER_LIMIT = 1.25

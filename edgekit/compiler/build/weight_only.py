@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
@@ -36,9 +37,6 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.precisions import AUTO, precision_of, requested
 from edgekit.target.quant_rules import Rules, WeightForm
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 Forms = Mapping[str, tuple[Rules, Sequence[WeightForm]]]
 """Profile name -> its rules, and the forms to build."""
@@ -284,7 +282,7 @@ def _compile_form(
     except EdgeKitError as problem:
         return context.model, _rejected_form(parent, form.name, reason_of(problem, for_bundles=True))
     evidence: Evidence = {
-        "size_bytes": sum(map(len, artifact.files.values())),
+        "size_bytes": artifact.size_bytes,
         "compile": dict(artifact.facts),
         "stored_weights": {
             "ops": list(form.ops),

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.compiler.compress.int8_placement import Int8Placement
-from edgekit.compiler.compress.matched_channels import matched_channels
 from edgekit.compiler.compress.picture_augmentation import PictureAugmentation
 from edgekit.compiler.compress.teacher import Teacher
 from edgekit.compiler.compress.training_samples import TrainingSamples
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.reference import Reference
 from edgekit.system.formats.plain_text import duration
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.compiler.compress.torch.distillation_loss import Term
     from edgekit.compiler.compress.torch.training_loop import Moment, TrainingOptions
     from edgekit.processing.card import Card
@@ -117,8 +117,8 @@ def train_student(
     import torch
 
     from edgekit.compiler.compress.torch.distillation_loss import output_terms
+    from edgekit.compiler.compress.torch.fake_quantization import SeveralTargets
     from edgekit.compiler.compress.torch.onnx_module import OnnxModule
-    from edgekit.compiler.compress.torch.several_targets import SeveralTargets
     from edgekit.compiler.compress.torch.training_loop import Training
     from edgekit.compiler.compress.torch.training_state import TrainingState, load_state, save_state
 
@@ -201,3 +201,60 @@ def _bar(moment: Moment) -> str:
         f"[{'#' * full}{' ' * (BAR - full)}] {100 * moment.progress:.0f} %  {duration(left)} left,"
         f" epoch {moment.epochs:.1f}, loss {moment.loss:.3f}"
     )
+
+
+# Matching of a student's channels with the teacher's, for intermediate values with the same name.
+#
+# A student of ``edgekit model shrink`` has some of the teacher's channels, and its weights were fitted to
+# preserve their values. So each channel is found by the correlation of its values on a few samples.
+
+SAMPLES, PLACES = 8, 4000
+"""The most samples, and places of all of them together, that values are compared at."""
+LEAST_CORRELATION = 0.5
+"""Mean over the channels: less is another value of the same name."""
+NO_VARIANCE = 1e-6
+
+
+def matched_channels(
+    teacher: ir.Model,
+    student: ir.Model,
+    values: Sequence[str],
+    samples: Sequence[Sample],
+    names: Mapping[str, str],
+) -> dict[str, tuple[int, ...]]:
+    """Find the teacher's channel for each of the student's.
+
+    Args:
+        teacher: The canonical teacher.
+        student: The canonical student.
+        values: Names of values ``[1, channels, ...]`` in both, with fewer channels in the student.
+        samples: Samples of the teacher's inputs.
+        names: The teacher's inputs -> the student's.
+
+    Returns:
+        Value -> channels, without values in which two channels match the same one, or do not correlate.
+    """
+    if not values:
+        return {}
+    chosen = [samples[index] for index in range(min(SAMPLES, len(samples)))]
+    theirs = Reference(teacher, intermediate=list(values), optimize=True)
+    ours = Reference(student, intermediate=list(values), optimize=True)
+    expected = [theirs.run(sample) for sample in chosen]
+    actual = [ours.run({names[name]: array for name, array in sample.items()}) for sample in chosen]
+    channels_by_name = {}
+    for name in values:
+        correlation = _rows([run[name] for run in actual]) @ _rows([run[name] for run in expected]).T
+        channels = correlation.argmax(1)
+        distinct = len(set(channels.tolist())) == len(channels)
+        if distinct and correlation.max(1).mean() >= LEAST_CORRELATION:
+            channels_by_name[name] = tuple(channels.tolist())
+    return channels_by_name
+
+
+def _rows(arrays: Sequence[Array]) -> Array:
+    """Return the values of each channel, with mean 0 and norm 1: ``[channels, places]``."""
+    rows = np.concatenate([array[0].reshape(array.shape[1], -1) for array in arrays], 1).astype(np.float64)
+    rows = rows[:, :: max(rows.shape[1] // PLACES, 1)]
+    centred = rows - rows.mean(1, keepdims=True)
+    normalized: Array = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), NO_VARIANCE)
+    return normalized

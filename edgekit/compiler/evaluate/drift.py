@@ -11,25 +11,22 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.prepared_files import prepared_suffixes
 from edgekit.compiler.evaluate.sample_files import find_files
 from edgekit.compiler.evaluate.samples import read_sample, spread
 from edgekit.errors import SampleError
-from edgekit.processing.card import parse_card
+from edgekit.processing.card import Card, parse_card
 from edgekit.runtime import Session
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats.plain_text import table
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.processing.card import Card
 
 REFERENCE, CURRENT = "reference.csv", "current.csv"
 """The two tables that Evidently calls so: what was normal, and what came."""

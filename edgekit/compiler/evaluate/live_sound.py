@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.processing import processing
 from edgekit.runtime import Session, Transcriber, TranscriptUpdate
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 STANDARD_INPUT = Path("-")
 BLOCK_BYTES = 1 << 14

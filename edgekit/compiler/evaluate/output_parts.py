@@ -13,15 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 SCALES_APART = 8.0
 """Parts whose largest values differ by less are judged as one. 8: with one scale for both, the smaller part

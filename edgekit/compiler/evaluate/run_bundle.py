@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
+from edgekit.compiler.evaluate.prepared_files import NAMES, PREPARED, kind_of_file
 from edgekit.compiler.evaluate.samples import read_sample
-from edgekit.compiler.evaluate.whole_inputs import read_whole, run_whole
+from edgekit.compiler.evaluate.sound_files import Sound, read_sound
+from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import SampleError, UsageError
 from edgekit.processing.card import parse_card
 from edgekit.processing.drawing import save_drawing
 from edgekit.processing.generation import refuse_generation
+from edgekit.processing.predictions.texts import TextPrediction, TextPredictions
+from edgekit.processing.predictions.windows import WindowPredictions
+from edgekit.processing.processing import takes_whole_sounds
 from edgekit.runtime import Session
 from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.system.atomic_files import write_atomically
@@ -25,8 +31,7 @@ from edgekit.system.formats.npy import npy_bytes
 from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.processing.card import Card
+    from edgekit.processing.card import Card, Input
 
 SAVED = ".npz"
 """What the outputs are written as."""
@@ -242,3 +247,85 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
         write_atomically(path, [whole.getvalue()])
     except OSError as problem:
         raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
+
+
+TEXT = "text"
+"""Name of a text, whose parts are several inputs of the model: ``-i text=reviews.txt``."""
+TEXTS_LIMIT = 10_000
+"""Most texts of one run."""
+
+
+def read_whole(
+    paths: Mapping[str, Path], text: str | None, card: Card | None, bundle_name: str
+) -> Sound | Sequence[str] | None:
+    """Return the sound that is processed window by window, or the texts; None if the inputs are arrays or a
+    picture.
+
+    Raises:
+        SampleError: the file can't be read.
+        UsageError: a text is given where none goes in, or beside a file.
+    """
+    source = None
+    if card is not None and (card.task is not None or any(e.kind == TEXT for e in card.inputs.values())):
+        source = card.sources()[0]
+    if text is not None:
+        if source is None or source.kind != TEXT:
+            raise UsageError(
+                f"--text needs a card with a text input, but {bundle_name} {_other_options(source)}"
+            )
+        if paths:
+            raise UsageError("use -i or --text, not both")
+        return [text]
+    if source is None or card is None:
+        return None
+    if source.kind == TEXT and not paths:
+        raise UsageError('no text was given; add --text "...", or -i FILE.txt with one text a line')
+    if len(paths) != 1:
+        return None
+    ((name, path),) = paths.items()
+    kind = kind_of_file(path)
+    if source.kind == TEXT and name in ("", TEXT) and not path.exists():
+        raise SampleError(f'{path}: file not found; to pass a text itself, use --text "..."')
+    if source.kind == "audio" and kind == "audio" and name in ("", source.name):
+        return read_sound(path)
+    if source.kind == TEXT and kind == TEXT and name in ("", TEXT, *card.inputs):
+        lines = text_lines(path)
+        if len(lines) > TEXTS_LIMIT:
+            raise UsageError(f"{path} has {len(lines)} texts; the limit for one run is {TEXTS_LIMIT}")
+        return [read_line(line) for line in lines]
+    return None
+
+
+def _other_options(source: Input | None) -> str:
+    """Return what a bundle without a text input takes instead."""
+    if source is not None and source.kind in NAMES:
+        return f"takes {NAMES[source.kind]}s: add -i FILE{PREPARED[source.kind][0]}"
+    return (
+        "has no such card: build it with --card card.toml (edgekit model card MODEL -o card.toml drafts "
+        "one), or pass arrays with -i NAME=FILE.npy"
+    )
+
+
+def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict[str, Array]]:
+    """Return the task's result (None without a task), and the outputs of the last run.
+
+    Raises:
+        As ``Session.predict``.
+    """
+    if isinstance(whole, Sound) and takes_whole_sounds(session.card):
+        return session.predict(whole.samples, rate=whole.rate), {}
+    if isinstance(whole, Sound):
+        listening = session.listen(whole.samples, rate=whole.rate)
+        answer = listening.answer()
+        if isinstance(answer, WindowPredictions) and len(answer) == 1:
+            answer = answer[0].prediction
+        return answer, dict(listening.outputs)
+    answers, outputs = [], {}
+    for text in whole:
+        feeds, placed = session.prepare(text)
+        outputs = session.run(feeds)
+        if session.card.task is not None:
+            answers.append(TextPrediction(text, session.decode(outputs, placed)))
+    if len(answers) == 1:
+        return answers[0].prediction, outputs
+    return TextPredictions(answers) if answers else None, outputs

@@ -253,7 +253,7 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
     """
     limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
     evidence: Evidence = {
-        "size_bytes": sum(map(len, set(artifact.files.values()))),
+        "size_bytes": artifact.size_bytes,
         "compile": dict(artifact.facts),
     }
     try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.cost_text import cost_notes
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.verify import (
     SHAPE_MARGIN_DB,
     OutputError,
@@ -29,10 +30,6 @@ from edgekit.target.precisions import precision_of
 from edgekit.target.registry import open_ready
 from edgekit.target.shapes import shapes_text
 from edgekit.tensor_spec import Array, Json
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 
 class CheckOutcome(Enum):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.verify import OutputError, compare, verified_on
 from edgekit.errors import BundleError, MissingDependency, reason_of
 from edgekit.runtime.loading import unpacked_files
@@ -15,10 +17,6 @@ from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.target import registry
 from edgekit.target.decoder import DecoderShape
 from edgekit.tensor_spec import Array, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 EXTENSION = "language_model"
 OUTPUT = "logits"

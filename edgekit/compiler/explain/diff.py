@@ -7,13 +7,11 @@ changes it. ``edgekit bench`` reports whether a variant as a whole is slower, wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.explain.explain import Explanation, explain
 from edgekit.errors import UsageError
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 LAYER_SHARE = 0.01
 """A layer has changed if by more than this share of a run,"""

@@ -13,28 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.causes import cause_texts, left_out, price
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
 from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
+from edgekit.bundle.variant import Variant
 from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
 from edgekit.processing.generation import refuse_generation
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
 from edgekit.system.progress import counted
 from edgekit.target import registry
-from edgekit.target.node_reports import NodeReports
+from edgekit.target.node_reports import NodeReports, NodeTimes, NodeValue
 from edgekit.target.precisions import FULL_PRECISION
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
-    from edgekit.target.node_reports import NodeTimes, NodeValue
-    from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array
 
 RUNS = 20
 """Of each, the least counts."""

@@ -19,19 +19,15 @@ import weakref
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, ImportOptions
-from edgekit.compiler.importers.original import Samples, failure, reason_line, signature_names
+from edgekit.compiler.importers.original import Original, Samples, failure, reason_line, signature_names
 from edgekit.compiler.toolchains.child import end_child
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, ModelError, UsageError
 from edgekit.system.confinement import die_with_parent
 from edgekit.tensor_spec import Array, Json
-
-if TYPE_CHECKING:
-    from edgekit.compiler.importers.original import Original
 
 SECONDS_LIMIT = 1800
 """Longest export. A network of 100 MB took 20 s here; a hostile file must not keep the build for ever."""

@@ -10,7 +10,6 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.sliding_windows import divisors, window
 from edgekit.compiler.model.rewriting import (
     PART_OF,
     Attribute,
@@ -23,6 +22,7 @@ from edgekit.compiler.model.rewriting import (
     replace_node,
     text_of,
 )
+from edgekit.compiler.model.sliding_windows import divisors, window
 
 
 def average_by_conv(model: ir.Model, node: ir.Node) -> None:

@@ -25,8 +25,7 @@ from edgekit.compiler.model.input_shapes import (
     open_dimensions,
     recorded_picture_size,
 )
-from edgekit.compiler.model.ml_repair import drop_dictionaries, output_advice, restate_normalizers
-from edgekit.compiler.model.ml_shapes import ML_DOMAIN
+from edgekit.compiler.model.ml_shapes import ML_DOMAIN, drop_dictionaries, output_advice, restate_normalizers
 from edgekit.compiler.model.model_bytes import digest_of, file_stamp, read_bytes
 from edgekit.compiler.model.newer_opsets import NEWEST_OPSET, newest_known, read_as_known, restate
 from edgekit.compiler.model.node_checks import static_dims

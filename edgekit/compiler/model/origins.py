@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+import onnx
 import onnx_ir as ir
 
 from edgekit.bundle.source_names import scope_in_name
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    import onnx
 
 TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata of nodes by PyTorch's exporter: repr() of a list of the modules' paths, from "" to the call itself

@@ -12,15 +12,15 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import Dims, times
-from edgekit.compiler.model.node_inputs import (
+from edgekit.compiler.model.rewriting import int_of
+from edgekit.compiler.model.size_checks import (
+    SIZE_CHECKS,
     Arrays,
     array_at,
     input_dims,
     input_name,
     whole_number_complaint,
 )
-from edgekit.compiler.model.rewriting import int_of
-from edgekit.compiler.model.size_checks import SIZE_CHECKS
 from edgekit.tensor_spec import Array
 
 LETHAL = frozenset(

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from edgekit.compiler.model.work_budget import check_time, one_budget
 from edgekit.compiler.passes.broadcast_distances import broadcast_distances
 from edgekit.compiler.passes.canonical_opset import canonical_opset
+from edgekit.compiler.passes.expand_functions import write_out_einsum
 from edgekit.compiler.passes.explicit_padding import explicit_padding
 from edgekit.compiler.passes.explicit_resize import explicit_resize
 from edgekit.compiler.passes.fold_affine import fold_affine
@@ -35,7 +36,6 @@ from edgekit.compiler.passes.remove_identities import remove_identities
 from edgekit.compiler.passes.static_shapes import static_shapes
 from edgekit.compiler.passes.unambiguous_forms import unambiguous_forms
 from edgekit.compiler.passes.unroll_loops import unroll_loops
-from edgekit.compiler.passes.write_out_einsum import write_out_einsum
 from edgekit.compiler.passes.write_out_newer import write_out_newer
 
 Pass = Callable[[ir.Model], bool]

@@ -314,3 +314,8 @@ def _hand_over(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value, pro
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name, new.name = None, name
     new.metadata_props.update(old.metadata_props)
+
+
+def write_out_einsum(model: ir.Model) -> bool:
+    """Rewrite every Einsum of the main graph with static shapes."""
+    return expand_functions(model, lambda node: node.op_type == "Einsum" and not node.domain)

@@ -32,7 +32,7 @@ from edgekit.compiler.model.rewriting import (
 from edgekit.compiler.model.shape_inference import infer_shapes, known_array
 from edgekit.compiler.model.work_budget import check_time, one_budget, take_nodes
 from edgekit.compiler.passes.fold_constants import fold_constants
-from edgekit.compiler.passes.inline_body import hand_over, inline_body
+from edgekit.compiler.passes.inline_if import hand_over, inline_body
 from edgekit.tensor_spec import Array
 
 MOST_NODES = 1000

@@ -10,7 +10,8 @@ from edgekit.errors import UsageError
 
 SCHEME = "hf://"
 _FORM = re.compile(r"hf://([\w.-]+)/([\w.-]+)(?:@([\w.%-]+))?(?:/([^\s\\]+))?", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+"""Form of a commit's sha."""
 NAME_CHARS_LIMIT = 96
 
 
@@ -58,7 +59,7 @@ class HubAddress(str):
     @property
     def is_pinned(self) -> bool:
         """Return whether the revision is a commit's sha, which always has the same files."""
-        return _COMMIT.fullmatch(self.revision) is not None
+        return COMMIT.fullmatch(self.revision) is not None
 
     def at(self, commit: str) -> HubAddress:
         """Return the address of the same files in a commit."""

@@ -1,8 +1,8 @@
-"""Files of a model repository on the Hugging Face Hub, as a folder in EdgeKit's cache.
+"""Files of a repository on the Hugging Face Hub, as a folder in EdgeKit's cache.
 
 This runs before a model's process starts, which has no network. Only files that the readers of folders read
 are fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON beside
-them. Pickles and code are not.
+them; or a bundle with its signature. Pickles and code are not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +25,11 @@ from edgekit.compiler.model.language.hugging_face_config import (
     model_type,
     preferred_onnx,
 )
-from edgekit.compiler.sandbox.hub_address import HubAddress
+from edgekit.compiler.sandbox.hub_address import COMMIT, HubAddress
+from edgekit.compiler.sandbox.hub_client import Listed, explained, hub_library, list_repository
 from edgekit.compiler.sandbox.limits import external_names
-from edgekit.errors import MissingDependency, ModelError, printable
+from edgekit.errors import BundleError, EdgeKitError, ModelError, printable
+from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.progress import step
@@ -36,13 +38,10 @@ from edgekit.tensor_spec import Json
 
 TOTAL_BYTES = 32 << 30
 """Maximum size of the files of one model together."""
-FILES_LIMIT = 100_000
-"""Maximum number of files in a repository."""
 RESTARTS = 5
 """Times that a server may send a file from its start again."""
 BLOCK_BYTES = 1 << 20
 LOCK_SECONDS = 3600.0
-ANSWER_SECONDS = 30.0
 CONFIG = "config.json"
 BESIDE = (
     *(CONFIG, "generation_config.json", "preprocessor_config.json", "1_Pooling/config.json"),
@@ -52,11 +51,11 @@ BESIDE = (
 PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth", ".py")
 """Suffixes of files that are not fetched, also where a model calls them its external data."""
 RECORD, RECORD_BYTES = "files.json", 1 << 20
+BUNDLE = ".edgekit"
+"""Suffix of bundles."""
 REPOSITORY = "repository"
 """Key of the manifest's ``source``."""
-LOG_IN = "log in with `hf auth login`"
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Fetched(NamedTuple):
@@ -71,12 +70,7 @@ class Fetched(NamedTuple):
     address: HubAddress
 
 
-class Listed(NamedTuple):
-    """A file in a repository's list: its size in bytes, and its hash by git's or LFS's rule."""
-
-    size_bytes: int
-    sha1: str
-    sha256: str
+Download = Callable[[Any, HubAddress, Mapping[str, Listed], Path, Any], str]
 
 
 def fetch(address: HubAddress) -> Fetched:
@@ -85,44 +79,60 @@ def fetch(address: HubAddress) -> Fetched:
     Raises:
         ModelError: the repository, revision or file does not exist or is not accessible, it has no ONNX file
             or several, files are too large or differ from the list, or the hub can't be reached.
+        UsageError: the repository's name is not one of the hub.
         MissingDependency: the package huggingface_hub is not installed.
         OSError: the cache can't be written.
     """
-    hub = _library(address)
+    return _fetch(address, _download_model, ModelError)
+
+
+def fetch_bundle(address: HubAddress) -> Path:
+    """Fetch a bundle, with its signature where there is one, and return its path in the cache.
+
+    Raises:
+        BundleError: as ``fetch``'s ModelError; the repository has no bundle, or several.
+        UsageError, MissingDependency, OSError: as ``fetch``.
+    """
+    return _fetch(address, _download_bundle, BundleError).path
+
+
+def is_fetched(path: Path) -> bool:
+    """Return whether a path is one of the cached files, which must stay as they are on the hub."""
+    return (cache_folder() / "hub").resolve() in path.resolve().parents
+
+
+def _fetch(address: HubAddress, download: Download, kind: type[EdgeKitError]) -> Fetched:
+    hub = hub_library(address, "fetching")
     root = cache_folder() / "hub"
-    if address.is_pinned and (cached := _cached(root, hub.constants.ENDPOINT, address)):
+    place = hub.constants.ENDPOINT + ("" if download is _download_model else f"\n{BUNDLE}")
+    if address.is_pinned and (cached := _cached(root, place, address)):
         return cached
     with step("fetching") as update:
         update(address)
-        with _explained(address, root, hub):
-            info = hub.HfApi().model_info(
-                address.repository,
-                revision=address.revision or None,
-                files_metadata=True,
-                timeout=ANSWER_SECONDS,
-            )
-            commit, files = str(info.sha), _listed(address, info.siblings)
-        if not _COMMIT.fullmatch(commit) or (address.is_pinned and commit != address.revision):
-            raise ModelError(f"{address}: the hub names another commit, {printable(commit)[:60]}")
+        with _explained(hub, address, kind, root):
+            commit, files = list_repository(hub, address)
+        if not COMMIT.fullmatch(commit) or (address.is_pinned and commit != address.revision):
+            raise kind(f"{address}: the hub names another commit, {printable(commit)[:60]}")
         pinned = address.at(commit)
-        folder = _folder(root, hub.constants.ENDPOINT, pinned)
+        folder = _folder(root, place, pinned)
         private_folder(root)
         with locked(folder.with_suffix(".lock"), LOCK_SECONDS):
-            if cached := _cached(root, hub.constants.ENDPOINT, pinned):
+            if cached := _cached(root, place, pinned):
                 return cached
             draft = folder.with_suffix(".part")
             shutil.rmtree(draft, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
             private_folder(draft)
             try:
-                with _explained(address, root, hub):
-                    model = _download(hub, pinned, files, draft / _name(pinned), update)
-                record = json.dumps({"address": pinned, "model": model}).encode()
+                with _explained(hub, address, kind, root):
+                    name = download(hub, pinned, files, draft / _name(pinned), update)
+                shutil.rmtree(draft / _name(pinned) / ".cache", ignore_errors=True)  # the library's notes
+                record = json.dumps({"address": pinned, "model": name}).encode()
                 write_atomically(draft / RECORD, [record], 0o600)
                 os.replace(draft, folder)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
-    cached = _cached(root, hub.constants.ENDPOINT, pinned)
+    cached = _cached(root, place, pinned)
     assert cached is not None
     return cached
 
@@ -134,27 +144,17 @@ def with_repository(bundle: Bundle, address: HubAddress) -> Bundle:
     return Bundle.create({**bundle.manifest, "source": source}, entries)
 
 
-def _library(address: HubAddress) -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.constants
-        import huggingface_hub.errors
-    except ImportError:
-        raise MissingDependency("huggingface_hub", f"fetching {address}", extra="hub") from None
-    return huggingface_hub
-
-
 def _name(address: HubAddress) -> str:
     return address.repository.rpartition("/")[2]
 
 
-def _folder(root: Path, endpoint: str, pinned: HubAddress) -> Path:
-    return root / hashlib.sha256(f"{endpoint}\n{pinned}".encode()).hexdigest()[:32]
+def _folder(root: Path, place: str, pinned: HubAddress) -> Path:
+    return root / hashlib.sha256(f"{place}\n{pinned}".encode()).hexdigest()[:32]
 
 
-def _cached(root: Path, endpoint: str, pinned: HubAddress) -> Fetched | None:
+def _cached(root: Path, place: str, pinned: HubAddress) -> Fetched | None:
     """Return the files of a commit in the cache, if they are complete."""
-    folder = _folder(root, endpoint, pinned)
+    folder = _folder(root, place, pinned)
     if not (folder / RECORD).is_file():
         return None
     private_folder(folder)  # refuses one that others may write to
@@ -162,29 +162,9 @@ def _cached(root: Path, endpoint: str, pinned: HubAddress) -> Fetched | None:
     return Fetched(folder / _name(pinned) / record["model"], pinned)
 
 
-def _listed(address: HubAddress, siblings: Sequence[Any] | None) -> dict[str, Listed]:
-    """Return the files of a repository by name.
-
-    Raises:
-        ModelError: it has too many files, or one whose name leaves its folder.
-    """
-    files = {}
-    for entry in siblings or ():
-        name = str(entry.rfilename)
-        if any(part in ("", ".", "..") for part in name.split("/")) or set(name) & set("\\\0:"):
-            raise ModelError(
-                f"{address}: has a file {printable(name)[:100]!r}, a name that leaves its folder"
-            )
-        size, sha256 = entry.size, "" if entry.lfs is None else str(entry.lfs.sha256)
-        if not isinstance(size, int) or size < 0:
-            raise ModelError(f"{address}: the hub states no size of {printable(name)[:100]}")
-        files[name] = Listed(size, str(entry.blob_id or ""), sha256)
-    if len(files) > FILES_LIMIT:
-        raise ModelError(f"{address}: has {len(files)} files; at most {FILES_LIMIT} are supported")
-    return files
-
-
-def _download(hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any) -> str:
+def _download_model(
+    hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
+) -> str:
     """Download the files of a model into a folder. Return the path to open, relative to the folder."""
     names: list[str] = []
 
@@ -198,7 +178,7 @@ def _download(hub: Any, address: HubAddress, files: Mapping[str, Listed], folder
             )
         for name in added:
             update(f"{address}: {name}")
-            _download_file(hub, address, name, files[name], folder)
+            download_file(hub, address, name, files[name], folder)
 
     if CONFIG in files:
         add(CONFIG)
@@ -221,7 +201,6 @@ def _download(hub: Any, address: HubAddress, files: Mapping[str, Listed], folder
                 "which are not fetched; download the folder yourself, and pass it"
             )
         add(*data_names)
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes
     is_folder = model_type(folder) not in (*READ_TYPES, "") and preferred_onnx([model]) == model
     return "" if is_folder else model
 
@@ -235,6 +214,8 @@ def _chosen_onnx(address: HubAddress, files: Mapping[str, Listed]) -> str:
             raise ModelError(f"{address}: has no ONNX file {address.file}; it has {names or 'none'}")
         return address.file
     if not onnx_names:
+        if any(name.endswith(BUNDLE) for name in files):
+            raise ModelError(f"{address}: has a bundle and no ONNX file; edgekit run {address} runs it")
         raise ModelError(
             f"{address}: has no ONNX file; export it (optimum-cli export onnx --model {address.repository} "
             "FOLDER), and pass the folder"
@@ -248,7 +229,28 @@ def _chosen_onnx(address: HubAddress, files: Mapping[str, Listed]) -> str:
     return chosen
 
 
-def _download_file(hub: Any, address: HubAddress, name: str, listed: Listed, folder: Path) -> None:
+def _download_bundle(
+    hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
+) -> str:
+    """Download a bundle and its signature into a folder. Return the bundle's name."""
+    bundles = sorted(name for name in files if name.endswith(BUNDLE))
+    names = ", ".join(map(printable, bundles[:20])) or "none"
+    if not bundles or address.file not in ("", *bundles):
+        raise ModelError(f"{address}: has no bundle {address.file or f'(*{BUNDLE})'}; it has {names}")
+    if len(bundles) > 1 and not address.file:
+        raise ModelError(
+            f"{address}: has {len(bundles)} bundles: {names}; name one behind the address, e.g. "
+            f"{address}/{printable(bundles[0])}"
+        )
+    bundle = address.file or bundles[0]
+    for name in (bundle, str(signature_path(bundle))):
+        if name in files:
+            update(f"{address}: {name}")
+            download_file(hub, address, name, files[name], folder)
+    return bundle
+
+
+def download_file(hub: Any, address: HubAddress, name: str, listed: Listed, folder: Path) -> None:
     """Download one file and compare it with the list.
 
     Raises:
@@ -305,45 +307,19 @@ def _meter(label: str, size_bytes: int) -> type:
     return Meter
 
 
-@contextlib.contextmanager
-def _explained(address: HubAddress, root: Path, hub: Any) -> Iterator[None]:
-    """Turn an error of the library into one sentence. Its own text is left out: it may hold a signed URL."""
-    errors = hub.errors
-    try:
-        yield
-    except ModelError:
-        raise
-    except errors.GatedRepoError:
-        raise ModelError(f"{address}: is gated; accept its conditions on its page and {LOG_IN}") from None
-    except errors.RepositoryNotFoundError:
-        raise ModelError(
-            f"{address}: the hub has no such model that you may read; check the name, or "
-            f"{LOG_IN} if it is private"
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise ModelError(f"{address}: has no revision {address.revision}") from None
-    except errors.HfHubHTTPError as problem:
-        status = getattr(problem.response, "status_code", "an error")
-        raise ModelError(f"{address}: {hub.constants.ENDPOINT} answers {status}; try again later") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        raise ModelError(
-            f"{address}: {hub.constants.ENDPOINT} does not answer as a hub does ({type(problem).__name__})"
-        ) from None
-    except (OSError, errors.HTTPError) as problem:  # no connection; a transfer that broke
-        if isinstance(problem, OSError) and problem.errno is not None and problem.filename is not None:
-            raise  # of the cache
-        raise ModelError(
-            f"{address}: {hub.constants.ENDPOINT} can't be reached, or ended a transfer "
-            f"({type(problem).__name__}){_advice(root, address)}"
-        ) from None
+def _explained(
+    hub: Any, address: HubAddress, kind: type[EdgeKitError], root: Path
+) -> contextlib.AbstractContextManager[None]:
+    return explained(hub, address, kind, advice=lambda: _advice(root, address, kind is BundleError))
 
 
-def _advice(root: Path, address: HubAddress) -> str:
+def _advice(root: Path, address: HubAddress, is_bundle: bool) -> str:
     """Return which commits of a repository are in the cache, for a build without a network."""
     cached = set()
     for path in sorted(root.glob(f"*/{RECORD}")):
         with contextlib.suppress(OSError, ValueError, KeyError):
             record: Json = json.loads(read_plain(path, RECORD_BYTES))
-            cached.add(str(record["address"]))
+            if str(record["model"]).endswith(BUNDLE) == is_bundle:
+                cached.add(str(record["address"]))
     commits = [text for text in sorted(cached) if text.startswith(f"hf://{address.repository}@")]
-    return f"; in the cache: {', '.join(commits[:5])}" if commits else "; check the network"
+    return f"in the cache: {', '.join(commits[:5])}" if commits else "check the network"

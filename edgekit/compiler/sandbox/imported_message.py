@@ -11,8 +11,7 @@ from edgekit.compiler.build.import_check import ImportCheck
 from edgekit.compiler.build.import_onnx import ImportedModel
 from edgekit.compiler.card_inference.draft import Draft
 from edgekit.compiler.evaluate.verify import OutputError
-from edgekit.compiler.importers.conversion import Imported
-from edgekit.compiler.importers.registry import importers
+from edgekit.compiler.importers.conversion import Imported, importers
 from edgekit.compiler.sandbox.messages import Broken
 from edgekit.errors import CardError, EdgeKitError, printable
 from edgekit.processing.card import parse_card

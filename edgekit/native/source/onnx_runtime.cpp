@@ -81,11 +81,16 @@ void* symbol_of(const char* library, std::string& why) {
 #else
 #if defined(__APPLE__)
   const char* name = "libonnxruntime.dylib";
+#elif defined(__ANDROID__)
+  const char* name = "libonnxruntime.so";
 #else
   const char* name = "libonnxruntime.so.1";
 #endif
+  // A program that is linked with it, as apps for iOS are, needs no file.
+  void* symbol = library ? nullptr : dlsym(RTLD_DEFAULT, "OrtGetApiBase");
+  if (symbol) return symbol;
   void* handle = dlopen(library ? library : name, RTLD_NOW | RTLD_LOCAL);
-  void* symbol = handle ? dlsym(handle, "OrtGetApiBase") : nullptr;
+  symbol = handle ? dlsym(handle, "OrtGetApiBase") : nullptr;
   if (!symbol) {
     const char* error = dlerror();
     why = error ? error : "it has no OrtGetApiBase";

@@ -23,7 +23,7 @@ TITLE_LIMIT_CHARS = 80
 """Of the model's name, and of the variant's, in the names of files."""
 
 
-def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False) -> list[Path]:
+def export_variant(bundle: Bundle, name: str, folder: Path, *, metadata: bool = False) -> list[Path]:
     """Write the files of the variant called ``name`` into ``folder``, which is made if absent.
 
     They are named by model and variant, so that several variants fit into one folder: ``model.tflite`` is
@@ -32,7 +32,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
 
     Of a variant with several shapes they are those of the largest.
 
-    ``app``: with what the card says inside, for an app without our runtime; coreml and tflite have it.
+    ``metadata``: embed the card's contents, for an app without our runtime; coreml and tflite have it.
 
     Raises:
         UsageError: no such variant, it was rejected, a file of that name is there already, the folder can't
@@ -46,7 +46,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     if not variant.files:
         raise UsageError(f"{name} has no files in the bundle: {variant.status}")
     files = {file: bytes(bundle.read(entry)) for file, entry in largest_files(variant.files).items()}
-    if app:
+    if metadata:
         files = _for_apps(bundle, variant, files)
     title = export_title(bundle.manifest["source"]["file"], name)
     files |= _extra_files(variant, files, title)
@@ -133,7 +133,7 @@ def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict
 
     make = registry.compiler(variant.target).TARGET.app_files
     if make is None:
-        raise UsageError(f"{variant.target} has no app export; export {variant.name} without --app")
+        raise UsageError(f"{variant.target} embeds no metadata; export {variant.name} without --metadata")
     if bundle.card is None:
-        raise UsageError("the bundle has no card, which --app needs; build it with --card")
+        raise UsageError("the bundle has no card, which --metadata needs; build it with --card")
     return make(files, variant.options, parse_card(bundle.card), bundle.outputs)

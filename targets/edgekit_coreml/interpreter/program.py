@@ -66,7 +66,7 @@ class Op:
 
 @dataclass(frozen=True)
 class MilProgram:
-    """The function ``main``: inputs, operators in order, names of the outputs."""
+    """A function: inputs, operators in order, names of the outputs."""
 
     ios: str
     inputs: Mapping[str, Type]
@@ -74,19 +74,20 @@ class MilProgram:
     outputs: tuple[str, ...]
 
 
-def read_package(specification: Path, weights: Path | None) -> MilProgram:
-    """Read the program of an .mlpackage.
+def read_package(specification: Path, weights: Path | None, function: str = "main") -> MilProgram:
+    """Read a function of an .mlpackage.
 
     Args:
         specification: ``Data/com.apple.CoreML/model.mlmodel``.
         weights: ``Data/com.apple.CoreML/weights/weight.bin``; None where the package has none.
+        function: Name of the function.
 
     Raises:
-        EngineError: a file is damaged, or not a program.
+        EngineError: a file is damaged, or not a program with this function.
     """
     try:
         blob = np.memmap(weights, np.uint8, "r") if weights is not None else np.zeros(0, np.uint8)
-        return _MessageReader(blob).program(specification.read_bytes())
+        return _MessageReader(blob).program(specification.read_bytes(), function)
     except (KeyError, IndexError, struct.error, UnicodeDecodeError, ValueError, RecursionError) as problem:
         raise EngineError(f"{specification} is damaged: {type(problem).__name__} {problem}") from None
     except OSError as problem:
@@ -114,15 +115,15 @@ class _MessageReader:
     def __init__(self, blob: Array) -> None:
         self._blob = blob
 
-    def program(self, content: bytes) -> MilProgram:
+    def program(self, content: bytes, name: str) -> MilProgram:
         model = message(content)
         if ML_PROGRAM not in model:
             raise EngineError("the specification holds no ML program")
         functions = mapping(message(model[ML_PROGRAM][-1])[2])
-        main = message(functions["main"])
-        opset = text(main[2][-1])
-        block = message(mapping(main[3])[opset])
-        inputs = dict(self._named(content) for content in main.get(1, []))
+        function = message(functions[name])
+        opset = text(function[2][-1])
+        block = message(mapping(function[3])[opset])
+        inputs = dict(self._named(content) for content in function.get(1, []))
         ops = tuple(self._op(content) for content in block.get(3, []))
         return MilProgram(opset, inputs, ops, tuple(text(name) for name in block.get(2, [])))
 

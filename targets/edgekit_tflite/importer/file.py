@@ -8,6 +8,7 @@ or one for each index of their axis; an operator's options are complete.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -301,3 +302,32 @@ def _signature(model: Table, graph: Graph) -> dict[int, str]:
             named = {entry.number(MAP_TENSOR, "I"): entry.text(MAP_NAME) for entry in entries}
             return {tensor: name for tensor, name in named.items() if tensor in ends}
     return {}
+
+
+def end_names(graph: Graph) -> tuple[list[str], list[str]]:
+    """Return the names of the ONNX model's inputs and outputs: those in the file, where they are unique."""
+    names = unique_names(graph)
+    inputs = [names[i] for i in graph.inputs]
+    outputs, used = [], set(inputs)
+    for number, i in enumerate(graph.outputs):
+        name = names[i] if names[i] not in used else f"{names[i]}/output_{number}"
+        used.add(name)
+        outputs.append(name)
+    return inputs, outputs
+
+
+def unique_names(graph: Graph) -> list[str]:
+    """Return a unique name for each tensor: its own if no other has it. Inputs and outputs choose first."""
+    ends = [*graph.inputs, *graph.outputs]
+    name_by_tensor: dict[int, str] = {}
+    used: Counter[str] = Counter()
+    for i in [*ends, *range(len(graph.tensors))]:
+        if i in name_by_tensor:
+            continue
+        name = graph.tensors[i].name or f"tensor_{i}"
+        while name in used:
+            used[name] += 1
+            name = f"{name}_{used[name]}"
+        used[name] = 0
+        name_by_tensor[i] = name
+    return [name_by_tensor[i] for i in range(len(graph.tensors))]

@@ -20,8 +20,7 @@ from typing import Any
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Json
 from edgekit_tflite.importer.element_types import SCALED
-from edgekit_tflite.importer.file import TfliteFile
-from edgekit_tflite.importer.tensor_names import end_names
+from edgekit_tflite.importer.file import TfliteFile, end_names
 from edgekit_tflite.metadata import IDENTIFIER
 from edgekit_tflite.tables import Table, root_table
 

@@ -22,8 +22,7 @@ from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Graph, Op, TensorQuantization
 from edgekit_tflite.importer.element_types import NUMPY, SCALED, element_type
-from edgekit_tflite.importer.file import TfliteFile
-from edgekit_tflite.importer.tensor_names import end_names, unique_names
+from edgekit_tflite.importer.file import TfliteFile, end_names, unique_names
 
 OPSET, IR_VERSION = 20, 9
 OPSET_16_BIT, IR_VERSION_16_BIT = 21, 10

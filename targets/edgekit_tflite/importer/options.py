@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit_tflite.flatbuffer import ENUMS
+from edgekit_tflite.flatbuffer import ENUMS, options_tables
 from edgekit_tflite.flatbuffer import OPTIONS as WRITTEN_OPTIONS
 from edgekit_tflite.records import Record, read
 from edgekit_tflite.schema import NUMBERS
@@ -22,37 +22,14 @@ TABLES: Mapping[int, str] = {number: name for name, number in NUMBERS["BuiltinOp
 
 OPTIONS: Mapping[str, str] = {
     **WRITTEN_OPTIONS,
-    "ADD_N": "AddNOptions",
-    "ATAN2": "ATan2Options",
-    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
-    "BROADCAST_ARGS": "",
-    "CONV_3D": "Conv3DOptions",
-    "CUSTOM": "",
-    "DENSIFY": "DensifyOptions",
-    "EMBEDDING_LOOKUP": "",
-    "EXPAND_DIMS": "ExpandDimsOptions",
-    "FAKE_QUANT": "FakeQuantOptions",
-    "FILL": "FillOptions",
-    "L2_NORMALIZATION": "L2NormOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "LOG_SOFTMAX": "LogSoftmaxOptions",
-    "ONE_HOT": "OneHotOptions",
-    "PACK": "PackOptions",
-    "RANGE": "RangeOptions",
-    "RANK": "RankOptions",
-    "REDUCE_ALL": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "RELU_0_TO_1": "",
-    "SELECT": "SelectOptions",
-    "SHAPE": "ShapeOptions",
-    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
-    "SQUEEZE": "SqueezeOptions",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
-    "UNPACK": "UnpackOptions",
-    "WHERE": "WhereOptions",
-    "ZEROS_LIKE": "ZerosLikeOptions",
+    **options_tables("""
+        ADD_N ATAN2 BATCH_TO_SPACE_ND BROADCAST_ARGS CONV_3D CUSTOM DENSIFY EMBEDDING_LOOKUP
+        EXPAND_DIMS FAKE_QUANT L2_NORMALIZATION L2_POOL_2D LOG_SOFTMAX ONE_HOT PACK RANGE RANK
+        REDUCE_ALL REDUCE_ANY RELU_0_TO_1 SELECT SHAPE SPACE_TO_BATCH_ND SQUEEZE
+        UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK WHERE ZEROS_LIKE
+    """),
 }
-"""Operator that is read -> its options table; empty where it has none, or where nothing of it is read."""
+"""Operator that is read -> its options table; empty where it has none."""
 
 
 def options_of(entry: Table, code: str, name: str) -> dict[str, Any]:

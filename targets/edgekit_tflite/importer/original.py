@@ -25,8 +25,7 @@ from edgekit.errors import EdgeKitError, EngineError
 from edgekit.system.confinement import die_with_parent
 from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Graph
-from edgekit_tflite.importer.file import read_file
-from edgekit_tflite.importer.tensor_names import end_names
+from edgekit_tflite.importer.file import end_names, read_file
 from edgekit_tflite.run import engine_version, open_interpreter
 
 DETECTIONS = "TFLite_Detection_PostProcess"

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgekit_tflite.graph import Op
 from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
-from edgekit_tflite.importer.readers import BOUNDS, activated, need_rank, reads
+from edgekit_tflite.importer.readers import BOUNDS, activated, need_rank, reads, reads_as
 
-UNARY: Mapping[str, str] = {
-    "ELU": "Elu",
-    "HARD_SWISH": "HardSwish",
-    "LOGISTIC": "Sigmoid",
-    "RELU": "Relu",
-    "TANH": "Tanh",
-}
 L2_EPSILON = 1e-6
 """The least norm of L2_NORMALIZATION (tensorflow/lite/kernels/internal/reference/l2normalization.h)."""
 
 
-@reads(*UNARY)
-def unary(g: OnnxGraph, op: Op) -> None:
-    """Convert the operator to one node."""
-    g.set(op.outputs[0], g.node(UNARY[op.code], [g.value(op.inputs[0])]))
+reads_as({"ELU": "Elu", "HARD_SWISH": "HardSwish", "LOGISTIC": "Sigmoid", "RELU": "Relu", "TANH": "Tanh"})
+reads_as({"PRELU": "PRelu"}, inputs=2)  # the slopes have the data's order of axes
+reads_as({"LOG_SOFTMAX": "LogSoftmax"}, axis=-1)
 
 
 @reads(*BOUNDS)
@@ -38,12 +28,6 @@ def leaky_relu(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("LeakyRelu", [g.value(op.inputs[0])], alpha=op.options["alpha"]))
 
 
-@reads("PRELU", inputs=2)
-def prelu(g: OnnxGraph, op: Op) -> None:
-    """PRelu; the slopes have the data's order of axes."""
-    g.set(op.outputs[0], g.node("PRelu", [g.value(i) for i in op.inputs[:2]]))
-
-
 @reads("GELU")
 def gelu(g: OnnxGraph, op: Op) -> None:
     """Convert the operator to Gelu, by erf or by tanh."""
@@ -57,12 +41,6 @@ def softmax(g: OnnxGraph, op: Op) -> None:
     x, beta = g.value(op.inputs[0]), op.options["beta"]
     x = x if beta == 1.0 else g.node("Mul", [x, g.number(beta, op.inputs[0])])
     g.set(op.outputs[0], g.node("Softmax", [x], axis=-1))
-
-
-@reads("LOG_SOFTMAX")
-def log_softmax(g: OnnxGraph, op: Op) -> None:
-    """LogSoftmax along the last axis."""
-    g.set(op.outputs[0], g.node("LogSoftmax", [g.value(op.inputs[0])], axis=-1))
 
 
 @reads("L2_NORMALIZATION")

@@ -2,63 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgekit_tflite.graph import Op
 from edgekit_tflite.importer.element_types import element_type
 from edgekit_tflite.importer.onnx_graph import OnnxGraph
-from edgekit_tflite.importer.readers import activated, reads
+from edgekit_tflite.importer.readers import reads, reads_as
 
-ARITHMETIC: Mapping[str, str] = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
-"""Operators with a fused activation."""
-BINARY: Mapping[str, str] = {
-    "BITWISE_XOR": "BitwiseXor",
-    "EQUAL": "Equal",
-    "GREATER": "Greater",
-    "GREATER_EQUAL": "GreaterOrEqual",
-    "LESS": "Less",
-    "LESS_EQUAL": "LessOrEqual",
-    "LOGICAL_AND": "And",
-    "LOGICAL_OR": "Or",
-    "MAXIMUM": "Max",
-    "MINIMUM": "Min",
-    "POW": "Pow",
-}
-UNARY: Mapping[str, str] = {
-    "ABS": "Abs",
-    "CEIL": "Ceil",
-    "COS": "Cos",
-    "EXP": "Exp",
-    "FLOOR": "Floor",
-    "LOG": "Log",
-    "LOGICAL_NOT": "Not",
-    "NEG": "Neg",
-    "ROUND": "Round",
-    "SIGN": "Sign",
-    "SIN": "Sin",
-    "SQRT": "Sqrt",
-}
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
-
-@reads(*ARITHMETIC, inputs=2)
-def arithmetic(g: OnnxGraph, op: Op) -> None:
-    """Add, Sub, Mul, Div, and the fused activation."""
-    x, y = (g.value(i) for i in op.inputs[:2])
-    g.set(op.outputs[0], activated(g, g.node(ARITHMETIC[op.code], [x, y])))
-
-
-@reads(*BINARY, inputs=2)
-def binary(g: OnnxGraph, op: Op) -> None:
-    """Write one node."""
-    x, y = (g.value(i) for i in op.inputs[:2])
-    g.set(op.outputs[0], g.node(BINARY[op.code], [x, y]))
-
-
-@reads(*UNARY)
-def unary(g: OnnxGraph, op: Op) -> None:
-    """Write one node."""
-    g.set(op.outputs[0], g.node(UNARY[op.code], [g.value(op.inputs[0])]))
+reads_as({"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}, inputs=2, fused=True)
+reads_as(
+    {
+        "BITWISE_XOR": "BitwiseXor",
+        "EQUAL": "Equal",
+        "GREATER": "Greater",
+        "GREATER_EQUAL": "GreaterOrEqual",
+        "LESS": "Less",
+        "LESS_EQUAL": "LessOrEqual",
+        "LOGICAL_AND": "And",
+        "LOGICAL_OR": "Or",
+        "MAXIMUM": "Max",
+        "MINIMUM": "Min",
+        "POW": "Pow",
+    },
+    inputs=2,
+)
+reads_as({"SELECT_V2": "Where"}, inputs=3)
+reads_as(
+    {
+        "ABS": "Abs",
+        "CEIL": "Ceil",
+        "COS": "Cos",
+        "EXP": "Exp",
+        "FLOOR": "Floor",
+        "LOG": "Log",
+        "LOGICAL_NOT": "Not",
+        "NEG": "Neg",
+        "ROUND": "Round",
+        "SIGN": "Sign",
+        "SIN": "Sin",
+        "SQRT": "Sqrt",
+    }
+)
 
 
 @reads("NOT_EQUAL", inputs=2)
@@ -129,12 +113,6 @@ def floor_div(g: OnnxGraph, op: Op) -> None:
         g.set(op.outputs[0], g.node("Div", [g.node("Sub", [x, _floor_mod(g, x, y, True)]), y]))
     else:
         g.set(op.outputs[0], g.node("Floor", [g.node("Div", [x, y])]))
-
-
-@reads("SELECT_V2", inputs=3)
-def select_v2(g: OnnxGraph, op: Op) -> None:
-    """Read as Where."""
-    g.set(op.outputs[0], g.node("Where", [g.value(i) for i in op.inputs[:3]]))
 
 
 @reads("SELECT", inputs=3)

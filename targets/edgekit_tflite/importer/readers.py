@@ -3,8 +3,8 @@ ONNX."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from edgekit_tflite.graph import Op
 from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
@@ -40,6 +40,22 @@ def reads(*codes: str, inputs: int = 1, outputs: int = 1) -> Callable[[Read], Re
         return read
 
     return register
+
+
+def reads_as(codes: Mapping[str, str], inputs: int = 1, fused: bool = False, **attributes: Any) -> None:
+    """Register operators that are one node of ONNX: operator -> the node's op.
+
+    Args:
+        codes: The operators.
+        inputs: Number of inputs, which are the node's.
+        fused: Whether an activation may be fused into them.
+        attributes: The node's.
+    """
+
+    @reads(*codes, inputs=inputs)
+    def read(g: OnnxGraph, op: Op) -> None:
+        value = g.node(codes[op.code], [g.value(i) for i in op.inputs[:inputs]], **attributes)
+        g.set(op.outputs[0], activated(g, value) if fused else value)
 
 
 def reads_custom(name: str, *, inputs: int = 1, outputs: int = 1) -> Callable[[Read], Read]:

@@ -187,7 +187,7 @@ def test_from_the_command_line(network: Path, tmp_path: Path) -> None:
     assert "input     image uint8 1x32x48x3" in run(main, ["inspect", str(bundle)]).output
     assert run(main, ["verify", str(bundle)]).exit_code == 0
     folder = tmp_path / "app"
-    exported = run(main, ["export", str(bundle), "tflite-fp32", "--app", "-o", str(folder)])
+    exported = run(main, ["export", str(bundle), "tflite-fp32", "--metadata", "-o", str(folder)])
     assert exported.exit_code == 0, exported.output
     picture = tmp_path / "frame.png"
     Image.fromarray(FRAME).save(picture)

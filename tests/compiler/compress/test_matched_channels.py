@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from edgekit.compiler.compress.channel_groups import find_channels
-from edgekit.compiler.compress.matched_channels import matched_channels
 from edgekit.compiler.compress.remove_channels import remove_channels
+from edgekit.compiler.compress.student_training import matched_channels
 from edgekit.compiler.model.rewriting import array_of
 from edgekit.tensor_spec import Array
 from tests.fixtures.graphs import Graph

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import edgekit
 from edgekit.cli import main
 from edgekit.compiler.evaluate.verify import compare
-from edgekit.compiler.importers import conversion, registry
+from edgekit.compiler.importers import conversion
 from edgekit.compiler.importers.conversion import import_source, open_source_model
 from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.runtime import Session
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.needs_ort
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     unpack(DOCUMENT, tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    forget = registry.importers.cache_clear  # a test may put something else in its place
+    forget = conversion.importers.cache_clear  # a test may put something else in its place
     forget()
     yield
     sys.modules.pop("edgekit_onnxtext", None)
@@ -73,7 +73,7 @@ def test_build_imports_compares_and_names_both_steps(text: Path, tmp_path: Path)
 
 def test_an_onnx_file_asks_no_importer(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = models.write(tmp_path, models.SMALL_CNN)
-    monkeypatch.setattr(registry, "importers", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(conversion, "importers", lambda: pytest.fail("asked"))
     model, imported = open_source_model(path)
     assert (imported, len(model.graph)) == (None, 7)
     assert "imported" not in edgekit.build(path, targets=["ort"]).manifest["source"]
@@ -86,7 +86,7 @@ def test_check_takes_it(text: Path) -> None:
 def test_the_content_decides_and_then_the_suffix(text: Path, tmp_path: Path) -> None:
     other = tmp_path / "model.onnx"
     other.write_text(models.SMALL_CNN, "utf-8")
-    assert registry.find_importer(other) == "onnxtext"
+    assert conversion.find_importer(other) == "onnxtext"
     damaged = tmp_path / "damaged.ONNXTXT"
     damaged.write_text("nothing", "utf-8")
     with pytest.raises(ModelError, match=r"damaged\.ONNXTXT: is not ONNX's textual form: "):
@@ -116,8 +116,8 @@ def test_an_object_of_no_framework() -> None:
 
 def test_an_import_that_answers_otherwise_is_refused(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The conversion doubles a bias: the original says otherwise."""
-    (name,) = [name for name in registry.importers() if name == "onnxtext"]
-    importer = registry.importers()[name]
+    (name,) = [name for name in conversion.importers() if name == "onnxtext"]
+    importer = conversion.importers()[name]
 
     def wrong(path: Path, options: object) -> object:
         changed = path.read_text("utf-8").replace("{0.1,0.2,-0.1,0}", "{0.2,0.2,-0.1,0}")
@@ -125,7 +125,7 @@ def test_an_import_that_answers_otherwise_is_refused(text: Path, monkeypatch: py
         return importer.to_onnx(path, options)._replace(onnx=proto.SerializeToString())  # type: ignore[arg-type]
 
     found = {name: importer._replace(to_onnx=wrong)}  # type: ignore[arg-type]
-    monkeypatch.setattr(registry, "importers", lambda: found)
+    monkeypatch.setattr(conversion, "importers", lambda: found)
     monkeypatch.setattr(conversion, "importers", lambda: found)
     with pytest.raises(ModelError) as error:
         edgekit.import_model(text)
@@ -145,7 +145,7 @@ def test_what_could_not_be_compared_says_so(
         assert answers is not None
         raise answers
 
-    importer = registry.importers()["onnxtext"]._replace(answers=refuse if answers else None)  # type: ignore[arg-type]
+    importer = conversion.importers()["onnxtext"]._replace(answers=refuse if answers else None)  # type: ignore[arg-type]
     monkeypatch.setattr(conversion, "importers", lambda: {"onnxtext": importer})
     why = "onnx is not installed, and running it needs it: pip install onnx"
     found = edgekit.import_model(text).compared
@@ -154,7 +154,7 @@ def test_what_could_not_be_compared_says_so(
 
 
 def test_a_file_that_changes_meanwhile(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    importer = registry.importers()["onnxtext"]
+    importer = conversion.importers()["onnxtext"]
 
     def slow(path: Path, options: object) -> object:
         converted = importer.to_onnx(path, options)  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_a_file_that_changes_meanwhile(text: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_weights_in_another_file_are_not_read(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    importer = registry.importers()["onnxtext"]
+    importer = conversion.importers()["onnxtext"]
 
     def outside(path: Path, options: object) -> object:
         proto = onnx.parser.parse_model(models.SMALL_CNN)

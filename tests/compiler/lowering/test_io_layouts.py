@@ -10,10 +10,12 @@ import pytest
 from edgekit.compiler.lowering.io_layouts import (
     EVERY,
     asks_for_integers,
+    by_target,
     is_channels_last,
     lay_out,
     refuse_integers_in_float,
 )
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import UsageError
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
@@ -55,12 +57,23 @@ def test_every_value_of_four_axes_or_those_that_are_named(
         (
             "nhwc",
             ["tflite", "ort"],
-            "ort supports the source's layout only; build it without --io nhwc, into a separate bundle",
+            "ort does not support --io nhwc; name the targets that do behind it, --io nhwc@TARGET",
         ),
         (
             {"scores": "int8"},
             ["tflm", "ort"],
-            "ort does not support --io int8; build it without, into a separate bundle",
+            "ort does not support --io int8; name the targets that do behind it, --io int8@TARGET",
+        ),
+        (
+            "nhwc@tflite,rpi5",
+            ["tflite", "ort"],
+            "--io nhwc@tflite,rpi5: the build has no target 'rpi5'; it has tflite, ort",
+        ),
+        ("nhwc@", ["tflite"], "--io nhwc@: the build has no target ''; it has tflite"),
+        (
+            {"image": "uint8@tflite"},
+            ["tflite", "ort"],
+            "--io uint8@tflite: bytes are the input of the whole bundle; write --io uint8, for all targets",
         ),
     ],
 )
@@ -70,6 +83,24 @@ def test_what_cannot_be_obeyed(asked: str | Mapping[str, str], targets: Sequence
         lay_out(model, asked, [resolve(find_profile(name)) for name in targets])
     assert str(error.value) == message
     assert not any(map(is_channels_last, (*model.graph.inputs, *model.graph.outputs)))
+
+
+def test_a_layout_for_some_targets_is_not_the_others() -> None:
+    model, asked = parse(SMALL_CNN), {EVERY: "nhwc@android-arm64,rpi5", "image": "nhwc@rpi5"}
+    run_passes(model)
+    targets = [resolve(find_profile(name)) for name in ("android-arm64", "rpi5", "ort")]
+    layouts = lay_out(model, asked, targets)
+    assert layouts == {"image": "nhwc@rpi5", "features": "nhwc@android-arm64,rpi5"}
+    shapes = []
+    for target in by_target(layouts, targets[:2]):
+        artifact = target.compiler.compile_model(model, target.profile, "fp32")
+        shapes.append({entry["name"]: "order" in entry for side in ("inputs", "outputs")
+                       for entry in artifact.options[side]})  # fmt: skip
+    assert shapes == [
+        {"image": False, "scores": False, "features": True},
+        {"image": True, "scores": False, "features": True},
+    ]
+    assert by_target(layouts, targets)[1] == targets[1]
 
 
 def test_a_model_without_four_axes() -> None:

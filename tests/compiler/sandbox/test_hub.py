@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,18 @@ from click.testing import CliRunner
 import edgekit
 from edgekit.batch.rebuild import rebuild
 from edgekit.cli.verbs import main
-from edgekit.compiler.sandbox import hub_files
+from edgekit.compiler.sandbox import hub_client, hub_files
 from edgekit.compiler.sandbox.hub_address import HubAddress
 from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.cache_folder import cache_folder
 from tests.fixtures.classifier_folder import write_folder
-from tests.fixtures.hub_server import COMMIT, EARLIER, REPOSITORY, Hub, serving
+from tests.fixtures.hub_server import COMMIT, EARLIER, REPOSITORY, Hub, ask, serving
 
-constants = pytest.importorskip(
-    "huggingface_hub.constants", reason="huggingface_hub is not installed (the extra hub)"
-)
+pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed (the extra hub)")
 pytestmark = pytest.mark.needs_ort
 ADDRESS = f"hf://{REPOSITORY}"
 MODEL = "onnx/model.onnx"
-URL = "/{repo_id}/resolve/{revision}/{filename}"
 BESIDE = {
     "README.md": b"# Cats",
     "modeling_cats.py": b"raise SystemExit('code')",
@@ -54,12 +52,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with serving(Hub({**files, **BESIDE}, large=(MODEL,))) as served:
         ask(monkeypatch, served.endpoint)
         yield served
-
-
-def ask(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """Let the library ask this server, as ``HF_ENDPOINT`` does before it is imported."""
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + URL)
 
 
 def test_a_repository_becomes_the_bundle_of_its_folder(hub: Hub, tmp_path: Path) -> None:
@@ -244,6 +236,35 @@ def test_names_that_leave_the_folder_are_refused(hub: Hub, name: str) -> None:
     with pytest.raises(ModelError, match="a name that leaves its folder"):
         edgekit.check(ADDRESS, ["ort"])
     assert hub.fetched() == []
+
+
+def test_an_endless_list_is_stopped(hub: Hub) -> None:
+
+    most = hub_client.LIST_BYTES >> 19  # a test that fails ends too
+    hub.list_sent = lambda content: (b" " * (1 << 20) for _ in range(most))
+    with pytest.raises(
+        ModelError, match=f"its list of files takes more than {hub_client.LIST_BYTES >> 20} MB"
+    ):
+        edgekit.check(ADDRESS, ["ort"])
+
+
+def test_a_slow_list_is_stopped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_client, "LIST_SECONDS", 0.2)
+
+    def slowly(content: bytes) -> Iterator[bytes]:
+        for _ in range(50):
+            time.sleep(0.1)
+            yield b" "
+
+    hub.list_sent = slowly
+    with pytest.raises(ModelError, match=r"its list of files takes more than 0.2 s"):
+        edgekit.check(ADDRESS, ["ort"])
+
+
+def test_the_number_of_files_has_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_client, "FILES_LIMIT", len(hub.files) - 1)
+    with pytest.raises(ModelError, match=f"has {len(hub.files)} files; at most {len(hub.files) - 1} are"):
+        edgekit.check(ADDRESS, ["ort"])
 
 
 def test_the_size_of_all_files_has_a_limit(hub: Hub) -> None:

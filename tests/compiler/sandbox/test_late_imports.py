@@ -15,7 +15,7 @@ from tests.fixtures import models
 
 LATE = """
 import sys
-from edgekit.compiler.sandbox.late_imports import SYMBOLIC, import_late
+from edgekit.compiler.sandbox.child_main import SYMBOLIC, import_late
 import_late(*SYMBOLIC, "absent")
 import onnx_ir
 assert "sympy.core" not in sys.modules

@@ -127,6 +127,6 @@ def test_all_files_are_written_or_none(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_target_without_an_app_export(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
-        export_variant(small_bundle(), "ort-fp32", tmp_path / "raw", app=True)
-    assert str(error.value) == "ort has no app export; export ort-fp32 without --app"
+        export_variant(small_bundle(), "ort-fp32", tmp_path / "raw", metadata=True)
+    assert str(error.value) == "ort embeds no metadata; export ort-fp32 without --metadata"
     assert not (tmp_path / "raw").exists()

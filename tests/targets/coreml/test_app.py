@@ -57,7 +57,7 @@ def exported(
     folder.mkdir(exist_ok=True)
     bundle = edgekit.build(write(folder, text), targets=[device], precision=precision, card=parse_card(card))
     bundle.save(folder / "model.edgekit")
-    written = export_variant(bundle, f"{device}-{precision}", folder / "app", app=True)
+    written = export_variant(bundle, f"{device}-{precision}", folder / "app", metadata=True)
     title = f"model-{device}-{precision}."
     names = (path.relative_to(folder / "app").as_posix() for path in written)
     files = {
@@ -194,12 +194,12 @@ def test_what_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 def test_other_targets_and_bundles_without_a_card(tmp_path: Path) -> None:
     bundle = edgekit.build(write(tmp_path, CLASSIFIER), targets=["ort", "coreml"])
-    with pytest.raises(UsageError, match=r"^ort has no app export; export ort-fp32 without --app$"):
-        export_variant(bundle, "ort-fp32", tmp_path / "a", app=True)
+    with pytest.raises(UsageError, match=r"^ort embeds no metadata; export ort-fp32 without --metadata$"):
+        export_variant(bundle, "ort-fp32", tmp_path / "a", metadata=True)
     with pytest.raises(
-        UsageError, match=r"^the bundle has no card, which --app needs; build it with --card$"
+        UsageError, match=r"^the bundle has no card, which --metadata needs; build it with --card$"
     ):
-        export_variant(bundle, "coreml-fp32", tmp_path / "b", app=True)
+        export_variant(bundle, "coreml-fp32", tmp_path / "b", metadata=True)
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
@@ -214,28 +214,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         "coreml-fp16",
         "-o",
         str(tmp_path / "again"),
-        "--app",
+        "--metadata",
     ]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     specification = SPECIFICATION.replace("model.", "model-coreml-fp16.", 1)
     again, before = ((tmp_path / name / specification).read_bytes() for name in ("again", "app"))
     assert again == before
-
-
-def test_several_shapes_are_functions_of_one_package(tmp_path: Path) -> None:
-    """As docs/coreml.md has it; the weights are stored once."""
-    text = CLASSIFIER.replace("float[1,3,8,8] image", "float[1,3,h,8] image")
-    for name, rows in (("small", 8), ("large", 16)):
-        path = write(tmp_path, text)
-        bundle = edgekit.build(path, targets=["iphone-12"], shapes={"image": (1, 3, rows, 8)})
-        export_variant(bundle, "iphone-12-fp32", tmp_path / name)
-    utils = coremltools().utils
-    shapes = utils.MultiFunctionDescriptor()
-    for name in ("small", "large"):
-        shapes.add_function(str(tmp_path / name / "model-iphone-12-fp32.mlpackage"), "main", name)
-    shapes.default_function_name = "small"
-    utils.save_multifunction(shapes, str(tmp_path / "both.mlpackage"))
-    functions = utils.load_spec(str(tmp_path / "both.mlpackage")).description.functions
-    rows_of = {f.name: f.input[0].type.multiArrayType.shape[2] for f in functions}
-    assert rows_of == {"small": 8, "large": 16}

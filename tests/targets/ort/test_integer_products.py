@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edgekit_ort.integer_products import with_integer_products
+from edgekit_ort.linear_layers import with_integer_products
 from edgekit_ort.quant_rules import rules
 
 from edgekit.compiler.model.onnx_file import open_model, save_model

@@ -174,6 +174,45 @@ def test_an_integer_input_is_prepared_as_the_float_it_stands_for() -> None:
     assert np.allclose((pixel - mean) / std / 0.25 - 128, pixel - 128)
 
 
+BODIES = {
+    "conv": "c = Conv <pads = [1, 1, 1, 1]> (x, w)\n g = GlobalAveragePool(c)\n y = Flatten(g)",
+    "rows": "y = Flatten(x)",
+    "both": "c = Conv <pads = [1, 1, 1, 1]> (x, w)\n g = GlobalAveragePool(c)\n f = Flatten(g)\n"
+    " r = Flatten(x)\n m = MatMul(r, v)\n y = Add(f, m)",
+    "cast": "a = Cast <to = 6> (x)\n b = Cast <to = 1> (a)\n c = Conv(b, w)\n y = Add(c, c)",
+    "transposed": "y = Transpose<perm = [0, 2, 3, 1]>(x)",
+    "outside": "c = Mul(x, x)\n y = Add(c, x)",
+}
+WEIGHTS = {
+    name: np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    for name, shape in (("w", (5, 3, 3, 3)), ("v", (72, 5)))
+}
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("outside", [False, True])
+def test_channels_become_the_last_axis_where_they_were_built_first(
+    body: str, outside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if outside:
+        monkeypatch.setattr(assembly, "INSIDE_LIMIT_BYTES", 1000)
+    declared = "float[5, 3, 3, 3] w, float[72, 5] v"
+    artifact = compiled(with_weights(model_of("float[1, 3, 4, 6] x", BODIES[body], declared), WEIGHTS))
+    files = app_files(artifact.files, artifact.options, card(), OUTPUTS)
+    x = np.random.default_rng(0).normal(size=(1, 3, 4, 6)).astype(np.float32)
+    after = Artifact(files, artifact.options, {})
+    expected = ran(artifact, {"x": x})["y"]
+    assert np.array_equal(expected, ran(after, {"x": x.transpose(0, 2, 3, 1)})["y"])
+    subgraph: Any = unpacked(files[FILE], "Model")
+    subgraph = subgraph.subgraphs[0]
+    taken = subgraph.tensors[subgraph.inputs[0]]
+    assert (bytes(taken.name), taken.shape.tolist()) == (b"x", [1, 4, 6, 3])
+    if body == "conv":  # the transpose that the convolution needed is not there any more
+        before: Any = unpacked(artifact.files[FILE], "Model")
+        assert len(subgraph.operators) == len(before.subgraphs[0].operators) - 1
+
+
 def test_labels_of_what_is_no_row_of_scores_are_beside_the_model() -> None:
     """YOLOX's rows hold boxes and scores: no axis of them is one of classes."""
     artifact = for_android()
@@ -189,14 +228,8 @@ def test_labels_of_what_is_no_row_of_scores_are_beside_the_model() -> None:
 def test_what_the_tools_would_prepare_wrongly_is_refused() -> None:
     artifact = compiled(network())
     with pytest.raises(UsageError) as caught:
-        app_files(artifact.files, artifact.options, card(), OUTPUTS)
-    assert str(caught.value) == (
-        "Birds: input x is stored with its channels first, and Android's tools give them last; "
-        "build the bundle with --io nhwc"
-    )
-    with pytest.raises(UsageError) as caught:
         app_files(artifact.files, artifact.options, card(colour="BGR"), OUTPUTS)
     assert str(caught.value) == (
         "Birds: input x is BGR, and Android's tools give RGB or grey; "
-        "export it without --app, and prepare the picture yourself"
+        "export it without --metadata, and prepare the picture yourself"
     )

@@ -7,7 +7,7 @@ from edgekit_tflite.padding import padding_scheme, with_height
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.compiler.lowering.sliding_windows import window
+from edgekit.compiler.model.sliding_windows import window
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def _variant(job: SpeechJob, target: BuildTarget, precision: str, name: str) -> 
     model = job.model if precision_of(precision).is_float else job.folded
     artifact = compile_speech(model, target, precision, _weights(job, precision))
     gc.collect()  # a graph's nodes and values hold each other, and all constants with them
-    size_bytes = sum(map(len, artifact.files.values()))
+    size_bytes = artifact.size_bytes
     variant = VariantBuild(
         name, target, precision, artifact, files_digest(artifact.files), {"size_bytes": size_bytes}, None
     )

@@ -26,7 +26,7 @@ Tensor = Any
 
 
 @dataclass(frozen=True, eq=False)
-class GraphValue:
+class Value:
     """Value of the graph, for the functions of the table.
 
     Attributes:
@@ -44,6 +44,10 @@ class GraphValue:
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+
+Values = tuple[Value, ...]
+"""Outputs of a node."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,26 +78,24 @@ class GraphProgram:
     def __init__(self) -> None:
         self.steps: list[NodeStep] = []
         self._node: ir.Node | None = None
-        self._values: dict[str, GraphValue] = {}
+        self._values: dict[str, Value] = {}
 
     def begin(self, node: ir.Node) -> None:
         self._node = node
 
-    def handle(self, value: ir.Value) -> GraphValue:
+    def handle(self, value: ir.Value) -> Value:
         name = str(value.name)
         if name not in self._values:
             self._values[name] = _described(value, array_of(value))
         return self._values[name]
 
-    def bind(self, value: ir.Value, handle: GraphValue) -> None:
+    def bind(self, value: ir.Value, handle: Value) -> None:
         self._values[str(value.name)] = handle
 
     def bind_unknown(self, value: ir.Value) -> None:
         self._values[str(value.name)] = _described(value, None)
 
-    def emit(
-        self, function: Callable[..., Any], *inputs: GraphValue | None, outputs: int = 1
-    ) -> tuple[GraphValue, ...]:
+    def emit(self, function: Callable[..., Any], *inputs: Value | None, outputs: int = 1) -> Values:
         """Append the step of the current node.
 
         Args:
@@ -107,7 +109,7 @@ class GraphProgram:
         self.steps.append(NodeStep(names, function, tuple(v.name for v in values), self._node.op_type))
         return values
 
-    def out(self, index: int = 0) -> GraphValue:
+    def out(self, index: int = 0) -> Value:
         """Return an output of the current node, with its shape and type."""
         assert self._node is not None
         return _described(self._node.outputs[index], None)
@@ -119,13 +121,13 @@ class GraphProgram:
         return len(self._node.outputs)
 
 
-def _described(value: ir.Value, const: Array | None) -> GraphValue:
+def _described(value: ir.Value, const: Array | None) -> Value:
     dtype = "" if value.dtype is None else value.dtype.name.lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-    return GraphValue(str(value.name or ""), static_dims(value) or (), dtype, const)
+    return Value(str(value.name or ""), static_dims(value) or (), dtype, const)
 
 
-lower = OpTable[GraphValue]("PyTorch")
+lower = OpTable[Value]("PyTorch")
 """``ops_*.py`` fill it."""
 
 DTYPES: Mapping[str, Any] = {
@@ -146,6 +148,6 @@ def constant(array: Array) -> Tensor:
     return torch.from_numpy(np.array(array))
 
 
-def is_float(value: GraphValue) -> bool:
+def is_float(value: Value) -> bool:
     """Return whether gradients flow through a value."""
     return value.dtype.startswith("float")

@@ -12,8 +12,9 @@ import torch.nn.functional as F  # noqa: N812
 from edgekit.compiler.compress.torch.graph_program import (
     DTYPES,
     GraphProgram,
-    GraphValue,
     Tensor,
+    Value,
+    Values,
     is_float,
     lower,
 )
@@ -21,7 +22,7 @@ from edgekit.diagnostics import Inexpressible
 
 
 def _unary(op: str, function: Callable[[Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
+    def lowering(b: GraphProgram, X: Value) -> Values:
         return b.emit(function, X)
 
     lowering.__doc__ = f"``{op}`` of each element."
@@ -29,7 +30,7 @@ def _unary(op: str, function: Callable[[Tensor], Tensor]) -> None:
 
 
 def _binary(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, ...]:
+    def lowering(b: GraphProgram, A: Value, B: Value) -> Values:
         return b.emit(function, A, B)
 
     lowering.__doc__ = f"``{op}``, broadcast."
@@ -37,7 +38,7 @@ def _binary(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
 
 
 def _variadic(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, *data: GraphValue) -> tuple[GraphValue, ...]:
+    def lowering(b: GraphProgram, *data: Value) -> Values:
         return b.emit(lambda *given: reduce(function, given), *data)
 
     lowering.__doc__ = f"``{op}`` of any number of values, broadcast."
@@ -92,28 +93,26 @@ for _op, _two in {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}.
 
 
 @lower("Mean", since=8)
-def mean(b: GraphProgram, *data: GraphValue) -> tuple[GraphValue, ...]:
+def mean(b: GraphProgram, *data: Value) -> Values:
     """Emit the mean of any number of values, broadcast."""
     return b.emit(lambda *given: reduce(torch.add, given) / len(given), *data)
 
 
 @lower("Div", since=7)
-def div(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, ...]:
+def div(b: GraphProgram, A: Value, B: Value) -> Values:
     """Emit a division; integers are divided towards zero."""
     mode = None if is_float(A) else "trunc"
     return b.emit(lambda x, y: torch.div(x, y, rounding_mode=mode), A, B)
 
 
 @lower("Where", since=9)
-def where(b: GraphProgram, condition: GraphValue, X: GraphValue, Y: GraphValue) -> tuple[GraphValue, ...]:
+def where(b: GraphProgram, condition: Value, X: Value, Y: Value) -> Values:
     """Return X where the condition holds, else Y."""
     return b.emit(torch.where, condition, X, Y)
 
 
 @lower("Clip", since=11)
-def clip(
-    b: GraphProgram, input: GraphValue, min: GraphValue | None = None, max: GraphValue | None = None
-) -> tuple[GraphValue, ...]:
+def clip(b: GraphProgram, input: Value, min: Value | None = None, max: Value | None = None) -> Values:
     """Emit a clamp between two numbers, each of which is optional."""
 
     def run(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
@@ -129,34 +128,32 @@ def clip(
 
 
 @lower("Cast", since=9)
-def cast(
-    b: GraphProgram, input: GraphValue, *, to: int, saturate: int = 1, round_mode: str = "up"
-) -> tuple[GraphValue, ...]:
+def cast(b: GraphProgram, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Values:
     """Emit a conversion to another element type."""
     dtype = _dtype(b.out())
     return b.emit(lambda x: x.to(dtype), input)
 
 
-def _dtype(value: GraphValue) -> Any:
+def _dtype(value: Value) -> Any:
     if value.dtype not in DTYPES:
         raise Inexpressible(f"{value.dtype or 'unknown'} elements are not supported in training")
     return DTYPES[value.dtype]
 
 
 @lower("LeakyRelu", since=6)
-def leaky_relu(b: GraphProgram, X: GraphValue, *, alpha: float = 0.01) -> tuple[GraphValue, ...]:
+def leaky_relu(b: GraphProgram, X: Value, *, alpha: float = 0.01) -> Values:
     """x, or alpha * x below 0."""
     return b.emit(lambda x: F.leaky_relu(x, alpha), X)
 
 
 @lower("Elu", since=6)
-def elu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> tuple[GraphValue, ...]:
+def elu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
     """x, or alpha * (exp(x) - 1) below 0."""
     return b.emit(lambda x: F.elu(x, alpha), X)
 
 
 @lower("Celu", since=12)
-def celu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> tuple[GraphValue, ...]:
+def celu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
     """x, or alpha * (exp(x / alpha) - 1) below 0."""
     return b.emit(lambda x: F.celu(x, alpha), X)
 
@@ -164,30 +161,28 @@ def celu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> tuple[GraphVa
 @lower("Selu", since=6)
 def selu(
     b: GraphProgram,
-    X: GraphValue,
+    X: Value,
     *,
     alpha: float = 1.67326319217681884765625,
     gamma: float = 1.05070102214813232421875,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """gamma * x, or gamma * alpha * (exp(x) - 1) below 0."""
     return b.emit(lambda x: gamma * F.elu(x, alpha), X)
 
 
 @lower("HardSigmoid", since=6)
-def hard_sigmoid(
-    b: GraphProgram, X: GraphValue, *, alpha: float = 0.2, beta: float = 0.5
-) -> tuple[GraphValue, ...]:
+def hard_sigmoid(b: GraphProgram, X: Value, *, alpha: float = 0.2, beta: float = 0.5) -> Values:
     """alpha * x + beta between 0 and 1."""
     return b.emit(lambda x: torch.clamp(alpha * x + beta, 0, 1), X)
 
 
 @lower("ThresholdedRelu", since=10)
-def thresholded_relu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> tuple[GraphValue, ...]:
+def thresholded_relu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
     """x above alpha, else 0."""
     return b.emit(lambda x: F.threshold(x, alpha, 0.0), X)
 
 
 @lower("Gelu", since=20)
-def gelu(b: GraphProgram, X: GraphValue, *, approximate: str = "none") -> tuple[GraphValue, ...]:
+def gelu(b: GraphProgram, X: Value, *, approximate: str = "none") -> Values:
     """Emit GELU, exact or approximated by tanh."""
     return b.emit(lambda x: F.gelu(x, approximate=approximate), X)

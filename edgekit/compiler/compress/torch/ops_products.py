@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (PyTorch's own documents call it so)
 
-from edgekit.compiler.compress.torch.graph_program import GraphProgram, GraphValue, Tensor, lower
-from edgekit.compiler.lowering.sliding_windows import conv_window, transposed_window
+from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, lower
+from edgekit.compiler.model.sliding_windows import conv_window, transposed_window
 from edgekit.diagnostics import Inexpressible
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -25,9 +25,9 @@ def torch_pads(pads: Sequence[tuple[int, int]]) -> list[int]:
 @lower("Conv", since=1)
 def conv(
     b: GraphProgram,
-    X: GraphValue,
-    W: GraphValue,
-    B: GraphValue | None = None,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Sequence[int] | None = None,
@@ -35,7 +35,7 @@ def conv(
     kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a Conv of one to three spatial axes."""
     rank = X.rank - 2
     if rank not in CONV:
@@ -57,9 +57,9 @@ def conv(
 @lower("ConvTranspose", since=1)
 def conv_transpose(
     b: GraphProgram,
-    X: GraphValue,
-    W: GraphValue,
-    B: GraphValue | None = None,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Sequence[int] | None = None,
@@ -69,7 +69,7 @@ def conv_transpose(
     output_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit the whole result, and cut off the pads; output_padding adds zeros before the bias."""
     rank = X.rank - 2
     if rank not in CONV_TRANSPOSE:
@@ -92,15 +92,15 @@ def conv_transpose(
 @lower("Gemm", since=7)
 def gemm(
     b: GraphProgram,
-    A: GraphValue,
-    B: GraphValue,
-    C: GraphValue | None = None,
+    A: Value,
+    B: Value,
+    C: Value | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit alpha * A @ B + beta * C."""
 
     def run(a: Tensor, w: Tensor, c: Tensor | None = None) -> Tensor:
@@ -115,7 +115,7 @@ def gemm(
 
 
 @lower("MatMul", since=1)
-def matmul(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, ...]:
+def matmul(b: GraphProgram, A: Value, B: Value) -> Values:
     """Emit a matrix product with numpy's semantics."""
     return b.emit(torch.matmul, A, B)
 
@@ -123,18 +123,18 @@ def matmul(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, .
 @lower("Attention", since=23)
 def attention(
     b: GraphProgram,
-    Q: GraphValue,
-    K: GraphValue,
-    V: GraphValue,
-    attn_mask: GraphValue | None = None,
-    past_key: GraphValue | None = None,
-    past_value: GraphValue | None = None,
+    Q: Value,
+    K: Value,
+    V: Value,
+    attn_mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
     *,
     is_causal: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
     **other: Any,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit attention of four dimensions with equal heads, the form of the pass recognize_attention."""
     heads = {operand.shape[1] for operand in (Q, K, V)}
     if {Q.rank, K.rank, V.rank} != {4} or len(heads) != 1 or past_key or past_value or is_causal or softcap:

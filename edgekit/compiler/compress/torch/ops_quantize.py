@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from edgekit.compiler.compress.torch.graph_program import GraphProgram, GraphValue, Tensor, is_float, lower
+from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, is_float, lower
 from edgekit.compiler.quantize.numerics import stored_range
 from edgekit.diagnostics import Inexpressible
 
@@ -15,16 +15,16 @@ _STORED = ("int8", "uint8", "int16", "uint16")
 @lower("QuantizeLinear", since=10)
 def quantize_linear(
     b: GraphProgram,
-    x: GraphValue,
-    y_scale: GraphValue,
-    y_zero_point: GraphValue | None = None,
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
     *,
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
     precision: int = 0,
     saturate: int = 1,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit the stored integers as float32, bit for bit. Rounding has the gradient of the identity (the
     straight-through estimator, arXiv 1308.3432); values that are clipped have none. With the DequantizeLinear
     after it, the scale's gradient is that of LSQ (arXiv 1902.08153)."""
@@ -48,14 +48,14 @@ def quantize_linear(
 @lower("DequantizeLinear", since=10)
 def dequantize_linear(
     b: GraphProgram,
-    x: GraphValue,
-    x_scale: GraphValue,
-    x_zero_point: GraphValue | None = None,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None = None,
     *,
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """(stored - zero point) * scale."""
     if block_size or not is_float(b.out()):
         raise Inexpressible("block-wise scales are not supported in training")

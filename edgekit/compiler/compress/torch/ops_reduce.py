@@ -11,15 +11,16 @@ import torch.nn.functional as F  # noqa: N812
 
 from edgekit.compiler.compress.torch.graph_program import (
     GraphProgram,
-    GraphValue,
     Tensor,
+    Value,
+    Values,
     constant,
     is_float,
     lower,
 )
 from edgekit.compiler.compress.torch.ops_products import torch_pads
 from edgekit.compiler.lowering.index_arguments import axes_from, reduced_axes
-from edgekit.compiler.lowering.sliding_windows import divisors, window
+from edgekit.compiler.model.sliding_windows import divisors, window
 from edgekit.diagnostics import Inexpressible
 
 MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -29,7 +30,7 @@ AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 @lower("MaxPool", since=8)
 def max_pool(
     b: GraphProgram,
-    X: GraphValue,
+    X: Value,
     *,
     kernel_shape: Sequence[int],
     auto_pad: str = "NOTSET",
@@ -38,7 +39,7 @@ def max_pool(
     pads: Sequence[int] | None = None,
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a max pool, padded by minus infinity as far as the windows reach, which is equivalent to
     ceil_mode."""
     rank = X.rank - 2
@@ -58,7 +59,7 @@ def max_pool(
 @lower("AveragePool", since=7)
 def average_pool(
     b: GraphProgram,
-    X: GraphValue,
+    X: Value,
     *,
     kernel_shape: Sequence[int],
     auto_pad: str = "NOTSET",
@@ -67,7 +68,7 @@ def average_pool(
     dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit the sum of each window divided by the number of its elements that count."""
     rank = X.rank - 2
     size, out = X.shape[2:], b.out().shape[2:]
@@ -86,14 +87,14 @@ def average_pool(
 
 
 @lower("GlobalAveragePool", since=1)
-def global_average_pool(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
+def global_average_pool(b: GraphProgram, X: Value) -> Values:
     """Emit the mean of each channel."""
     axes = tuple(range(2, X.rank))
     return b.emit(lambda x: x.mean(axes, keepdim=True), X)
 
 
 @lower("GlobalMaxPool", since=1)
-def global_max_pool(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
+def global_max_pool(b: GraphProgram, X: Value) -> Values:
     """Emit the maximum of each channel."""
     axes = tuple(range(2, X.rank))
     return b.emit(lambda x: x.amax(axes, keepdim=True), X)
@@ -102,12 +103,12 @@ def global_max_pool(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
 def _reduction(op: str, function: Callable[[Tensor, tuple[int, ...], bool], Tensor]) -> None:
     def lowering(
         b: GraphProgram,
-        data: GraphValue,
-        axes: GraphValue | None = None,
+        data: Value,
+        axes: Value | None = None,
         *,
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
-    ) -> tuple[GraphValue, ...]:
+    ) -> Values:
         reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
         if reduced is None:
             raise Inexpressible("it has no axes to reduce")
@@ -132,8 +133,8 @@ for _op, _function in {
 
 @lower("ArgMax", since=13)
 def arg_max(
-    b: GraphProgram, data: GraphValue, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> tuple[GraphValue, ...]:
+    b: GraphProgram, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Values:
     """Emit the index of the maximum; no gradient passes through it."""
     if select_last_index:
         raise Inexpressible("select_last_index is not supported in training")
@@ -141,13 +142,13 @@ def arg_max(
 
 
 @lower("Softmax", since=13)
-def softmax(b: GraphProgram, input: GraphValue, *, axis: int = -1) -> tuple[GraphValue, ...]:
+def softmax(b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
     """Emit a softmax over one axis."""
     return b.emit(lambda x: torch.softmax(x, axis), input)
 
 
 @lower("LogSoftmax", since=13)
-def log_softmax(b: GraphProgram, input: GraphValue, *, axis: int = -1) -> tuple[GraphValue, ...]:
+def log_softmax(b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
     """Emit a log-softmax over one axis."""
     return b.emit(lambda x: torch.log_softmax(x, axis), input)
 
@@ -155,14 +156,14 @@ def log_softmax(b: GraphProgram, input: GraphValue, *, axis: int = -1) -> tuple[
 @lower("LayerNormalization", since=17)
 def layer_normalization(
     b: GraphProgram,
-    X: GraphValue,
-    Scale: GraphValue,
-    B: GraphValue | None = None,
+    X: Value,
+    Scale: Value,
+    B: Value | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a normalization to mean 0 and variance 1 over the last axes, then scale and shift."""
     norm_axes = axes_from(axis, X.rank)
 
@@ -175,14 +176,8 @@ def layer_normalization(
 
 @lower("RMSNormalization", since=23)
 def rms_normalization(
-    b: GraphProgram,
-    X: GraphValue,
-    scale: GraphValue,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> tuple[GraphValue, ...]:
+    b: GraphProgram, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Values:
     """Emit a normalization to root mean square 1 over the last axes, then scale."""
     norm_axes = axes_from(axis, X.rank)
     return b.emit(lambda x, s: x * torch.rsqrt((x * x).mean(norm_axes, True) + epsilon) * s, X, scale)
@@ -190,8 +185,8 @@ def rms_normalization(
 
 @lower("InstanceNormalization", since=6)
 def instance_normalization(
-    b: GraphProgram, input: GraphValue, scale: GraphValue, B: GraphValue, *, epsilon: float = 1e-5
-) -> tuple[GraphValue, ...]:
+    b: GraphProgram, input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5
+) -> Values:
     """Emit a normalization of each channel of each sample to mean 0 and variance 1, then scale and shift."""
     spatial_axes, wide = tuple(range(2, input.rank)), (-1, *[1] * (input.rank - 2))
 
@@ -204,14 +199,14 @@ def instance_normalization(
 @lower("GroupNormalization", since=21)
 def group_normalization(
     b: GraphProgram,
-    X: GraphValue,
-    scale: GraphValue,
-    bias: GraphValue,
+    X: Value,
+    scale: Value,
+    bias: Value,
     *,
     num_groups: int,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a normalization of each group of channels to mean 0 and variance 1, then scale and shift."""
     wide = (-1, *[1] * (X.rank - 2))
 
@@ -225,16 +220,16 @@ def group_normalization(
 @lower("BatchNormalization", since=15)
 def batch_normalization(
     b: GraphProgram,
-    X: GraphValue,
-    scale: GraphValue,
-    B: GraphValue,
-    input_mean: GraphValue,
-    input_var: GraphValue,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a normalization with the mean and variance of the model."""
     if training_mode:
         raise Inexpressible("training_mode=1 is not supported; export the model for inference")
@@ -253,9 +248,7 @@ def _standard(x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
 
 
 @lower("LpNormalization", since=1)
-def lp_normalization(
-    b: GraphProgram, input: GraphValue, *, axis: int = -1, p: int = 2
-) -> tuple[GraphValue, ...]:
+def lp_normalization(b: GraphProgram, input: Value, *, axis: int = -1, p: int = 2) -> Values:
     """Emit a division by the norm along one axis; 0 stays 0."""
 
     def run(x: Tensor) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from edgekit.compiler.compress.torch.graph_program import GraphProgram, GraphValue, Tensor, constant, lower
+from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, constant, lower
 from edgekit.compiler.compress.torch.ops_products import torch_pads
 from edgekit.compiler.lowering.index_arguments import constant_ints, slice_objects, slice_ranges
 from edgekit.compiler.lowering.pad_amounts import pad_amounts
@@ -17,56 +17,52 @@ from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetiti
 from edgekit.diagnostics import Inexpressible
 
 
-def _to_shape(b: GraphProgram, *inputs: GraphValue | None) -> tuple[GraphValue, ...]:
+def _to_shape(b: GraphProgram, *inputs: Value | None) -> Values:
     """Emit all elements of the first input in their order, in the output's static shape."""
     shape = b.out().shape
     return b.emit(lambda x, *_: x.reshape(shape), *inputs)
 
 
 @lower("Reshape", since=5)
-def reshape(
-    b: GraphProgram, data: GraphValue, shape: GraphValue, *, allowzero: int = 0
-) -> tuple[GraphValue, ...]:
+def reshape(b: GraphProgram, data: Value, shape: Value, *, allowzero: int = 0) -> Values:
     """Emit a reshape to the static shape of the output."""
     return _to_shape(b, data, shape)
 
 
 @lower("Flatten", since=1)
-def flatten(b: GraphProgram, input: GraphValue, *, axis: int = 1) -> tuple[GraphValue, ...]:
+def flatten(b: GraphProgram, input: Value, *, axis: int = 1) -> Values:
     """Emit a reshape to two axes."""
     return _to_shape(b, input)
 
 
 @lower("Squeeze", since=13)
-def squeeze(b: GraphProgram, data: GraphValue, axes: GraphValue | None = None) -> tuple[GraphValue, ...]:
+def squeeze(b: GraphProgram, data: Value, axes: Value | None = None) -> Values:
     """Emit the removal of axes of length 1."""
     return _to_shape(b, data, axes)
 
 
 @lower("Unsqueeze", since=13)
-def unsqueeze(b: GraphProgram, data: GraphValue, axes: GraphValue) -> tuple[GraphValue, ...]:
+def unsqueeze(b: GraphProgram, data: Value, axes: Value) -> Values:
     """Emit the insertion of axes of length 1."""
     return _to_shape(b, data, axes)
 
 
 @lower("Expand", since=8)
-def expand(b: GraphProgram, input: GraphValue, shape: GraphValue) -> tuple[GraphValue, ...]:
+def expand(b: GraphProgram, input: Value, shape: Value) -> Values:
     """Broadcast to the static shape of its output."""
     target_shape = b.out().shape
     return b.emit(lambda x, _: x.expand(target_shape), input, shape)
 
 
 @lower("Transpose", since=1)
-def transpose(
-    b: GraphProgram, data: GraphValue, *, perm: Sequence[int] | None = None
-) -> tuple[GraphValue, ...]:
+def transpose(b: GraphProgram, data: Value, *, perm: Sequence[int] | None = None) -> Values:
     """Emit a permutation of the axes."""
     order = tuple(perm) if perm is not None else tuple(range(data.rank))[::-1]
     return b.emit(lambda x: x.permute(order), data)
 
 
 @lower("Concat", since=4)
-def concat(b: GraphProgram, *inputs: GraphValue, axis: int) -> tuple[GraphValue, ...]:
+def concat(b: GraphProgram, *inputs: Value, axis: int) -> Values:
     """Emit the concatenation of the inputs along an axis."""
     return b.emit(lambda *given: torch.cat(given, axis), *inputs)
 
@@ -74,12 +70,12 @@ def concat(b: GraphProgram, *inputs: GraphValue, axis: int) -> tuple[GraphValue,
 @lower("Split", since=13)
 def split(
     b: GraphProgram,
-    input: GraphValue,
-    split: GraphValue | None = None,
+    input: Value,
+    split: Value | None = None,
     *,
     axis: int = 0,
     num_outputs: int | None = None,
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a split into the lengths of the outputs."""
     count = b.output_count
     sizes = [b.out(index).shape[axis] for index in range(count)]
@@ -89,12 +85,12 @@ def split(
 @lower("Slice", since=10)
 def slice_(
     b: GraphProgram,
-    data: GraphValue,
-    starts: GraphValue,
-    ends: GraphValue,
-    axes: GraphValue | None = None,
-    steps: GraphValue | None = None,
-) -> tuple[GraphValue, ...]:
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Values:
     """Emit a slice; negative steps become a flip after positive steps."""
     ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     slices = slice_objects(ranges.begin, ranges.step, ranges.shape)
@@ -111,13 +107,13 @@ def slice_(
 @lower("Pad", since=11)
 def pad(
     b: GraphProgram,
-    data: GraphValue,
-    pads: GraphValue,
-    constant_value: GraphValue | None = None,
-    axes: GraphValue | None = None,
+    data: Value,
+    pads: Value,
+    constant_value: Value | None = None,
+    axes: Value | None = None,
     *,
     mode: str = "constant",
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a pad with a constant, or with elements of the data by their indices."""
     amounts = pad_amounts(data.shape, pads, axes, mode)
     slices = tuple(slice(begin, begin + n) for begin, n in zip(amounts.begin, amounts.shape, strict=True))
@@ -146,9 +142,7 @@ _NUMPY: Any = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
 @lower("Gather", since=1)
-def gather(
-    b: GraphProgram, data: GraphValue, indices: GraphValue, *, axis: int = 0
-) -> tuple[GraphValue, ...]:
+def gather(b: GraphProgram, data: Value, indices: Value, *, axis: int = 0) -> Values:
     """Emit elements of one axis; negative indices count from its end."""
     before = (slice(None),) * (axis % data.rank)
     if indices.const is not None:
@@ -159,16 +153,14 @@ def gather(
 
 
 @lower("Tile", since=6)
-def tile(b: GraphProgram, input: GraphValue, repeats: GraphValue) -> tuple[GraphValue, ...]:
+def tile(b: GraphProgram, input: Value, repeats: Value) -> Values:
     """Emit the input repeated along its axes."""
     times = constant_ints(repeats, "repeats")
     return b.emit(lambda x, _: x.repeat(times), input, repeats)
 
 
 @lower("DepthToSpace", since=1)
-def depth_to_space(
-    b: GraphProgram, input: GraphValue, *, blocksize: int, mode: str = "DCR"
-) -> tuple[GraphValue, ...]:
+def depth_to_space(b: GraphProgram, input: Value, *, blocksize: int, mode: str = "DCR") -> Values:
     """Emit a rearrangement of channels into blocks of pixels."""
     n, c, h, w = input.shape
     s, deep = blocksize, c // blocksize**2
@@ -184,7 +176,7 @@ def depth_to_space(
 
 
 @lower("SpaceToDepth", since=1)
-def space_to_depth(b: GraphProgram, input: GraphValue, *, blocksize: int) -> tuple[GraphValue, ...]:
+def space_to_depth(b: GraphProgram, input: Value, *, blocksize: int) -> Values:
     """Emit a rearrangement of blocks of pixels into channels."""
     n, c, h, w = input.shape
     s = blocksize
@@ -199,10 +191,10 @@ def space_to_depth(b: GraphProgram, input: GraphValue, *, blocksize: int) -> tup
 @lower("Resize", since=13)
 def resize(
     b: GraphProgram,
-    X: GraphValue,
-    roi: GraphValue | None = None,
-    scales: GraphValue | None = None,
-    sizes: GraphValue | None = None,
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
     *,
     antialias: int = 0,
     axes: Sequence[int] | None = None,
@@ -213,7 +205,7 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> tuple[GraphValue, ...]:
+) -> Values:
     """Emit a resize in any mode, one axis after the other: by indices, or by a constant matrix."""
     lines = resized_axes(
         X.shape, b.out().shape, roi, scales, sizes, axes=axes, mode=mode,

@@ -2,7 +2,6 @@
 
     emulator.py       runs an artifact on aarch64's engine under qemu, and counts each block of instructions
     counted_run.py    what runs there
-    elf_symbols.py    which function a block belongs to
     instructions.py   which class an instruction belongs to
     processors.py     what a class costs on a processor, with sources
     estimate.py       cycles of one run, by function

@@ -8,13 +8,14 @@ compared and no time is claimed.
 from __future__ import annotations
 
 import re
+import struct
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.compiler.evaluate.arm.elf_symbols import FunctionNames
 from edgekit.compiler.evaluate.arm.emulator import BasicBlock, EmulatedEngine, emulator_folder
 from edgekit.compiler.evaluate.arm.instructions import class_of
 from edgekit.compiler.evaluate.arm.processors import PROCESSORS, Processor
@@ -23,6 +24,53 @@ from edgekit.errors import EngineError, reason_of
 from edgekit.target.contract import Artifact
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import TensorSpec
+
+SYMTAB, DYNSYM = 2, 11
+FUNCTION = 2
+
+
+class FunctionNames:
+    """Names of the functions of a 64-bit little-endian ELF file.
+
+    Without a symbol table, as in a stripped library, the exported names are used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        functions = sorted(_functions(path.read_bytes()))
+        self._starts = [start for start, _, _ in functions]
+        self._symbols = functions
+
+    def name_at(self, address: int) -> str:
+        """Return the name of the function at an address of the file's own address space, or "" if it is
+        unknown."""
+        index = bisect_right(self._starts, address) - 1
+        if index < 0:
+            return ""
+        start, size, name = self._symbols[index]
+        return name if not size or address < start + size else ""
+
+
+def _functions(elf: bytes) -> Iterator[tuple[int, int, str]]:
+    """Yield the address, size and name of each function; none if the content is not a 64-bit little-endian
+    ELF file."""
+    if elf[:6] != b"\x7fELF\x02\x01":
+        return
+    (table,) = struct.unpack_from("<Q", elf, 40)
+    entry_size, count = struct.unpack_from("<HH", elf, 58)
+    # name, type, flags, address, offset, size, link, info, alignment, entry size
+    sections = [struct.unpack_from("<IIQQQQIIQQ", elf, table + i * entry_size) for i in range(count)]
+    kinds = {section[1] for section in sections}
+    table_kind = SYMTAB if SYMTAB in kinds else DYNSYM
+    for section in sections:
+        if section[1] != table_kind:
+            continue
+        names = sections[section[6]][4]
+        for offset in range(section[4], section[4] + section[5], 24):
+            name, info, _, _, value, size = struct.unpack_from("<IBBHQQ", elf, offset)
+            if info & 0xF == FUNCTION and value:
+                end = elf.index(b"\0", names + name)
+                yield value, size, elf[names + name : end].decode("ascii", "replace")
+
 
 MICROKERNEL = re.compile(r"xnn_(?P<family>\w+?)(?:_minmax\w*?)?_ukernel_")
 """XNNPACK's names: data types and operator, then the tile and the instructions."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,7 @@ from edgekit.compiler.lowering.language.block_weights import BlockWeights, stack
 from edgekit.compiler.lowering.language.graph_writer import GraphWriter
 from edgekit.compiler.model.language.language_model import GELU_TANH, LanguageModel
 from edgekit.target.decoder import DecoderShape
-
-if TYPE_CHECKING:
-    from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

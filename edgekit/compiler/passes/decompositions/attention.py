@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import array_of, dims_of, float_of, input_of, int_of
-from edgekit.compiler.passes.decompositions.tape import Operand, Tape
+from edgekit.compiler.passes.decompositions.tape import Operand, Tape, decomposes
 from edgekit.tensor_spec import Array
 
 KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -22,6 +22,7 @@ HEADS_APART = 4
 """Axes of (batch, heads, length, size); of three axes, heads are packed: (batch, length, heads * size)."""
 
 
+@decomposes("Attention")
 def attention(node: ir.Node) -> onnx.GraphProto | None:
     """Softmax(Q * scale x K' + mask) x V (ONNX Attention-23); None with a past, or with more than one output.
 

@@ -10,11 +10,12 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of, ints_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 
 KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
+@decomposes("Conv")
 def conv_3d(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose a 3D Conv into a 2D Conv for each slice of the kernel, their sum, and the bias.
 
@@ -60,6 +61,7 @@ def conv_3d(node: ir.Node) -> onnx.GraphProto | None:
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
+@decomposes("ConvTranspose")
 def conv_transpose(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose ConvTranspose: insert zeros between the elements, pad by dilation * (kernel - 1) - pads, and
     convolve with the transposed kernel.

@@ -7,13 +7,14 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, int_of, ints_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.tensor_spec import Array
 
 MOST_COMPARISONS = 2**22
 """Most windows times n-grams of one comparison."""
 
 
+@decomposes("TfIdfVectorizer")
 def tfidf(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose TfIdfVectorizer: for each length and skip, compare all windows with all grams (Equal, And,
     ReduceSum), then apply the weights.

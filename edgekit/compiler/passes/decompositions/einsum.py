@@ -11,12 +11,13 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 
 KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
 """Element types that MatMul and ReduceSum support."""
 
 
+@decomposes("Einsum")
 def einsum(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Einsum with any number of operands, diagonals and ellipses. Letters in both operands and the
     result are batched.

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
@@ -20,6 +20,7 @@ MOST_PRODUCTS = 2**22
 """Most products of one integer MatMul, which are all kept before they are added."""
 
 
+@decomposes("BitwiseNot")
 def bitwise_not(node: ir.Node) -> onnx.GraphProto | None:
     """-1 - x of signed integers, the largest number less x of unsigned ones."""
     kind = node.outputs[0].dtype
@@ -31,6 +32,7 @@ def bitwise_not(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Sub", ones, "i0"))
 
 
+@decomposes("BitwiseAnd", "BitwiseOr", "BitwiseXor")
 def bitwise(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose bitwise ops on integers of up to 32 bits: split into bits, combine them, and add them up.
 
@@ -64,6 +66,7 @@ def bitwise(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(result if kind == ir.DataType.INT32 else tape("Cast", result, to=int(kind)))
 
 
+@decomposes("BitShift")
 def bit_shift(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose BitShift into products and quotients of powers of two, in int32.
 
@@ -101,6 +104,7 @@ def _int32(tape: Tape, index: int) -> str:
     return tape("Cast", f"i{index}", to=INT32)
 
 
+@decomposes("MatMul")
 def mat_mul(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose MatMul. A vector times a batch of matrices gets an axis of 1; a product of integers becomes
     Mul and ReduceSum."""
@@ -121,6 +125,7 @@ def mat_mul(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape.reshape(tape("MatMul", tape.reshape("i0", (1, *a)), "i1"), y))
 
 
+@decomposes("CumSum")
 def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose CumSum of integers exactly: add x shifted by 1, 2, 4 ... elements, in log2(length) steps."""
     dims, axis = dims_of(node.inputs[0]), array_of(input_of(node, 1))
@@ -144,6 +149,7 @@ def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(total)
 
 
+@decomposes("ReduceMax", "ReduceMin")
 def boolean_extreme(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose ReduceMax and ReduceMin of booleans, computed as integers."""
     if node.outputs[0].dtype != ir.DataType.BOOL:
@@ -155,6 +161,7 @@ def boolean_extreme(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Cast", extreme, to=int(ir.DataType.BOOL)))
 
 
+@decomposes("Equal")
 def equal(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Equal of booleans into Not(Xor)."""
     x = node.inputs[0]

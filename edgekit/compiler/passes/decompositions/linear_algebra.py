@@ -9,12 +9,13 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 
 MOST_ROWS = 5
 """Most rows: n rows give n * 2^(n-1) products, and the missing pivoting loses precision."""
 
 
+@decomposes("Det")
 def det(node: ir.Node) -> onnx.GraphProto | None:
     """Expand Det by Laplace, row by row: the determinants of the last k rows for each choice of k columns."""
     dims = dims_of(node.inputs[0])

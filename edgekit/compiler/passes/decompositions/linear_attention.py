@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, float_of, input_of, int_of, text_of
 from edgekit.compiler.passes.decompositions.recurrent import MOST_STEPS
-from edgekit.compiler.passes.decompositions.tape import Operand, Tape
+from edgekit.compiler.passes.decompositions.tape import Operand, Tape, decomposes
 from edgekit.diagnostics import Inexpressible
 
 FLOAT = int(ir.DataType.FLOAT)
@@ -42,6 +42,7 @@ class _Sizes(NamedTuple):
         return self.batch * self.heads
 
 
+@decomposes("LinearAttention")
 def linear_attention(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose LinearAttention: one masked product for rule "linear", else a recurrence over the tokens.
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.compiler.model.ml_shapes import ML_DOMAIN
 from edgekit.compiler.model.rewriting import int_of, text_of
 from edgekit.compiler.passes.decompositions.classifiers import (
     best_label,
@@ -18,10 +19,11 @@ from edgekit.compiler.passes.decompositions.classifiers import (
     post_transform,
     rows_of,
 )
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.tensor_spec import Array
 
 
+@decomposes("LinearClassifier", domain=ML_DOMAIN)
 def linear_classifier(node: ir.Node) -> onnx.GraphProto:
     """Decompose LinearClassifier. The label is chosen before the post transform. With one row of
     coefficients, the score is that of the second of two classes, and its sign decides.
@@ -41,6 +43,7 @@ def linear_classifier(node: ir.Node) -> onnx.GraphProto:
     return tape.body(label, both_classes(tape, scores, "1 - s"))
 
 
+@decomposes("LinearRegressor", domain=ML_DOMAIN)
 def linear_regressor(node: ir.Node) -> onnx.GraphProto:
     """Decompose LinearRegressor into ``x @ coefficients.T + intercepts``."""
     tape = Tape(node)

@@ -9,11 +9,12 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, float_of, int_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 
 KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
+@decomposes("GroupNormalization")
 def group_normalization(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose GroupNormalization, with each group as one channel: Reshape -> InstanceNormalization ->
     Reshape -> Mul -> Add."""
@@ -29,6 +30,7 @@ def group_normalization(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Add", tape("Mul", normal, scale), bias))
 
 
+@decomposes("RMSNormalization")
 def rms_normalization(node: ir.Node) -> onnx.GraphProto | None:
     """x / Sqrt(ReduceMean(x * x) + epsilon) * scale, all but the last product in float32: as ONNX's own
     ``stash_type`` has it, because the square of 256 leaves float16."""
@@ -44,6 +46,7 @@ def rms_normalization(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Mul", normal, "i1"))
 
 
+@decomposes("BatchNormalization")
 def batch_normalization(node: ir.Node) -> onnx.GraphProto | None:
     """(x - mean) / Sqrt(variance + epsilon) * scale + bias; in training mode by the statistics of the batch,
     which move the running ones."""

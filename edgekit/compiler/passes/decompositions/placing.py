@@ -10,12 +10,13 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of, ints_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 
 MOST_PLACES = 2**22
 """Most elements of Col2Im's index table: 16 MB."""
 
 
+@decomposes("Col2Im")
 def col2im(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Col2Im: each pixel is the sum of the column elements at its position; their indices are
     constant.
@@ -56,6 +57,7 @@ def col2im(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape.reshape(summed, (batch, channels, *image)))
 
 
+@decomposes("MaxUnpool")
 def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose MaxUnpool into zeros with the values at MaxPool's indices into the flat output."""
     out_dims = dims_of(node.outputs[0])
@@ -68,6 +70,7 @@ def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape.reshape(tape("ScatterElements", zeros, indices, values, axis=0), out_dims))
 
 
+@decomposes("EyeLike")
 def eye_like(node: ir.Node) -> onnx.GraphProto | None:
     """Replace EyeLike by a constant."""
     out_dims, dtype = dims_of(node.outputs[0]), node.outputs[0].dtype

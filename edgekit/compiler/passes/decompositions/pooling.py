@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -10,7 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, int_of, ints_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.model.sliding_windows import Window, divisors
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.tensor_spec import Array
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -19,52 +19,8 @@ MOST_PLACES = 2**22
 """Most elements that MaxPool with indices reads."""
 
 
-@dataclass(frozen=True)
-class Windows:
-    """The windows of a pooling node, with explicit padding; all by spatial axis.
-
-    Attributes:
-        sizes: Spatial size of the input.
-        counts: Windows.
-        before: Padding at the begin.
-        after: Padding at the end, up to the last window's end; negative if input is left over.
-    """
-
-    dims: tuple[int, ...]
-    counts: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    before: tuple[int, ...]
-    declared_after: tuple[int, ...]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return self.dims[2:]
-
-    @property
-    def after(self) -> tuple[int, ...]:
-        ends = [
-            (n - 1) * s + (k - 1) * d + 1
-            for n, s, k, d in zip(self.counts, self.strides, self.kernel, self.dilations, strict=True)
-        ]
-        return tuple(end - b - size for end, b, size in zip(ends, self.before, self.sizes, strict=True))
-
-    def met(self, padding_counts: bool) -> Array:
-        """Count the elements that each window averages over, float64 [counts]. ONNX does not count what
-        ceil_mode adds beyond the declared padding."""
-        number: Array = np.ones((), np.float64)
-        for axis, count in enumerate(self.counts):
-            positions = np.arange(count)[:, None] * self.strides[axis] - self.before[axis]
-            positions = positions + np.arange(self.kernel[axis]) * self.dilations[axis]
-            low, high = 0, self.sizes[axis]
-            if padding_counts:
-                low, high = -self.before[axis], high + self.declared_after[axis]
-            number = number[..., None] * ((positions >= low) & (positions < high)).sum(axis=1)
-        return number
-
-
-def _windows(node: ir.Node) -> Windows | None:
+def _windows(node: ir.Node) -> Window | None:
+    """Return the windows of a pooling node with explicit padding, or None."""
     x, y = dims_of(node.inputs[0]), dims_of(node.outputs[0])
     if x is None or y is None or len(x) < 3 or 0 in (*x, *y):
         return None
@@ -74,30 +30,39 @@ def _windows(node: ir.Node) -> Windows | None:
     pads = ints_of(node, "pads", [0] * 2 * rank)
     strides, dilations = (tuple(ints_of(node, name, [1] * rank)) for name in ("strides", "dilations"))
     kernel = tuple(ints_of(node, "kernel_shape"))
-    return Windows(x, y[2:], kernel, strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))
+    return Window(x[2:], y[2:], kernel, strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))
 
 
-def _padded(tape: Tape, name: str, windows: Windows, value: Array | None = None) -> str:
+def _planes(node: ir.Node) -> tuple[int, int]:
+    """Return the batch size and the channels of a pooling node's input."""
+    dims = dims_of(node.inputs[0])
+    assert dims is not None
+    return dims[0], dims[1]
+
+
+def _padded(tape: Tape, name: str, windows: Window, value: Array | None = None) -> str:
     """Pad the input, and cut it where the last window ends."""
-    for axis, (size, after) in enumerate(zip(windows.sizes, windows.after, strict=True), 2):
+    for axis, (size, after) in enumerate(zip(windows.size, windows.used_end, strict=True), 2):
         if after < 0:
             name = tape.part(name, axis, 0, size + after)
-    ends = [max(after, 0) for after in windows.after]
-    if not any((*windows.before, *ends)):
+    ends = [max(after, 0) for after in windows.used_end]
+    if not any((*windows.begin, *ends)):
         return name
-    amounts = np.array([0, 0, *windows.before, 0, 0, *ends], np.int64)
+    amounts = np.array([0, 0, *windows.begin, 0, 0, *ends], np.int64)
     return tape("Pad", name, amounts) if value is None else tape("Pad", name, amounts, value)
 
 
-def _sums(tape: Tape, name: str, windows: Windows, kind: ir.DataType) -> str:
+def _sums(node: ir.Node, tape: Tape, name: str, windows: Window, kind: ir.DataType) -> str:
     """Compute the sum of each window: a depthwise Conv by ones."""
-    ones: Array = np.ones((windows.dims[1], 1, *windows.kernel), kind.numpy())
+    _, channels = _planes(node)
+    ones: Array = np.ones((channels, 1, *windows.kernel), kind.numpy())
     return tape(
-        "Conv", _padded(tape, name, windows), ones, group=windows.dims[1], strides=windows.strides,
-        dilations=windows.dilations, kernel_shape=windows.kernel,
+        "Conv", _padded(tape, name, windows), ones, group=channels, strides=windows.stride,
+        dilations=windows.dilation, kernel_shape=windows.kernel,
     )  # fmt: skip
 
 
+@decomposes("AveragePool")
 def average_pool(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose AveragePool into zero padding, a plain AveragePool, and a constant factor for each window
     that contains padding. A depthwise Conv sums dilated windows."""
@@ -105,23 +70,23 @@ def average_pool(node: ir.Node) -> onnx.GraphProto | None:
     if windows is None or kind not in FLOATS:
         return None
     tape, size = Tape(node), prod(windows.kernel)
-    met = windows.met(bool(int_of(node, "count_include_pad", 0)))
-    dilated = any(step != 1 for step in windows.dilations)
+    met = divisors(windows, bool(int_of(node, "count_include_pad", 0)))
     if not met.all():
         return None
-    if dilated:
-        sums, factor = _sums(tape, "i0", windows, kind), 1 / met
+    if windows.is_dilated:
+        sums, factor = _sums(node, tape, "i0", windows, kind), 1 / met
     else:
         padded = _padded(tape, "i0", windows)
         if padded == "i0" and not int_of(node, "ceil_mode", 0):
             return None  # it is as plain as it can be
-        sums = tape("AveragePool", padded, kernel_shape=windows.kernel, strides=windows.strides)
+        sums = tape("AveragePool", padded, kernel_shape=windows.kernel, strides=windows.stride)
         factor = size / met
     if (factor == 1).all():
         return tape.body(sums)
     return tape.body(tape("Mul", sums, factor.astype(kind.numpy())))
 
 
+@decomposes("LpPool")
 def lp_pool(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose LpPool: the root of each window's sum of powers, computed by a depthwise Conv."""
     windows, kind, p = _windows(node), node.outputs[0].dtype, int_of(node, "p", 2)
@@ -129,14 +94,15 @@ def lp_pool(node: ir.Node) -> onnx.GraphProto | None:
         return None
     tape = Tape(node)
     if p == 2:
-        return tape.body(tape("Sqrt", _sums(tape, tape("Mul", "i0", "i0"), windows, kind)))
+        return tape.body(tape("Sqrt", _sums(node, tape, tape("Mul", "i0", "i0"), windows, kind)))
     size = tape("Abs", "i0")
     if p == 1:
-        return tape.body(_sums(tape, size, windows, kind))
+        return tape.body(_sums(node, tape, size, windows, kind))
     power, root = np.array(p, kind.numpy()), np.array(1 / p, kind.numpy())
-    return tape.body(tape("Pow", _sums(tape, tape("Pow", size, power), windows, kind), root))
+    return tape.body(tape("Pow", _sums(node, tape, tape("Pow", size, power), windows, kind), root))
 
 
+@decomposes("MaxPool")
 def max_pool(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose MaxPool. Integers are pooled as floats, which represent them exactly. Dilated windows become
     the Max of slices, axis by axis. With indices, the result is an ArgMax over gathered windows."""
@@ -151,12 +117,12 @@ def max_pool(node: ir.Node) -> onnx.GraphProto | None:
     if kind not in FLOATS:
         return None
     if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
-        return _with_indices(tape, windows, kind, bool(int_of(node, "storage_order", 0)))
-    if all(step == 1 for step in windows.dilations):
+        return _with_indices(node, tape, windows, kind)
+    if not windows.is_dilated:
         return None
     name = _padded(tape, "i0", windows, np.array(-np.inf, kind.numpy()))
-    for axis, count in enumerate(windows.counts):
-        step, stride = windows.dilations[axis], windows.strides[axis]
+    for axis, count in enumerate(windows.out):
+        step, stride = windows.dilation[axis], windows.stride[axis]
         taps = [
             tape.part(name, axis + 2, k * step, k * step + (count - 1) * stride + 1, stride)
             for k in range(windows.kernel[axis])
@@ -165,29 +131,26 @@ def max_pool(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(name)
 
 
-def _with_indices(
-    tape: Tape, windows: Windows, kind: ir.DataType, columns_first: bool
-) -> onnx.GraphProto | None:
+def _with_indices(node: ir.Node, tape: Tape, windows: Window, kind: ir.DataType) -> onnx.GraphProto | None:
     """x: NC x spatial, with one -inf appended -> Gather: NC x windows x taps -> ReduceMax, ArgMax."""
-    planes, size, taps, count = (
-        prod(windows.dims[:2]), prod(windows.sizes), prod(windows.kernel), prod(windows.counts),
-    )  # fmt: skip
+    planes, size = prod(_planes(node)), prod(windows.size)
+    taps, count = prod(windows.kernel), prod(windows.out)
     if planes * taps * count > MOST_PLACES:
         return None
-    rank = len(windows.sizes)
-    window = np.indices(windows.counts).reshape(rank, count, 1)
+    rank = len(windows.size)
+    window = np.indices(windows.out).reshape(rank, count, 1)
     tap = np.indices(windows.kernel).reshape(rank, 1, taps)
     column = (rank, 1, 1)
     strides, dilations, before, sizes = (
         np.array(numbers).reshape(column)
-        for numbers in (windows.strides, windows.dilations, windows.before, windows.sizes)
+        for numbers in (windows.stride, windows.dilation, windows.begin, windows.size)
     )
     positions = window * strides + tap * dilations - before
     is_inside = ((positions >= 0) & (positions < sizes)).all(axis=0)
     spots = tuple(np.clip(positions, 0, sizes - 1))
-    table = np.where(is_inside, np.ravel_multi_index(spots, windows.sizes), size)
-    order = "F" if columns_first else "C"
-    flat_indices = np.ravel_multi_index(spots, windows.sizes, order=order)  # type: ignore[call-overload]
+    table = np.where(is_inside, np.ravel_multi_index(spots, windows.size), size)
+    order = "F" if int_of(node, "storage_order", 0) else "C"
+    flat_indices = np.ravel_multi_index(spots, windows.size, order=order)  # type: ignore[call-overload]
     flat = tape.reshape("i0", (planes, size))
     ended = tape("Pad", flat, np.array([0, 0, 0, 1], np.int64), np.array(-np.inf, kind.numpy()))
     read = tape("Gather", ended, table.astype(np.int64), axis=1)
@@ -196,5 +159,5 @@ def _with_indices(
     place = tape("Add", best, (np.arange(count, dtype=np.int64) * taps)[None])
     pixel = tape("Gather", flat_indices.reshape(-1).astype(np.int64), place, axis=0)
     index = tape("Add", pixel, (np.arange(planes, dtype=np.int64) * size)[:, None])
-    shape = (*windows.dims[:2], *windows.counts)
+    shape = (*_planes(node), *windows.out)
     return tape.body(tape.reshape(largest, shape), tape.reshape(index, shape))

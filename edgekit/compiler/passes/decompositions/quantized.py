@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, input_of, int_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 
 FLOAT, INT32 = int(ir.DataType.FLOAT), int(ir.DataType.INT32)
 STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
@@ -44,6 +44,7 @@ def _rounded(tape: Tape, node: ir.Node, x: str, index: int) -> str:
     return tape("QuantizeLinear", x, scale, _zero(tape, node, index + 1))
 
 
+@decomposes("QLinearConv")
 def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
     """QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(bias)))."""
     tape = Tape(node)
@@ -56,6 +57,7 @@ def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(_rounded(tape, node, product, 6))
 
 
+@decomposes("QLinearMatMul")
 def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
     """QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b)))."""
     scales = [dims_of(input_of(node, index)) for index in (1, 4)]
@@ -66,6 +68,7 @@ def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(_rounded(tape, node, product, 6))
 
 
+@decomposes("MatMulInteger")
 def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
     """Cast(MatMul(a - zero, b - zero)) in float32, if its sums are exact."""
     dims, zero = dims_of(node.inputs[0]), dims_of(input_of(node, 2))
@@ -78,6 +81,7 @@ def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Cast", product, to=INT32))
 
 
+@decomposes("ConvInteger")
 def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
     """Cast(Conv(x - zero, w - zero)) in float32, if its sums are exact."""
     w, zero = dims_of(node.inputs[1]), dims_of(input_of(node, 3))
@@ -101,6 +105,7 @@ def _without_zero_point(
     return tape("Sub", x, zero if shape is None else tape.reshape(zero, shape))
 
 
+@decomposes("QuantizeLinear")
 def quantize_linear(node: ir.Node) -> onnx.GraphProto | None:
     """Clip(Round(x / scale) + zero point), all in float32, then the integer type."""
     kind = node.outputs[0].dtype
@@ -114,6 +119,7 @@ def quantize_linear(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Cast", clipped, to=int(kind)))
 
 
+@decomposes("DequantizeLinear")
 def dequantize_linear(node: ir.Node) -> onnx.GraphProto | None:
     """(x - zero point) * scale in float32."""
     stored, kind = node.inputs[0], node.outputs[0].dtype

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import array_of, dims_of, float_of, input_of, int_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
@@ -80,6 +80,7 @@ class _Direction:
         return self.tape.part(x, axis, number * self.hidden, (number + count) * self.hidden)
 
 
+@decomposes("LSTM")
 def lstm(node: ir.Node) -> onnx.GraphProto | None:
     """i = f(x Wi + h Ri + Pi c + bi), forget likewise or 1 - i, c' = forget c + i g(x Wc + h Rc + bc),
     o = f(x Wo + h Ro + Po c' + bo), h' = o h(c')."""
@@ -88,12 +89,14 @@ def lstm(node: ir.Node) -> onnx.GraphProto | None:
     return _unrolled(node, 4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
 
 
+@decomposes("GRU")
 def gru(node: ir.Node) -> onnx.GraphProto | None:
     """z, r = f(x W + h R + b), new = g(x Wh + r (h Rh + bh)) or g(x Wh + (r h) Rh + bh),
     h' = z (h - new) + new."""
     return _unrolled(node, 3, ("Sigmoid", "Tanh"), _gru_step)
 
 
+@decomposes("RNN")
 def rnn(node: ir.Node) -> onnx.GraphProto | None:
     """h' = f(x W + h R + b)."""
     return _unrolled(node, 1, ("Tanh",), _rnn_step)

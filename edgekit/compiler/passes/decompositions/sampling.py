@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, input_of, int_of, ints_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.tensor_spec import Array
 
 CUBIC_A = -0.75
@@ -27,6 +27,7 @@ class Tap:
     weight: str | None
 
 
+@decomposes("GridSample")
 def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose GridSample with two or three spatial axes (cubic: two), in all modes and paddings. Each
     element read is one Gather.
@@ -145,6 +146,7 @@ class _Axis:
         return self._op("Add", self.tape("Add", rest, self.tape("Mul", odd, back)), low)
 
 
+@decomposes("DeformConv")
 def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose DeformConv: GridSample reads the image at each kernel element's position plus offset, times
     its mask. A 1x1 Conv applies the weights (J. Dai, 2017; the mask: X. Zhu, 2018)."""

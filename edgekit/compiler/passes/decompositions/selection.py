@@ -10,13 +10,14 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.tensor_spec import Array
 
 MOST_COMPARISONS = 2**22
 """Most places times updates of a Scatter with a reduction."""
 
 
+@decomposes("Hardmax")
 def hardmax(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Hardmax into OneHot(ArgMax): the first of equal numbers, as ONNX specifies."""
     dims, kind = dims_of(node.inputs[0]), node.outputs[0].dtype
@@ -31,6 +32,7 @@ def hardmax(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape.reshape(hot, dims) if len(dims) == 1 else hot)
 
 
+@decomposes("ArgMax", "ArgMin")
 def arg_extreme(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose ArgMax and ArgMin of a vector into those of a matrix with one row."""
     dims, out = dims_of(node.inputs[0]), dims_of(node.outputs[0])
@@ -41,6 +43,7 @@ def arg_extreme(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape.reshape(tape(node.op_type, row, axis=1, keepdims=0, select_last_index=last), out))
 
 
+@decomposes("Compress")
 def compress(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Compress by a constant condition into Gather of the kept places."""
     dims, condition = dims_of(node.inputs[0]), array_of(input_of(node, 1))
@@ -52,6 +55,7 @@ def compress(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Gather", tape.reshape("i0", (prod(dims),)), indices, axis=0))
 
 
+@decomposes("OneHot")
 def one_hot(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose OneHot of computed values into Where(Equal(indices, 0 1 2 ...), on, off).
 
@@ -71,6 +75,7 @@ def one_hot(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Where", tape("Equal", indices, places.astype(np.int64)), on, off))
 
 
+@decomposes("ReverseSequence")
 def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose ReverseSequence: GatherElements at ``length - 1 - t`` for t < length, then at t."""
     dims = dims_of(node.inputs[0])
@@ -85,6 +90,7 @@ def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("GatherElements", "i0", tape("Expand", order, np.array(dims, np.int64)), axis=time))
 
 
+@decomposes("Pad")
 def pad(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Pad by a computed value: pad by zeros, then apply Where with a constant mask."""
     dims, out, pads = dims_of(node.inputs[0]), dims_of(node.outputs[0]), array_of(input_of(node, 1))
@@ -107,6 +113,7 @@ def pad(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Where", is_inside, padded, tape.reshape("i2", ())))
 
 
+@decomposes("ScatterND")
 def scatter_nd(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose ScatterND with a reduction: compare each place with the place of each update, then reduce
     over the updates."""
@@ -124,6 +131,7 @@ def scatter_nd(node: ir.Node) -> onnx.GraphProto | None:
     return _reduced(node, tape, spots, (places, updates, inner))
 
 
+@decomposes("ScatterElements")
 def scatter_elements(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose ScatterElements with a reduction, like ScatterND with one element per update."""
     data, indices = dims_of(node.inputs[0]), dims_of(node.inputs[1])
@@ -171,6 +179,7 @@ def _reduced(
     return tape.body(tape.reshape(tape(join, tape.reshape("i0", (places, inner)), total), dims))
 
 
+@decomposes("Slice")
 def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Slice into one Slice per axis, of neighbours, with a start and an end in range.
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.compiler.model.ml_shapes import ML_DOMAIN
 from edgekit.compiler.model.rewriting import int_of, ints_of, text_of
 from edgekit.compiler.passes.decompositions.classifiers import (
     FLOAT,
@@ -25,11 +26,12 @@ from edgekit.compiler.passes.decompositions.classifiers import (
     post_transform,
     rows_of,
 )
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
 
+@decomposes("SVMClassifier", domain=ML_DOMAIN)
 def svm_classifier(node: ir.Node) -> onnx.GraphProto:
     """Decompose SVMs, one against one. Two classes: column two is the score; above 0 the first wins."""
     tape = Tape(node)
@@ -58,6 +60,7 @@ def svm_classifier(node: ir.Node) -> onnx.GraphProto:
     return tape.body(best_label(tape, votes, labels), scores)
 
 
+@decomposes("SVMRegressor", domain=ML_DOMAIN)
 def svm_regressor(node: ir.Node) -> onnx.GraphProto:
     """Decompose SVMRegressor: sum over support vectors, plus rho; ``one_class``: 1 above 0, else -1."""
     tape = Tape(node)

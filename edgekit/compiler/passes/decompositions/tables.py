@@ -6,13 +6,15 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.compiler.model.ml_shapes import ML_DOMAIN
 from edgekit.compiler.model.rewriting import dims_of, float_of, int_of, text_of
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.diagnostics import Inexpressible
 
 FLOAT = int(ir.DataType.FLOAT)
 
 
+@decomposes("ArrayFeatureExtractor", domain=ML_DOMAIN)
 def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose ArrayFeatureExtractor: Gather along the last axis; a vector becomes a row."""
     result = dims_of(node.outputs[0])
@@ -23,6 +25,7 @@ def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape.reshape(read, result))
 
 
+@decomposes("Binarizer", domain=ML_DOMAIN)
 def binarizer(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose Binarizer: 1 above the threshold, else 0."""
     x = node.inputs[0]
@@ -33,6 +36,7 @@ def binarizer(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Cast", above, to=int(x.dtype)))
 
 
+@decomposes("Scaler", domain=ML_DOMAIN)
 def scaler(node: ir.Node) -> onnx.GraphProto:
     """Decompose Scaler: (x - offset) * scale, in float32."""
     tape = Tape(node)
@@ -43,6 +47,7 @@ def scaler(node: ir.Node) -> onnx.GraphProto:
     return tape.body(result)
 
 
+@decomposes("Normalizer", domain=ML_DOMAIN)
 def normalizer(node: ir.Node) -> onnx.GraphProto:
     """Decompose Normalizer: divide each row by its largest number, the sum of its absolute numbers, or its L2
     norm. Rows where that is 0 are unchanged."""
@@ -62,6 +67,7 @@ def normalizer(node: ir.Node) -> onnx.GraphProto:
     return tape.body(tape("Div", x, tape("Where", nothing, np.ones((), np.float32), size)))
 
 
+@decomposes("Imputer", domain=ML_DOMAIN)
 def imputer(node: ir.Node) -> onnx.GraphProto | None:
     """Replace missing numbers (NaN, or one number that stands for them), column by column."""
     x = node.inputs[0]
@@ -81,6 +87,7 @@ def imputer(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(tape("Where", absent, new, "i0"))
 
 
+@decomposes("LabelEncoder", domain=ML_DOMAIN)
 def label_encoder(node: ir.Node) -> onnx.GraphProto | None:
     """Decompose LabelEncoder: the value of the first equal key, else the default.
 

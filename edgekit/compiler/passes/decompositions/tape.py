@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -13,7 +13,23 @@ from onnx import helper, numpy_helper
 from edgekit.tensor_spec import Array
 
 Operand: TypeAlias = "str | Array"
+Body = Callable[[ir.Node], "onnx.GraphProto | None"]
+F = TypeVar("F", bound=Body)
 Attribute = int | float | str | Sequence[int] | Sequence[float]
+
+
+BODIES: dict[tuple[str, str], Body] = {}
+"""(Domain, op) -> its decomposition."""
+
+
+def decomposes(*ops: str, domain: str = "") -> Callable[[F], F]:
+    """Register the decorated function as the decomposition of these operators."""
+
+    def register(function: F) -> F:
+        BODIES.update({(domain, op): function for op in ops})
+        return function
+
+    return register
 
 
 class Tape:

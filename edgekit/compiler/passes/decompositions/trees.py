@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.compiler.model.ml_shapes import ML_DOMAIN
 from edgekit.compiler.model.rewriting import int_of, text_of
 from edgekit.compiler.model.tree_ensembles import LEAF, TreeEnsemble, read_tree_ensemble, read_trees
 from edgekit.compiler.passes.decompositions.classifiers import (
@@ -29,7 +30,7 @@ from edgekit.compiler.passes.decompositions.classifiers import (
     post_transform,
     rows_of,
 )
-from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
@@ -48,6 +49,7 @@ _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """In the order of TreeEnsemble's numbers."""
 
 
+@decomposes("TreeEnsembleClassifier", domain=ML_DOMAIN)
 def tree_classifier(node: ir.Node) -> onnx.GraphProto:
     """Decompose TreeEnsembleClassifier. With several classes, the label is that of the largest sum. With two
     classes and weights for one of them, that sum is the second's score. It is compared with 0.5 if all
@@ -70,6 +72,7 @@ def tree_classifier(node: ir.Node) -> onnx.GraphProto:
     return tape.body(best_label(tape, scores, labels), post_transform(tape, node, scores))
 
 
+@decomposes("TreeEnsemble", "TreeEnsembleRegressor", domain=ML_DOMAIN)
 def tree_regressor(node: ir.Node) -> onnx.GraphProto:
     """Decompose TreeEnsembleRegressor and TreeEnsemble: sum or mean of the leaves, plus the base values."""
     tape = Tape(node)

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.evaluate.arm.estimate import RatioEstimator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
@@ -49,10 +50,6 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
 from edgekit.target.registry import open_ready
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 
 COMPILED_LIMIT = 4
 """Compiled candidates kept in memory: a search ends with the best one, the baseline and two more."""

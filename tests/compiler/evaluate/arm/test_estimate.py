@@ -10,8 +10,8 @@ import pytest
 
 from edgekit.compiler.evaluate.arm import estimate
 from edgekit.compiler.evaluate.arm import instructions as a64
-from edgekit.compiler.evaluate.arm.elf_symbols import FunctionNames
 from edgekit.compiler.evaluate.arm.emulator import BasicBlock, cpuinfo
+from edgekit.compiler.evaluate.arm.estimate import FunctionNames
 from edgekit.compiler.evaluate.arm.processors import PROCESSORS
 from edgekit.errors import EngineError
 from edgekit.target.contract import Artifact

@@ -15,7 +15,7 @@ from edgekit.compiler.quantize.search.measurement import (
     CandidateConfig,
     Measurement,
 )
-from edgekit.compiler.quantize.search.untimed import search_untimed
+from edgekit.compiler.quantize.search.strategy import search_untimed
 
 
 def tried(config: CandidateConfig, self_map: float, ratio: float | None) -> Measurement:

@@ -13,7 +13,7 @@ from edgekit_tflite.importer.convert import convert
 import edgekit
 from edgekit.compiler.importers import conversion
 from edgekit.compiler.importers.contract import ImportOptions
-from edgekit.compiler.importers.registry import importers
+from edgekit.compiler.importers.conversion import importers
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.compiler.passes import run_passes
 from edgekit.errors import MissingDependency

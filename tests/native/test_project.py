@@ -1,0 +1,133 @@
+"""Projects of `edgekit export --app`; the C++ one is built by CMake and run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edgekit.bundle import Bundle
+from edgekit.cli import main
+from edgekit.errors import UsageError
+from edgekit.native import build
+from edgekit.native.project import PLATFORMS, write_project
+from edgekit.runtime import Session
+from edgekit.tensor_spec import Array
+from tests.fixtures.ort_bundles import onnx_bytes
+from tests.native.library import ort_library
+from tests.native.models import COLOUR_CARD, COLOURS, colours_bundle, model_bundle, yolox_bundle
+
+FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
+
+
+def two_targets() -> Bundle:
+    """Return a bundle with a variant for each of two engines."""
+    model = onnx_bytes(COLOURS)
+    models = {"phone": model + b"", "pc": model}
+    return model_bundle(models, model, COLOUR_CARD, {"phone": "coreml"})
+
+
+@pytest.mark.needs_ort
+@pytest.mark.parametrize("platform", list(PLATFORMS))
+def test_a_project_holds_the_core_and_the_variants_that_it_runs(tmp_path: Path, platform: str) -> None:
+    path = two_targets().save(tmp_path / "two.edgekit")
+    folder = tmp_path / platform
+    done = CliRunner().invoke(main, ["export", str(path), "--app", platform, "-o", str(folder), "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    chosen, other = ("phone", "pc") if platform == "ios" else ("pc", "phone")
+    assert told["variants"] == [chosen]
+    assert told["notes"] == [f"not in the app: {other}"]
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert {Path(file).relative_to(folder).as_posix() for file in told["files"]} == files
+    (bundle,) = folder.rglob("*.edgekit")
+    with Bundle.open(bundle) as opened:
+        assert [variant.name for variant in opened.variants] == [chosen]
+        assert opened.card == COLOUR_CARD
+        opened.verify_entries()
+        assert not any(entry["name"].startswith(f"v/{other}/") for entry in opened.manifest["entries"])
+    core = folder / PLATFORMS[platform].core
+    for name in build.sources():
+        assert (core / name).read_bytes() == (build.FOLDER / name).read_bytes()
+        assert f'#include "{name}"' in (core / "library.cpp").read_text()
+    assert (core / "include" / "edgekit.h").is_file()
+    assert (folder / "README.md").is_file()
+    assert not [file for file in files if "__pycache__" in file or file.endswith(".py")]
+
+
+@pytest.mark.needs_ort
+def test_refusals(tmp_path: Path) -> None:
+    bundle = two_targets()
+    with pytest.raises(UsageError) as error:
+        write_project(bundle, "android", tmp_path / "a", "phone")
+    assert str(error.value) == (
+        "new bundle has no variant 'phone' that an app for android runs; it has phone (coreml), pc (ort). "
+        "Build with -t ort. Nothing was written"
+    )
+    with pytest.raises(
+        UsageError, match=r"has no variant that an app for ios runs; .* Build with -t coreml\."
+    ):
+        write_project(colours_bundle(), "ios", tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").touch()
+    with pytest.raises(
+        UsageError, match=r"a is not an empty folder; choose another one\. Nothing was written"
+    ):
+        write_project(bundle, "cpp", tmp_path / "a")
+    path = str(bundle.save(tmp_path / "two.edgekit"))
+    for arguments in (["--app", "cpp"], ["--app", "cpp", "--metadata", "-o", str(tmp_path / "b")]):
+        done = CliRunner().invoke(main, ["export", path, *arguments])
+        assert done.exit_code == 2
+    assert not (tmp_path / "b").exists()
+
+
+def run_program(folder: Path, frame: Array) -> list[list[str]]:
+    """Build a C++ project and return the words of its program's lines for a picture."""
+    configure: list[str | Path] = ["cmake", "-S", folder, "-B", folder / "build"]
+    compile_: list[str | Path] = ["cmake", "--build", folder / "build"]
+    for arguments in (configure, compile_):
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    picture = folder / "frame.ppm"
+    picture.write_bytes(b"P6\n%d %d\n255\n" % (frame.shape[1], frame.shape[0]) + frame.tobytes())
+    command: list[str | Path] = [folder / "build" / "app", folder / "model.edgekit", ort_library(), picture]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"runs \w+\n", done.stderr)
+    for wrong in (
+        command[:3],
+        [*command[:3], folder / "CMakeLists.txt"],
+        [command[0], picture, *command[2:]],
+    ):
+        failed = subprocess.run(wrong, capture_output=True, text=True, timeout=100, check=False)
+        assert (failed.returncode in (1, 2), bool(failed.stderr)) == (True, True)
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+@pytest.mark.needs_ort
+@pytest.mark.needs_compiler
+@pytest.mark.needs_shared
+def test_the_cpp_project_is_built_and_finds_what_python_finds(tmp_path: Path, shared: Path) -> None:
+    from PIL import Image
+
+    if not (shutil.which("cmake") and shutil.which("c++") and ort_library()):
+        pytest.skip("no cmake or c++, or this wheel of onnxruntime has no libonnxruntime.so")
+    photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
+    frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
+    bundle = yolox_bundle(shared)
+    write_project(bundle, "cpp", tmp_path / "app")
+    rows = run_program(tmp_path / "app", frame)
+    with Session(bundle.save(tmp_path / "yolox.edgekit"), threads=1) as session:
+        expected = session.predict(frame)
+    assert [(int(row[0]), row[1]) for row in rows] == [(one.index, one.label) for one in expected]
+    numbers = np.array([row[2:] for row in rows], np.float64)
+    assert numbers[:, 0] == pytest.approx(expected.scores, rel=1e-5)  # printed with six digits
+    assert numbers[:, 1:] == pytest.approx(expected.boxes, rel=1e-5, abs=1e-3)
+    assert len(rows) > 0
