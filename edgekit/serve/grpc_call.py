@@ -77,8 +77,8 @@ class Call:
     Attributes:
         host: Address of the client.
         path: ``/SERVICE/METHOD``.
-        metadata: What the client sends beside its messages.
-        trailing: What is sent beside the code of the answer.
+        metadata: Headers of the client, by lower-case name.
+        trailing: Metadata that are sent with the code of the answer.
         timer: Ends the wait for the first message.
         task: Answers the call; None before its first message.
         keeps_messages: Whether further messages are read.
