@@ -64,7 +64,7 @@ PREFIX_BYTES = 5
 """Of a message: whether it is compressed, and its size."""
 
 
-class Call:
+class GrpcCall:
     """One call.
 
     Args:
@@ -126,8 +126,8 @@ class Call:
             raise RequestError("grpc-timeout is not a time")
         seconds = int(digits) * unit
         self._deadline_s = time.monotonic() + seconds
-        late = RequestError("the deadline of the call has passed", 408)
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, late)
+        overdue = RequestError("the deadline of the call has passed", 408)
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, overdue)
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline; None: it has none."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2.errors import ErrorCodes
 
-from edgekit.serve.grpc_call import STREAM, Call, Code
+from edgekit.serve.grpc_call import STREAM, Code, GrpcCall
 from edgekit.serve.grpc_message_cost import parsed_bytes
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import RequestError
@@ -41,7 +41,7 @@ OPEN = ("ServerLive", "ServerReady")
 """Without a token: for probes. Their messages are empty and not read."""
 METADATA_BYTES, HEADER_BYTES = 16 << 10, 32
 """Size of a call's metadata, and what RFC 9113 (section 6.5.2) adds for each of them."""
-Handler = Callable[[Any, "Call", "Lease"], Awaitable[Any]]
+Handler = Callable[[Any, "GrpcCall", "Lease"], Awaitable[Any]]
 
 
 class Calls:
@@ -67,8 +67,8 @@ class Calls:
         self.connections: set[GrpcProtocol] = set()
         self._service, self._unary, self._infer = service, unary, infer
         self.limit_bytes = limit_bytes
-        self._open: set[Call] = set()
-        self._waiting: dict[Call, None] = {}  # in the order in which they began to wait
+        self._open: set[GrpcCall] = set()
+        self._waiting: dict[GrpcCall, None] = {}  # in the order in which they began to wait
         self._crowds: Counter[str] = Counter()  # those that wait, by address
         self._streams = 0
 
@@ -78,7 +78,7 @@ class Calls:
 
     def begin(self, connection: GrpcProtocol, stream_id: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Begin a call of which the metadata are there, and nothing else."""
-        call = Call(self, connection, stream_id, headers, self._service.memory.lease(connection.host))
+        call = GrpcCall(self, connection, stream_id, headers, self._service.memory.lease(connection.host))
         self._open.add(call)
         connection.calls[stream_id] = call
         try:
@@ -91,7 +91,7 @@ class Calls:
         except RequestError as problem:
             call.fail(problem)
 
-    def _method(self, call: Call) -> str:
+    def _method(self, call: GrpcCall) -> str:
         """Return the name of the method that a call may use.
 
         Raises:
@@ -114,7 +114,7 @@ class Calls:
 
     # --- waiting for the first message -------------------------------------------------------------------
 
-    def _wait(self, call: Call) -> None:
+    def _wait(self, call: GrpcCall) -> None:
         """Let a call wait for its first message.
 
         Raises:
@@ -132,8 +132,8 @@ class Calls:
                 self._end_oldest(call.lease.network)
         self._waiting[call] = None
         self._crowds[call.lease.network] += 1
-        late = RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408)
-        call.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, call.fail, late)
+        overdue = RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408)
+        call.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, call.fail, overdue)
 
     def _end_oldest(self, network: str) -> None:
         """End the oldest that waits, of an address where it has one: nobody drives others out."""
@@ -141,20 +141,20 @@ class Calls:
         ended = next(same_network, None) or next(iter(self._waiting))
         ended.fail(RequestError("too many calls wait for their message; retry in 1 s", 429, 1))
 
-    def first(self, call: Call, content: bytes) -> None:
+    def first(self, call: GrpcCall, content: bytes) -> None:
         """Answer a call whose first message has come."""
         self._waits_no_more(call)
         if call.timer is not None:
             call.timer.cancel()
         self._run(call, content)
 
-    def over(self, call: Call) -> None:
+    def over(self, call: GrpcCall) -> None:
         """Forget a call that has ended."""
         self._open.discard(call)
         self._waits_no_more(call)
         call.lease.close()
 
-    def _waits_no_more(self, call: Call) -> None:
+    def _waits_no_more(self, call: GrpcCall) -> None:
         if call in self._waiting:
             del self._waiting[call]
             self._crowds[call.lease.network] -= 1
@@ -163,11 +163,11 @@ class Calls:
 
     # --- answers -----------------------------------------------------------------------------------------
 
-    def _run(self, call: Call, content: bytes) -> None:
+    def _run(self, call: GrpcCall, content: bytes) -> None:
         call.connection.works()
         call.task = asyncio.get_running_loop().create_task(self._answer(call, content))
 
-    async def _answer(self, call: Call, content: bytes) -> None:
+    async def _answer(self, call: GrpcCall, content: bytes) -> None:
         name = call.path.rpartition("/")[2]
         try:
             if name == STREAM:
@@ -184,7 +184,7 @@ class Calls:
         finally:
             call.cancel()
 
-    async def _stream(self, call: Call, content: bytes) -> None:
+    async def _stream(self, call: GrpcCall, content: bytes) -> None:
         async def all_of_them() -> AsyncIterator[bytes]:
             message: bytes | None = content
             while message is not None:

@@ -23,7 +23,7 @@ from edgekit.serve.http_protocol import CLOSING_SECONDS, UNREAD_SECONDS
 
 if TYPE_CHECKING:
     from edgekit.serve.connections import Connections
-    from edgekit.serve.grpc_call import Call
+    from edgekit.serve.grpc_call import GrpcCall
     from edgekit.serve.grpc_calls import Calls
 
 HANDSHAKE_SECONDS = 15.0
@@ -64,7 +64,7 @@ class GrpcProtocol(PacedProtocol):
     def __init__(self, calls: Calls, connections: Connections) -> None:
         self.open_connections = connections
         self._handler = calls
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, GrpcCall] = {}
         self._writers: list[asyncio.Future[None]] = []
         self.http2 = H2Connection(
             H2Configuration(
@@ -242,7 +242,7 @@ class GrpcProtocol(PacedProtocol):
         self._answered_calls += 1
         self.open_connections.works(self.transport)
 
-    def ended(self, call: Call, was_answered: bool) -> None:
+    def ended(self, call: GrpcCall, was_answered: bool) -> None:
         """Forget a call."""
         self.calls.pop(call.stream_id, None)
         if was_answered:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import ssl
 
     from edgekit.serve.connections import Connections
-    from edgekit.serve.grpc_call import Call
+    from edgekit.serve.grpc_call import GrpcCall
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
@@ -127,36 +127,36 @@ class _About:
     def __init__(self, service: Service) -> None:
         self._service, self._messages = service, messages()
 
-    async def server_live(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def server_live(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerLiveResponse"](live=True)
 
-    async def server_ready(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def server_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerReadyResponse"](ready=True)
 
-    async def server(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def server(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerMetadataResponse"](**self._service.about_server())
 
-    async def model_ready(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def model_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         model = self._service.models.served(request.name, request.version or None)
         return self._messages["ModelReadyResponse"](ready=model.state == "ready")
 
-    async def model(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def model(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         about = self._service.about_model(self._service.models.served(request.name, request.version or None))
         del about["parameters"]  # gRPC's message has none
         return self._messages["ModelMetadataResponse"](**about)
 
-    async def index(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def index(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         rows = self._service.models.index()
         if request.ready:
             rows = [row for row in rows if row["state"] == READY]
         return self._messages["RepositoryIndexResponse"](models=rows)
 
-    async def load(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def load(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         self._service.access.check_admin(call.header("authorization"))
         await self._service.load(request.model_name, _version_of(request))
         return self._messages["RepositoryModelLoadResponse"]()
 
-    async def unload(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def unload(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         self._service.access.check_admin(call.header("authorization"))
         await self._service.unload(request.model_name, _version_of(request))
         return self._messages["RepositoryModelUnloadResponse"]()
@@ -179,12 +179,12 @@ class _Infer:
             self.one if traces is None else traces.over_grpc(self.one, public_error, answers=False)
         )
 
-    async def one(self, request: Any, call: Call, lease: Lease) -> Any:
+    async def one(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         async with self._service.model(request.model_name, request.model_version or None) as model:
             lease.hold(lease.size_bytes + model.run_bytes)
             return await self._one(model, request, call)
 
-    async def _one(self, model: ServedModel, request: Any, call: Call) -> Any:
+    async def _one(self, model: ServedModel, request: Any, call: GrpcCall) -> Any:
         since_s = time.monotonic()
         with self._service.admitted():
             with traced("prepare"):
@@ -199,7 +199,7 @@ class _Infer:
             arrays = await self._service.run(model, inference, since_s)
             return self._response(inference, arrays, model)
 
-    async def stream(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[Any]:
+    async def stream(self, requests: AsyncIterator[bytes], call: GrpcCall) -> AsyncIterator[Any]:
         """Yield responses in the order of the requests. An error is sent as a response, and the stream
         continues."""
         places = asyncio.Semaphore(STREAMED)
@@ -224,7 +224,7 @@ class _Infer:
                 if (task := waiting.get_nowait()) is not None:
                     task.cancel()
 
-    async def _streamed_answer(self, content: bytes, call: Call) -> Any:
+    async def _streamed_answer(self, content: bytes, call: GrpcCall) -> Any:
         request = None
         with self._service.memory.lease(call.host) as lease:
             try:

@@ -42,9 +42,9 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "while False:",
         ),
         (
-            "call_later(MESSAGE_SECONDS, call.fail, late)",
+            "call_later(MESSAGE_SECONDS, call.fail, overdue)",
             "test_a_message_that_does_not_come",
-            "call_later(9 * MESSAGE_SECONDS + 90, call.fail, late)",
+            "call_later(9 * MESSAGE_SECONDS + 90, call.fail, overdue)",
         ),
         ("if len(self._open) > RPCS:", "test_more_calls_than_there_may_be"),
         ("if name == STREAM and self._streams >= STREAMS:", "test_more_streams_than_there_may_be"),
@@ -56,7 +56,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/serve/grpc_call.py", "tests/serve/test_grpc_protocol.py"): [
         (
-            "self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, late)",
+            "self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, overdue)",
             "test_the_deadline_of_a_client",
             "pass",
         ),
