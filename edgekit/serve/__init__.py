@@ -1,4 +1,4 @@
-"""Bundles behind HTTP and gRPC: the Open Inference Protocol v2, on uvicorn, Starlette and grpcio (the extra
+"""Bundles behind HTTP and gRPC: the Open Inference Protocol v2, on uvicorn, Starlette and h2 (the extra
 ``serve``).
 
 inference_requests.py   a request's body to arrays, and arrays to an answer; no I/O

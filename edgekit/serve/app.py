@@ -27,6 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from edgekit.errors import EdgeKitError
 from edgekit.runtime.metrics.prometheus import CONTENT_TYPE
 from edgekit.serve import metrics_text, openapi
+from edgekit.serve.connections import ConnectionLimits, Connections
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
@@ -51,8 +52,9 @@ if TYPE_CHECKING:
 
 HOURS_S = 30.0
 """How often the hours of models are looked at."""
-YOUNGER_COLLECTIONS = 100
-"""Collections of younger objects before a full one; Python's own number is 10."""
+YOUNGEST_COLLECTIONS, YOUNGER_COLLECTIONS = 1, 500
+"""Collections of the youngest objects before one of those that have survived one, and of these before a full
+one; Python's own numbers are 10. Each object is looked at as often, but fewer at a time."""
 SMALL_BYTES = 64 << 10
 """Of a body that holds no tensors."""
 OPEN = ("/v2/health/live", "/v2/health/ready")
@@ -184,6 +186,7 @@ class _PastStarlette(Starlette):
 
     infer: InferPath
     memory: RequestMemory
+    open_connections: Connections
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         quick = scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path")
@@ -215,6 +218,7 @@ def make_app(
     in_flight: int = IN_FLIGHT,
     *,
     memory: RequestMemory | None = None,
+    connections: Connections | None = None,
     shared: WorkerMetrics | None = None,
     group: WorkerGroup | None = None,
     companion: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
@@ -227,6 +231,7 @@ def make_app(
         access: Access rules; None: loopback without a token.
         in_flight: Maximum number of concurrent requests.
         memory: Memory for the bodies and tensors of requests; None: a quarter of the free memory.
+        connections: Open connections of the process; None: with the limits that are set by default.
         shared: Metrics of all workers; None: this is the only worker.
         group: Group of several workers, which load and unload models together; None: they never do.
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
@@ -288,6 +293,7 @@ def make_app(
     if isinstance(whole, _TracedStarlette) and traces is not None:
         whole.traces = traces
     whole.infer, whole.memory = infer, service.memory
+    whole.open_connections = Connections(ConnectionLimits()) if connections is None else connections
     return whole
 
 
@@ -301,7 +307,7 @@ def _rare_full_collections() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*before[:2], YOUNGER_COLLECTIONS)
+    gc.set_threshold(before[0], YOUNGEST_COLLECTIONS, YOUNGER_COLLECTIONS)
     try:
         yield
     finally:

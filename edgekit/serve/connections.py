@@ -17,8 +17,6 @@ from edgekit.serve.serve_request import CONNECTIONS
 
 FILES = 64
 """Open files of a process beside its connections: engines, bundles, pipes, the listening sockets."""
-GRPC_PART = 0.25
-"""Part of the open files that is for gRPC's connections, where gRPC is served."""
 
 
 class Transport(Protocol):
@@ -32,43 +30,39 @@ class ConnectionLimits:
     """Limits of one process.
 
     Attributes:
-        total: Most connections.
+        total: Most connections, over HTTP and gRPC.
         address: Most connections of one address.
-        grpc: Most connections of gRPC.
     """
 
     total: int = CONNECTIONS
     address: int = CONNECTIONS // 2
-    grpc: int = CONNECTIONS // 4
 
 
-def connection_limits(connections: int, share: float, open_files: int | None, grpc: bool) -> ConnectionLimits:
+def connection_limits(connections: int, share: float, open_files: int | None) -> ConnectionLimits:
     """Compute the limits from the options and from the number of files that a process may open.
 
-    >>> connection_limits(1024, 0.5, 1024, grpc=False)
-    ConnectionLimits(total=960, address=480, grpc=240)
-    >>> connection_limits(1024, 1.0, None, grpc=True).address
+    >>> connection_limits(1024, 0.5, 1024)
+    ConnectionLimits(total=960, address=480)
+    >>> connection_limits(1024, 1.0, None).address
     1024
 
     Args:
         connections: Requested maximum number of connections.
         share: Share of them that an address may have.
         open_files: Limit of open files; None: no limit, or not known.
-        grpc: Whether gRPC is served too.
 
     Raises:
         UsageError: so few files may be opened that no connection is left.
     """
     total = connections
     if open_files is not None:
-        left = open_files - FILES
-        total = min(connections, int(left * (1 - GRPC_PART)) if grpc else left)
+        total = min(connections, open_files - FILES)
         if total < 8:
             raise UsageError(
                 f"this process may open {open_files} files, and needs {FILES} of them for other things than "
                 "connections; raise the limit (ulimit -n, or LimitNOFILE= of systemd)"
             )
-    return ConnectionLimits(total, max(1, int(total * share)), max(1, int(total * GRPC_PART)))
+    return ConnectionLimits(total, max(1, int(total * share)))
 
 
 def raised_open_files(needed: int) -> int | None:

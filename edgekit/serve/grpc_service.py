@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import grpc
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from edgekit.errors import printable
 from edgekit.runtime.remote.inference_protocol import DATATYPES
-from edgekit.serve.connections import ConnectionLimits
-from edgekit.serve.grpc_calls import Calls, Handler, authorization, host_of, parsed
+from edgekit.serve.grpc_calls import Calls, Handler, parsed
 from edgekit.serve.grpc_messages import messages
+from edgekit.serve.grpc_protocol import HANDSHAKE_SECONDS, GrpcProtocol
 from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
 from edgekit.serve.model_entries import READY
 from edgekit.serve.request_traces import traced
 from edgekit.serve.service import public_error
 
 if TYPE_CHECKING:
+    import ssl
+
+    from edgekit.serve.connections import Connections
+    from edgekit.serve.grpc_call import GrpcCall
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
@@ -43,11 +47,6 @@ MESSAGE_BYTES = 1 << 20
 """Of a message beside its tensors."""
 THREADED_BYTES = 64 << 10
 """Messages above it are copied in a thread: the others' connections go on meanwhile."""
-RPCS = 1024
-"""Calls at once, streams included; more are refused before they are read. Those that may wait for a message,
-and streams, are fewer."""
-METADATA_BYTES = 16 << 10
-HANDSHAKE_MS = 15_000
 STREAMED = 8
 """Requests of one stream that are answered at once; more wait in the client."""
 
@@ -58,9 +57,13 @@ class GrpcServer:
     Args:
         service: Service that handles the calls.
         target: HOST:PORT.
-        limit_bytes: Maximum size of a message.
-        credentials: TLS credentials; None: without TLS.
-        connections: Most of them.
+        limit_bytes: Maximum size of a message without its metadata.
+        connections: Open connections of this process.
+        tls: TLS; None: without it.
+        backlog: Connections that the system keeps until the server takes them.
+
+    Attributes:
+        port: Port; that of ``target``, or the system's choice once the server has started.
     """
 
     def __init__(
@@ -68,38 +71,39 @@ class GrpcServer:
         service: Service,
         target: str,
         limit_bytes: int,
-        credentials: grpc.ServerCredentials | None = None,
-        connections: int = ConnectionLimits.grpc,
+        connections: Connections,
+        tls: ssl.SSLContext | None = None,
+        backlog: int = 1024,
     ) -> None:
-        self._service, self._limit_bytes = service, limit_bytes + MESSAGE_BYTES
-        self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=RPCS,
-            options=[
-                ("grpc.max_receive_message_length", self._limit_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 1),  # of several processes
-                ("grpc.max_connection_idle_ms", 300_000),
-                ("grpc.max_concurrent_streams", 128),
-                ("grpc.max_allowed_incoming_connections", connections),
-                ("grpc.max_metadata_size", METADATA_BYTES),
-                ("grpc.absolute_max_metadata_size", METADATA_BYTES),
-                ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
-                ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes could become many
-            ],
-        )
-        self._server.add_generic_rpc_handlers([self._calls()])
-        if credentials is None:
-            self.port = self._server.add_insecure_port(target)
-        else:
-            self.port = self._server.add_secure_port(target, credentials)
+        self._service, self._limit_bytes, self._tls = service, limit_bytes + MESSAGE_BYTES, tls
+        self._connections, self._backlog, self._handler = connections, backlog, self._calls()
+        host, _, port = target.rpartition(":")
+        self._host, self.port = host.strip("[]"), int(port)
 
     async def start(self) -> None:
         """Begin to answer."""
-        await self._server.start()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: GrpcProtocol(self._handler, self._connections),
+            self._host,
+            self.port,
+            backlog=self._backlog,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
+            reuse_port=hasattr(socket, "SO_REUSEPORT") or None,  # of several processes
+        )
+        self._server, self.port = server, server.sockets[0].getsockname()[1]
 
     async def close(self, seconds: float) -> None:
         """Take no more requests, and answer those that are running; after so many seconds they are ended."""
-        await self._server.stop(seconds)
+        self._server.close()
+        open_connections = self._handler.connections
+        for connection in [*open_connections]:
+            connection.leave()
+        end_s = time.monotonic() + seconds
+        while open_connections and time.monotonic() < end_s:
+            await asyncio.sleep(0.01)
+        for connection in [*open_connections]:
+            connection.transport.abort()
 
     def _calls(self) -> Calls:
         about, infer, traces = _About(self._service), _Infer(self._service), self._service.traces
@@ -123,37 +127,37 @@ class _About:
     def __init__(self, service: Service) -> None:
         self._service, self._messages = service, messages()
 
-    async def server_live(self, request: Any, context: Any, lease: Lease) -> Any:
+    async def server_live(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerLiveResponse"](live=True)
 
-    async def server_ready(self, request: Any, context: Any, lease: Lease) -> Any:
+    async def server_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerReadyResponse"](ready=True)
 
-    async def server(self, request: Any, context: Any, lease: Lease) -> Any:
+    async def server(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerMetadataResponse"](**self._service.about_server())
 
-    async def model_ready(self, request: Any, context: Any, lease: Lease) -> Any:
+    async def model_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         model = self._service.models.served(request.name, request.version or None)
         return self._messages["ModelReadyResponse"](ready=model.state == "ready")
 
-    async def model(self, request: Any, context: Any, lease: Lease) -> Any:
+    async def model(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         about = self._service.about_model(self._service.models.served(request.name, request.version or None))
         del about["parameters"]  # gRPC's message has none
         return self._messages["ModelMetadataResponse"](**about)
 
-    async def index(self, request: Any, context: Any, lease: Lease) -> Any:
+    async def index(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         rows = self._service.models.index()
         if request.ready:
             rows = [row for row in rows if row["state"] == READY]
         return self._messages["RepositoryIndexResponse"](models=rows)
 
-    async def load(self, request: Any, context: Any, lease: Lease) -> Any:
-        self._service.access.check_admin(authorization(context.invocation_metadata()))
+    async def load(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+        self._service.access.check_admin(call.header("authorization"))
         await self._service.load(request.model_name, _version_of(request))
         return self._messages["RepositoryModelLoadResponse"]()
 
-    async def unload(self, request: Any, context: Any, lease: Lease) -> Any:
-        self._service.access.check_admin(authorization(context.invocation_metadata()))
+    async def unload(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+        self._service.access.check_admin(call.header("authorization"))
         await self._service.unload(request.model_name, _version_of(request))
         return self._messages["RepositoryModelUnloadResponse"]()
 
@@ -175,12 +179,12 @@ class _Infer:
             self.one if traces is None else traces.over_grpc(self.one, public_error, answers=False)
         )
 
-    async def one(self, request: Any, context: Any, lease: Lease) -> Any:
+    async def one(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         async with self._service.model(request.model_name, request.model_version or None) as model:
             lease.hold(lease.size_bytes + model.run_bytes)
-            return await self._one(model, request, context)
+            return await self._one(model, request, call)
 
-    async def _one(self, model: ServedModel, request: Any, context: Any) -> Any:
+    async def _one(self, model: ServedModel, request: Any, call: GrpcCall) -> Any:
         since_s = time.monotonic()
         with self._service.admitted():
             with traced("prepare"):
@@ -188,14 +192,14 @@ class _Infer:
                     inference = await run_in_threadpool(request_of, request, model)
                 else:
                     inference = request_of(request, model)
-            left_s = context.time_remaining()
+            left_s = call.time_remaining()
             if left_s is not None:
                 left_ms = max(1000 * left_s, 0.001)
                 inference = inference._replace(timeout_ms=min(inference.timeout_ms or math.inf, left_ms))
             arrays = await self._service.run(model, inference, since_s)
             return self._response(inference, arrays, model)
 
-    async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+    async def stream(self, requests: AsyncIterator[bytes], call: GrpcCall) -> AsyncIterator[Any]:
         """Yield responses in the order of the requests. An error is sent as a response, and the stream
         continues."""
         places = asyncio.Semaphore(STREAMED)
@@ -205,7 +209,7 @@ class _Infer:
             try:
                 async for content in requests:
                     await places.acquire()
-                    waiting.put_nowait(asyncio.ensure_future(self._streamed_answer(content, context)))
+                    waiting.put_nowait(asyncio.ensure_future(self._streamed_answer(content, call)))
             finally:
                 waiting.put_nowait(None)
 
@@ -220,12 +224,12 @@ class _Infer:
                 if (task := waiting.get_nowait()) is not None:
                     task.cancel()
 
-    async def _streamed_answer(self, content: bytes, context: Any) -> Any:
+    async def _streamed_answer(self, content: bytes, call: GrpcCall) -> Any:
         request = None
-        with self._service.memory.lease(host_of(context)) as lease:
+        with self._service.memory.lease(call.host) as lease:
             try:
                 request = parsed(self._request, content, lease)
-                return self._streamed(infer_response=await self._one_of_stream(request, context, lease))
+                return self._streamed(infer_response=await self._one_of_stream(request, call, lease))
             except Exception as problem:
                 answer = self._streamed(error_message=str(public_error(problem)))
                 if request is not None:

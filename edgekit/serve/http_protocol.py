@@ -12,15 +12,12 @@ import socket
 import time
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from edgekit.serve.fair_turns import PacedProtocol
 from edgekit.serve.request_body import BEGAN, DISCARDED_BYTES
-
-if TYPE_CHECKING:
-    from edgekit.serve.connections import Connections
 
 HEAD_SECONDS = 15.0
 KEPT_SECONDS = 30.0
@@ -60,21 +57,17 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Count the connection, and begin to wait for the first head."""
         super().connection_made(transport)
+        self.open_connections = cast("Any", self.config).loaded_app.open_connections
         self._wait(HEAD_SECONDS)
-        if not self._open_connections.open(transport, self.client[0] if self.client else ""):
+        if not self.open_connections.open(transport, self.client[0] if self.client else ""):
             self._refuse(503, "the server has too many connections; retry in 1 s", 1)
-
-    @property
-    def _open_connections(self) -> Connections:
-        connections: Connections = cast("Any", self.config).open_connections
-        return connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_waiting()
         self._read_again()
         self.drop_held()
-        self._open_connections.closed(self.transport)
+        self.open_connections.closed(self.transport)
         super().connection_lost(exc)
 
     def process(self, data: bytes) -> None:
@@ -176,7 +169,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_complete:
             self._idle()
         else:
-            self._open_connections.works(self.transport)
+            self.open_connections.works(self.transport)
 
     def on_response_complete(self) -> None:
         """Begin to wait for the rest of the request, or for the next one."""
@@ -194,7 +187,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()
         self._timer = self.loop.call_later(seconds, self._close)
-        self._open_connections.waits(self.transport)
+        self.open_connections.waits(self.transport)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

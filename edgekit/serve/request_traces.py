@@ -238,19 +238,17 @@ class ServerTraces:
         """
         about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": "ModelInfer"}
 
-        async def handle(request: Any, context: Any, lease: Any) -> Any:
+        async def handle(request: Any, call: Any, lease: Any) -> Any:
             since_s = time.monotonic()
-            pairs = [
-                (key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)
-            ]
-            above = parsed(*([v for key, v in pairs if key == name] for name in (TRACEPARENT, TRACESTATE)))
+            names = (TRACEPARENT, TRACESTATE)
+            above = parsed(*([value for key, value in call.metadata if key == name] for name in names))
             trace = RequestTrace(self._tracer, f"{SERVICE}/ModelInfer", above, since_s, about)
             if answers:
-                context.set_trailing_metadata(((TRACEPARENT, trace.context.traceparent),))
+                call.trailing.append((TRACEPARENT, trace.context.traceparent))
             try:
                 with trace.entered():
                     try:
-                        return await handler(request, context, lease)
+                        return await handler(request, call, lease)
                     except Exception as problem:
                         error = public_error(problem)  # here: the log has the trace's id
                         trace.failed(problem, error.status)

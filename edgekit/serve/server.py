@@ -106,8 +106,8 @@ def serve(request: ServeRequest) -> None:
     if admin_token is not None and admin_token == token:
         raise UsageError("--admin-token-file and --token-file hold the same token; they must differ")
     bundles = bundles_by_name(request.bundles)
-    files = raised_open_files(request.connections * (2 if grpc else 1) + FILES)
-    connections = connection_limits(request.connections, request.address_share, files, grpc is not None)
+    files = raised_open_files(request.connections + FILES)
+    connections = connection_limits(request.connections, request.address_share, files)
     limits = _limits(request)
     with ExitStack() as sockets:
         listening = sockets.enter_context(_listening(address))
@@ -127,7 +127,7 @@ def serve(request: ServeRequest) -> None:
             import uvicorn
 
             app = _app_of(models, access, target, tls, limits, connections)
-            uvicorn.Server(_config(app, 1, tls, connections)).run(sockets=[listening])
+            uvicorn.Server(_config(app, 1, tls)).run(sockets=[listening])
             return
         models.close()  # that they load is known; the workers load their own
         from edgekit.serve.worker_restarts import Workers
@@ -137,7 +137,7 @@ def serve(request: ServeRequest) -> None:
         settings |= {"bundles": _as_json(bundles), "access": asdict(access)}
         settings |= {"limits": asdict(limits), "connections": asdict(connections)}
         os.environ[SETTINGS] = json.dumps(settings)
-        config = _config("edgekit.serve.server:worker_app", request.workers, tls, connections)
+        config = _config("edgekit.serve.server:worker_app", request.workers, tls)
         Workers(config, sockets=[listening]).run()
 
 
@@ -213,9 +213,9 @@ def _app_of(
         from edgekit.serve.grpc_service import GrpcServer
 
         assert target is not None
-        credentials = None if tls is None else tls.grpc_credentials()
         most_bytes = max(limit_bytes(model.inputs) for model in models)
-        server = GrpcServer(service, target, most_bytes, credentials, connections.grpc)
+        context = None if tls is None else tls.grpc_context()
+        server = GrpcServer(service, target, most_bytes, table, context, BACKLOG)
         await server.start()
         try:
             yield
@@ -224,12 +224,13 @@ def _app_of(
 
     log_seldom()
     return_freed_memory()
-    beside_it = None if target is None else grpc_server
+    beside_it, table = None if target is None else grpc_server, Connections(connections)
     memory = RequestMemory(limits.request_bytes, limits.address_share)
     return make_app(
         models,
         access,
         memory=memory,
+        connections=table,
         shared=shared,
         group=group,
         companion=beside_it,
@@ -238,9 +239,9 @@ def _app_of(
 
 
 def need_packages(grpc: bool = False) -> None:
-    """Raise MissingDependency if uvicorn, httptools or Starlette is not installed, or grpcio for gRPC."""
+    """Raise MissingDependency if uvicorn, httptools or Starlette is not installed, or h2 for gRPC."""
     needed = {"uvicorn": "uvicorn", "httptools": "httptools", "starlette": "starlette"}
-    for module, package in {**needed, **({"grpc": "grpcio"} if grpc else {})}.items():
+    for module, package in {**needed, **({"h2": "h2"} if grpc else {})}.items():
         if find_spec(module) is None:
             raise MissingDependency(package, "serving bundles", extra="serve")
 
@@ -281,14 +282,13 @@ def _config(
     app: Starlette | str,
     workers: int,
     tls: Tls | None = None,
-    connections: ConnectionLimits | None = None,
 ) -> uvicorn.Config:
     import uvicorn
 
     from edgekit.serve.http_protocol import KEPT_SECONDS
     from edgekit.serve.pictures import PICTURE_BYTES
 
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
         factory=isinstance(app, str),
         workers=workers,
@@ -309,8 +309,6 @@ def _config(
         timeout_graceful_shutdown=DRAIN_SECONDS,
         **({} if tls is None else tls.uvicorn_options()),
     )
-    config.open_connections = Connections(connections or ConnectionLimits())  # type: ignore[attr-defined]  # of HttpProtocol
-    return config
 
 
 def _ended(*_: object) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import UsageError
-
-if TYPE_CHECKING:
-    import grpc
 
 
 @dataclass(frozen=True)
@@ -34,13 +31,15 @@ class Tls:
             options |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
         return options
 
-    def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Return the server credentials for gRPC."""
-        import grpc
-
-        pair = (Path(self.key).read_bytes(), Path(self.certificate).read_bytes())
-        clients = None if self.clients is None else Path(self.clients).read_bytes()
-        return grpc.ssl_server_credentials([pair], clients, clients is not None)
+    def grpc_context(self) -> ssl.SSLContext:
+        """Return the TLS of gRPC's connections."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        if self.clients is not None:
+            context.load_verify_locations(self.clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+        context.set_alpn_protocols(["h2"])
+        return context
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> Tls | None:

@@ -37,9 +37,9 @@ class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to count its bytes."""
         super().connection_made(transport)
-        memory = getattr(cast("Any", self.config).loaded_app, "memory", None)
-        if memory is not None:  # an app of its own around ours may have none
-            self._lease = memory.lease(self.client[0] if self.client else "")
+        app = cast("Any", self.config).loaded_app
+        self.open_connections = app.open_connections
+        self._lease = app.memory.lease(self.client[0] if self.client else "")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give its memory back."""
@@ -54,7 +54,7 @@ class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
         if self._lease is not None:
             self._lease.close()
             self._lease = None
-        cast("Any", self.config).open_connections.closed(self.transport)
+        self.open_connections.closed(self.transport)
 
     def process(self, data: bytes) -> None:
         """Hold bytes until the app has answered the message that they belong to."""

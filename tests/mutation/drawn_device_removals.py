@@ -29,8 +29,11 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_errors_are_codes",
         ),
     ],
-    ("edgekit/serve/grpc_calls.py", "tests/serve/test_grpc.py"): [
-        ("if content is grpc.aio.EOF:", "test_a_call_that_ends_without_a_message"),
+    ("edgekit/serve/grpc_call.py", "tests/serve/test_grpc.py"): [
+        (
+            "if not self._had_message and self.task is None:",
+            "test_a_call_that_ends_without_a_message",
+        ),
     ],
     ("edgekit/serve/grpc_calls.py", "tests/serve/test_grpc_limits.py"): [
         (
@@ -39,21 +42,70 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "while False:",
         ),
         (
-            "await self._turns.turn(lease.network)",
-            "test_calls_that_end_at_once_without_a_message_end_in_turns",
+            "call_later(MESSAGE_SECONDS, call.fail, overdue)",
+            "test_a_message_that_does_not_come",
+            "call_later(9 * MESSAGE_SECONDS + 90, call.fail, overdue)",
+        ),
+        ("if len(self._open) > RPCS:", "test_more_calls_than_there_may_be"),
+        ("if name == STREAM and self._streams >= STREAMS:", "test_more_streams_than_there_may_be"),
+        ('if call.header("grpc-encoding") not in ("", "identity"):', "test_compressed_messages_are_refused"),
+        (
+            "if sum(len(key) + len(value) + HEADER_BYTES for key, value in call.metadata) > METADATA_BYTES:",
+            "test_metadata_that_are_too_large",
+        ),
+    ],
+    ("edgekit/serve/grpc_call.py", "tests/serve/test_grpc_protocol.py"): [
+        (
+            "self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, overdue)",
+            "test_the_deadline_of_a_client",
             "pass",
         ),
         (
-            "self.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, self._expire)",
-            "test_a_message_that_does_not_come",
-            "self.timer = asyncio.get_running_loop().call_later(9 * MESSAGE_SECONDS + 90, self._expire)",
+            "if not self._messages:\n            self._take()",
+            "test_messages_of_a_stream_wait_in_its_client",
+            "self._take()",
+        ),
+    ],
+    ("edgekit/serve/grpc_protocol.py", "tests/serve/test_grpc_protocol.py"): [
+        (
+            "if cost > PIECE_COST or end + size > PIECE_BYTES:",
+            "test_calls_of_one_connection_begin_and_end_in_turns",
+        ),
+        (
+            "if size > HEAD_BYTES + self.http2.max_inbound_frame_size:",
+            "test_a_frame_that_is_too_large_is_refused_by_its_head",
+        ),
+        (
+            "if kind == HEADERS and not self._is_slow and self._handler.crowded(network):",
+            "test_calls_of_an_address_with_many_that_wait_begin_slowly",
+        ),
+        ("if self._block_bytes > BLOCK_BYTES:", "test_metadata_without_end_are_refused"),
+        (
+            "self._wait(HANDSHAKE_SECONDS)",
+            "test_a_connection_that_waits_for_its_client_ends",
+            "pass",
+        ),
+        (
+            "await asyncio.wait_for(writer, UNREAD_SECONDS)",
+            "test_a_client_that_does_not_read_its_answer",
+            "await writer",
+        ),
+        (
+            "if self._leaves:\n            self.reset",
+            "test_a_server_that_ends_answers_its_calls_and_begins_none",
+            "if False:\n            self.reset",
         ),
     ],
     ("edgekit/serve/fair_turns.py", "tests/serve/test_fair_turns.py"): [
         (
-            "self._read_later(connections.turns, network)\n                return",
+            "transport.is_closing():\n            self._read_later()",
             "test_a_large_piece_is_followed_by_a_turn_of_others_where_there_are_some",
-            "pass\n                return",
+            "transport.is_closing():\n            pass",
+        ),
+        (
+            "waiting.extend(self._waiting.pop(network, ()))  # those with a rest",
+            "test_a_rest_is_processed_too_where_others_wait",
+            "pass",
         ),
     ],
     ("edgekit/serve/model_table.py", "tests/serve/test_repository.py"): [

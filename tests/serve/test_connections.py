@@ -78,7 +78,7 @@ def test_a_client_with_many_addresses_of_one_network_has_one_share() -> None:
 
 
 def test_two_hundred_connections_of_one_address_are_no_attack() -> None:
-    connections = Connections(connection_limits(CONNECTIONS, 0.5, 1024, grpc=True))
+    connections = Connections(connection_limits(CONNECTIONS, 0.5, 1024))
     wires = opened(connections, "192.0.2.1", 200)
     assert not any(wire.closed for wire in wires)
 
@@ -94,11 +94,11 @@ def test_what_is_closed_is_forgotten() -> None:
 
 def test_the_limit_keeps_within_the_open_files() -> None:
     for files in (128, 256, 1024, 4096):
-        limits = connection_limits(CONNECTIONS, 0.5, files, grpc=True)
-        assert limits.total + limits.grpc + FILES <= files
-    assert connection_limits(100, 1.0, 4096, grpc=False) == ConnectionLimits(100, 100, 25)
+        limits = connection_limits(CONNECTIONS, 0.5, files)
+        assert limits.total + FILES <= files
+    assert connection_limits(100, 1.0, 4096) == ConnectionLimits(100, 100)
     with pytest.raises(UsageError) as error:
-        connection_limits(CONNECTIONS, 0.5, 64, grpc=False)
+        connection_limits(CONNECTIONS, 0.5, 64)
     assert str(error.value) == (
         "this process may open 64 files, and needs 64 of them for other things than "
         "connections; raise the limit (ulimit -n, or LimitNOFILE= of systemd)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +41,7 @@ class Connection(PacedProtocol):
     scheme, paused = "http", False
 
     def __init__(self, table: Connections, host: str, log: Log, turn: list[int]) -> None:
-        self.config, self.transport = SimpleNamespace(open_connections=table), Wire()
+        self.open_connections, self.transport = table, Wire()
         self._host, self._log, self._turn = host, log, turn
         assert table.open(self.transport, host)
 
@@ -191,22 +190,29 @@ def test_a_lost_connection_processes_nothing() -> None:
     in_loop(test)
 
 
-def test_calls_wait_for_their_turn_too_and_one_that_ended_does_no_harm() -> None:
+def test_a_rest_is_processed_too_where_others_wait() -> None:
+    class Frames(Connection):
+        """A connection that processes a byte at a time."""
+
+        def process(self, data: bytes) -> None:
+            super().process(data[:1])
+            if data[1:]:
+                self.hold(data[1:])
+
     async def test() -> None:
-        room, begun = Room(), list[int]()
-
-        async def call(host: str, number: int) -> None:
-            await room.table.turns.turn(host)
-            begun.append(number)
-
-        calls = [asyncio.ensure_future(call(FLOOD, number)) for number in range(6)]
-        await asyncio.sleep(0)
-        assert begun == [0, 1]
-        calls[2].cancel()
-        calls.append(asyncio.ensure_future(call(OTHER, 6)))
-        await asyncio.sleep(0)
-        assert 6 in begun[:5]
-        await asyncio.wait(calls)
-        assert sorted(begun) == [0, 1, 3, 4, 5, 6]
+        room = Room()
+        connections = [Frames(room.table, FLOOD, room.log, room.turn) for _ in range(ADDRESS_PIECES + 3)]
+        for connection in connections:
+            connection.data_received(b"abc")
+        assert [data for *_, data in room.log] == [b"a"] * ADDRESS_PIECES
+        await room.turns(20)
+        assert sorted(data for *_, data in room.log) == sorted([b"a", b"b", b"c"] * len(connections))
+        assert all(connection.held_bytes == 0 for connection in connections)
+        ending = Frames(room.table, FLOOD, room.log, room.turn)
+        ending.data_received(b"xyz")
+        assert ending.eof_received()
+        await room.turns(5)
+        assert [data for *_, data in room.log[-3:]] == [b"x", b"y", b"z"]
+        assert ending.transport.is_closing()
 
     in_loop(test)

@@ -18,7 +18,8 @@ from tests.fixtures.grpc_servers import Grpc, M, X, asked, running
 from tests.fixtures.servers import held
 from tests.fixtures.threads import until
 
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
+pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
 from edgekit.serve.grpc_messages import FIELDS, SERVICE  # noqa: E402
 from edgekit.serve.grpc_service import STREAMED, _contents  # noqa: E402
 

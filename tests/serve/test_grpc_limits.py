@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from edgekit.serve.connections import ConnectionLimits, Connections
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access, Service
 
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
+pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
 from edgekit.serve import grpc_calls, grpc_service  # noqa: E402
-from edgekit.serve.fair_turns import FairTurns  # noqa: E402
 from edgekit.serve.grpc_message_cost import FIELDS, limit_bytes, parsed_bytes  # noqa: E402
 from edgekit.serve.grpc_messages import SERVICE, messages  # noqa: E402
 from tests.fixtures.grpc_servers import M, X, asked, running  # noqa: E402
@@ -100,25 +101,6 @@ def test_the_oldest_call_without_a_message_makes_room(calls: Any, monkeypatch: p
     assert not waiting[-1].done()
 
 
-def test_calls_that_end_at_once_without_a_message_end_in_turns(
-    calls: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, half = calls
-    begun: list[str] = []
-    turn = FairTurns.turn
-
-    async def noted(self: FairTurns, network: str) -> None:
-        begun.append(network)
-        await turn(self, network)
-
-    monkeypatch.setattr(FairTurns, "turn", noted)
-    waiting = [half.open(metadata=GOOD) for _ in range(20)]
-    assert begun == []
-    half.end()
-    assert {call.code() for call in waiting} == {grpc.StatusCode.INVALID_ARGUMENT}
-    assert begun == ["127.0.0.1"] * 20
-
-
 def test_calls_without_a_message_make_room_in_memory(bundle: Path) -> None:
     with running({("net", "1"): bundle}) as client:
         memory = client.server.app.memory
@@ -137,7 +119,7 @@ def test_calls_without_a_message_make_room_in_memory(bundle: Path) -> None:
 
 
 def test_more_calls_than_there_may_be(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_service, "RPCS", 2)
+    monkeypatch.setattr(grpc_calls, "RPCS", 2)
     with running({("net", "1"): bundle}) as client:
         client.call("ServerLive", M["ServerLiveRequest"]())
         half = HalfCalls(client.channel)
@@ -244,7 +226,7 @@ def test_a_message_ten_times_as_large_as_a_tensor_needs_fits(bundle: Path) -> No
 def test_metadata_that_are_too_large(bundle: Path) -> None:
     """The limit is sharp: between a soft and a hard one gRPC refuses calls at random."""
     with running({("net", "1"): bundle}) as client:
-        for size in (17 << 10, 2 * grpc_service.METADATA_BYTES):
+        for size in (17 << 10, 2 * grpc_calls.METADATA_BYTES):
             for _ in range(20):
                 with pytest.raises(grpc.RpcError) as error:
                     client.call("ModelInfer", asked(), metadata=(("x", "a" * size),))
@@ -256,7 +238,8 @@ def test_metadata_that_are_too_large(bundle: Path) -> None:
 def test_more_connections_than_there_may_be() -> None:
     async def ask() -> list[Any]:
         service = Service(ServedModels({}, ServeOptions()), Access())
-        server = grpc_service.GrpcServer(service, "127.0.0.1:0", 1 << 20, connections=2)
+        table = Connections(ConnectionLimits(total=2, address=2))
+        server = grpc_service.GrpcServer(service, "127.0.0.1:0", 1 << 20, table)
         await server.start()
         own = [("grpc.use_local_subchannel_pool", 1)]
         channels = [grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", own) for _ in range(3)]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,8 +162,9 @@ def test_an_answer_that_is_never_read(bundle: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.3)
     with running({("net", "1"): bundle}) as own:
         until(lambda: own.server.started)  # its app is loaded
+        open_connections = own.app.open_connections
+        large.open_connections = open_connections  # type: ignore[attr-defined]
         own.server.config.loaded_app = large
-        open_connections: Connections = own.server.config.open_connections
         with wire_to(own) as wire:
             wire.sendall(LIVE + b"\r\n")
             until(lambda: len(open_connections) == 1)
@@ -171,7 +173,7 @@ def test_an_answer_that_is_never_read(bundle: Path, monkeypatch: pytest.MonkeyPa
 
 def test_connections_beyond_the_share_of_an_address(bundle: Path) -> None:
     with running({("net", "1"): bundle}) as own:
-        own.server.config.open_connections = Connections(ConnectionLimits(total=8, address=4))
+        own.app.open_connections = Connections(ConnectionLimits(total=8, address=4))
         idle = [wire_to(own) for _ in range(12)]
         try:
             assert own.get("/v2/health/live")[0] == 200
@@ -184,7 +186,7 @@ def test_connections_beyond_the_share_of_an_address(bundle: Path) -> None:
 def test_a_server_without_room_for_one_more_connection(bundle: Path) -> None:
     with running({("net", "1"): bundle}) as own:
         connections = Connections(ConnectionLimits(total=2, address=2))
-        own.server.config.open_connections = connections
+        own.app.open_connections = connections
         held: list[Any] = [wire_to(own), wire_to(own)]
         until(lambda: len(connections) == 2)
         for transport in list(connections._networks):
@@ -229,7 +231,7 @@ def test_a_large_head_that_comes_at_once(server: Running, more: int) -> None:
     async def test() -> None:
         # A configuration of its own: the server's turns belong to the loop of another thread.
         config = copy(server.server.config)
-        config.open_connections = Connections(ConnectionLimits())
+        config.loaded_app = SimpleNamespace(open_connections=Connections(ConnectionLimits()))
         loop, wire = asyncio.get_running_loop(), Written()
         own = protocol.HttpProtocol(config, type(server.server.server_state)(), {}, loop)
         own.connection_made(wire)

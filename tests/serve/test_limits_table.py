@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
 from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
@@ -18,6 +18,7 @@ from edgekit.serve import (
     fair_turns,
     grpc_calls,
     grpc_message_cost,
+    grpc_protocol,
     grpc_service,
     http_protocol,
     inference_requests,
@@ -34,7 +35,7 @@ from edgekit.web import browser_device, report_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VALUES: dict[str, list[float]] = {
-    "connections over HTTP": [serve_request.CONNECTIONS, connections.FILES],
+    "connections, over HTTP and gRPC": [serve_request.CONNECTIONS, connections.FILES],
     "connections of one address": [serve_request.ADDRESS_SHARE],
     "new connections that the system keeps": [server.BACKLOG],
     "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
@@ -44,7 +45,12 @@ VALUES: dict[str, list[float]] = {
         trace_context.TRACESTATE_CHARS,
         trace_context.TRACESTATE_MEMBERS,
     ],
-    "data that is processed in a turn": [fair_turns.ADDRESS_PIECES, fair_turns.TURN_PIECES],
+    "data that is processed in a turn": [
+        fair_turns.ADDRESS_PIECES,
+        fair_turns.TURN_PIECES,
+        grpc_protocol.PIECE_COST // grpc_protocol.COSTS[grpc_protocol.DATA],
+        grpc_protocol.PIECE_COST,
+    ],
     "data for which the server wakes": [http_protocol.WOKEN_BYTES >> 10],
     "size of a piece after which a connection waits for a turn, while others send too": [
         fair_turns.HELD_BYTES >> 10
@@ -82,15 +88,18 @@ VALUES: dict[str, list[float]] = {
     "frames of a WebSocket message": [websocket_protocol.FRAMES],
     "WebSocket answers that are not read": [websocket_protocol.UNREAD_BYTES >> 20],
     "compression of bodies and messages": [],
-    "connections over gRPC": [int(serve_request.CONNECTIONS * connections.GRPC_PART)],
-    "calls of gRPC": [grpc_service.RPCS],
+    "calls of gRPC": [grpc_calls.RPCS],
     "calls that wait for their first message": [grpc_calls.WAITING],
+    "calls of one address that wait so and begin at once": [grpc_calls.CROWD],
     "time for the first message": [grpc_calls.MESSAGE_SECONDS],
     "streams of gRPC": [grpc_calls.STREAMS, grpc_service.STREAMED],
     "size of a message": [grpc_message_cost.LEAST_BYTES >> 20, grpc_service.MESSAGE_BYTES >> 20],
     "fields of a message": [grpc_message_cost.FIELDS],
-    "metadata of a call": [grpc_service.METADATA_BYTES >> 10],
-    "handshake of gRPC's connections": [grpc_service.HANDSHAKE_MS // 1000],
+    "metadata of a call": [grpc_calls.METADATA_BYTES >> 10, grpc_protocol.BLOCK_BYTES >> 10],
+    "calls of one connection": [grpc_protocol.CONNECTION_CALLS],
+    "bytes of a call that wait to be taken": [grpc_protocol.WINDOW_BYTES >> 20],
+    "settings of a new connection of gRPC": [grpc_protocol.HANDSHAKE_SECONDS],
+    "time of a connection of gRPC without calls": [grpc_protocol.IDLE_SECONDS],
 }
 
 
@@ -102,8 +111,7 @@ def test_the_table_has_every_limit_with_its_value() -> None:
     for name, values in VALUES.items():
         words = rows[name].replace(",", "").split()
         assert [f"{value:g}" for value in values if f"{value:g}" not in words] == [], name
-    in_names = (request_memory.SMALL_BYTES >> 20, serve_request.CONNECTIONS // 4)
-    assert in_names == (4, 256)
+    assert request_memory.SMALL_BYTES >> 20 == 4  # in a name
 
 
 def test_the_table_of_a_phone_s_report_has_the_values() -> None:

@@ -119,7 +119,9 @@ def test_handshakes_that_never_end_and_plain_bytes(
 def test_grpc_by_tls(files: dict[str, Path]) -> None:
     import asyncio
 
-    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
+    pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
+    from edgekit.serve.connections import ConnectionLimits, Connections
     from edgekit.serve.grpc_service import GrpcServer
     from edgekit.serve.service import Access, Service
 
@@ -128,7 +130,9 @@ def test_grpc_by_tls(files: dict[str, Path]) -> None:
     models = ServedModels({}, ServeOptions())
 
     async def asked(with_certificate: bool) -> Any:
-        server = GrpcServer(Service(models, Access()), "127.0.0.1:0", 1 << 20, tls.grpc_credentials())
+        table = Connections(ConnectionLimits())
+        service = Service(models, Access())
+        server = GrpcServer(service, "127.0.0.1:0", 1 << 20, table, tls.grpc_context())
         await server.start()
         own = (files["client-key"].read_bytes(), files["client"].read_bytes()) if with_certificate else ()
         credentials = grpc.ssl_channel_credentials(files["authority"].read_bytes(), *own)

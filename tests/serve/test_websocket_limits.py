@@ -85,6 +85,12 @@ class Sends:
         await receive()
 
 
+def within(server: Running, app: Any) -> Any:
+    """An app instead of the server's, with its limits."""
+    app.memory, app.open_connections = server.app.memory, server.app.open_connections
+    return app
+
+
 def test_websockets_do_not_compress(server: Running) -> None:
     wire, head = websocket(server)
     with wire:
@@ -167,23 +173,23 @@ def test_pings_whose_answers_are_never_read(server: Running, monkeypatch: pytest
         with suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(2000):
                 wire.sendall(pings)
-        until(lambda: len(config.open_connections) == 0)
+        until(lambda: len(server.app.open_connections) == 0)
 
 
 def test_a_client_that_does_not_read_has_a_time(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     config: Any = server.server.config
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.3)
     config.ws_ping_interval = None
-    config.loaded_app = Sends()
+    config.loaded_app = within(server, Sends())
     wire, _ = websocket(server)
     with wire:
-        until(lambda: len(config.open_connections) == 0)
+        until(lambda: len(server.app.open_connections) == 0)
 
 
 def test_a_text_is_not_kept(server: Running) -> None:
     """Its characters may take four times the bytes that came."""
     config: Any = server.server.config
-    app = config.loaded_app = Receives()
+    app = config.loaded_app = within(server, Receives())
     wire, _ = websocket(server)
     with wire:
         wire.sendall(frame(b"a" * 1000 + "\U0001f600".encode(), 0x81))
@@ -210,10 +216,9 @@ def test_bytes_beyond_the_budget_are_refused_before_they_are_kept(server: Runnin
 
 
 def test_a_session_that_is_idle_is_kept(server: Running) -> None:
-    config: Any = server.server.config
     wire, _ = websocket(server)
     with wire:
-        until(lambda: len(config.open_connections) == 1)
-        assert not any(config.open_connections._waiting.values())  # nobody's connection makes it go
+        until(lambda: len(server.app.open_connections) == 1)
+        assert not any(server.app.open_connections._waiting.values())  # nobody's connection makes it go
         wire.sendall(frame(b"no picture"))
         assert b'"status":400' in wire.recv(4096)
