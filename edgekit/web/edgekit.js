@@ -140,7 +140,7 @@ function worker(onmessage, onend) {
 }
 
 // Return what starts the session in the page. Firefox's workers bypass the service worker, so they load nothing
-// without a network (bugzilla.mozilla.org/show_bug.cgi?id=2067202); a page's policy may allow no worker.
+// without a network (its bug 2067202); a page's policy may allow no worker.
 async function page() {
   const {answering} = await import('./session.js').catch((problem) => {
     throw new EdgeKitError(`session.js was not loaded: ${problem.message}`);
