@@ -82,7 +82,7 @@ def export(
     metadata: bool,
     as_json: bool,
 ) -> None:
-    """Write engine files, an app, a web page or another server's files.
+    """Write engine files, an app, a web page or a server's files.
 
     Engine files are for use without EdgeKit, named by model and variant. A README beside them has the
     settings that they were verified with, where the engine's defaults compute something else.
