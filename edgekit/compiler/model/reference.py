@@ -168,6 +168,7 @@ def _clear_shapes(graph: onnx.GraphProto) -> None:
             rank = len(value.type.tensor_type.shape.dim)
             value.type.tensor_type.ClearField("shape")
             if value in graph.input:
+                value.type.tensor_type.shape.SetInParent()  # a scalar's shape is known too
                 for axis in range(rank):
                     value.type.tensor_type.shape.dim.add(dim_param=f"{value.name}_{axis}")
     for node in graph.node:

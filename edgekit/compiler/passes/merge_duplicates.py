@@ -10,10 +10,15 @@ share them, are compared at a few places before they are read as a whole.
 
 from __future__ import annotations
 
+import logging
+
 import onnx_ir as ir
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass, DeduplicateInitializersPass
 
 from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS, array_of, fingerprint, same_bits
+
+# Without a handler Python prints what onnx-ir logs of weights that are outputs.
+logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
 
 def merge_duplicates(model: ir.Model) -> bool:

@@ -71,6 +71,20 @@ def test_a_branch_that_does_not_fit_the_shapes_is_no_reason_to_refuse(tmp_path: 
         taken.run({"x": X, "c": np.array(False)})
 
 
+def test_a_loop_beside_a_branch_keeps_the_rank_of_its_counter(tmp_path: Path) -> None:
+    """As PyTorch exports an EmbeddingBag."""
+    nodes = """times = Constant <value = int64 {2}> ()
+        go = Constant <value = bool {1}> ()
+        r = If (c) <then_branch = t () => (float[1,4] a) { a = Relu(x) },
+                    else_branch = e () => (float[1,4] b) { b = Neg(x) }>
+        y = Loop (times, go, r) <body = l (int64 i, bool on, float[1,4] s) => (bool more, float[1,4] sum)
+            { more = Identity(on)
+              step = CastLike(i, s)
+              sum = Add(s, step) }>"""
+    looped = reference(tmp_path, nodes, signature="(float[1,4] x, bool c) => (float[1,4] y)")
+    assert looped.run({"x": X, "c": np.array(True)})["y"].tolist() == [[2, 1, 4, 1]]
+
+
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 def test_batches_first_are_refused_when_the_model_is_opened(tmp_path: Path, kind: str, gates: int) -> None:
     """ONNX Runtime has no kernel for layout 1. A test of each target would have no reference."""
