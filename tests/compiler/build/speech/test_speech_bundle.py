@@ -160,7 +160,12 @@ def test_an_interrupt_ends_a_live_sound_with_its_last_words(built: Bundle, folde
     command = [sys.executable, "-m", "edgekit", "run", str(folder.parent / "talk.edgekit"), "-i", "-"]
     command += ["--variant", "ort-fp32"]
     sound = np.rint(speech(0.512) * 30000).astype("<i2")  # one block of the pipe
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests may run in the background
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(sound.tobytes())
