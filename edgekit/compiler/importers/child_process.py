@@ -195,7 +195,7 @@ def _answer(
         return {"error": str(problem), "kind": type(problem).__name__}
     except Exception as problem:  # a framework may throw anything
         text = "".join(traceback.format_exception(problem))
-        reason = reason_line(problem)
+        reason = loaded[0].reason(problem) if question["do"] == "export" and loaded else reason_line(problem)
         if description == LOADING and isinstance(problem, AttributeError | ImportError):
             reason += "; its classes must be importable: set PYTHONPATH to their folder"
         return {"failure": reason, "what": description, "text": text}

@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.jax_pools import pool_two_axes
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.tensor_spec import Array
 
 INSTALL = "pip install jax jax2onnx"
@@ -69,7 +69,15 @@ def _original(function: Any, options: ImportOptions, name: str) -> Original:
         from jax2onnx import to_onnx as convert
 
         types = [jax.ShapeDtypeStruct(np.shape(leaf), jax.numpy.asarray(leaf).dtype) for leaf in leaves]
-        proto = convert(flat, types, model_name=name, input_names=names)
+        try:
+            proto = convert(flat, types, model_name=name, input_names=names)
+        except TypeError as problem:
+            if "positional argument" not in str(problem):
+                raise
+            raise ModelError(
+                f"{name}: jax2onnx takes the options of this function by name only: pass them by name, e.g. "
+                f"max_pool(x, window_shape=(2, 2), strides=(2, 2)); it says: {problem}"
+            ) from None
         results = jax.eval_shape(function, *examples, **by_name)
         renamed_outputs(proto, _leaf_names(results))
         pool_two_axes(proto)

@@ -104,7 +104,10 @@ def _original(model: Any, options: ImportOptions) -> Original:
         raise MissingDependency(
             exporter, f"exporting Keras models on the backend {backend}", f"pip install {exporter}"
         )
-    return Original(partial(_export, model, options), partial(_run, model), f"Keras {keras.__version__}")
+    advice = "" if backend == "torch" else "try KERAS_BACKEND=torch, with which PyTorch exports it"
+    return Original(
+        partial(_export, model, options), partial(_run, model), f"Keras {keras.__version__}", advice
+    )
 
 
 def _export(model: Any, options: ImportOptions) -> Converted:

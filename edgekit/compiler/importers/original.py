@@ -39,11 +39,17 @@ class Original(NamedTuple):
         export: Function that writes the ONNX file, with the framework's exporter.
         run: ``(samples, names of the ONNX model's inputs, of its outputs) -> Answers``.
         exporter: Name of the exporter, for messages, e.g. ``torch.onnx``.
+        advice: What to try where it fails; "" if nothing is known.
     """
 
     export: Callable[[], Converted]
     run: Callable[[Samples, Sequence[str], Sequence[str]], FrameworkOutputs]
     exporter: str
+    advice: str = ""
+
+    def reason(self, problem: BaseException) -> str:
+        """Return why the exporter failed, and what to try."""
+        return "; ".join(filter(None, (reason_line(problem), self.advice)))
 
 
 def convert_object(load: Callable[[], Original], name: str) -> Converted:
@@ -65,7 +71,7 @@ def convert_object(load: Callable[[], Original], name: str) -> Converted:
         raise
     except Exception as problem:
         text = captured.getvalue() + "".join(traceback.format_exception(problem))
-        raise failure(name, f"{original.exporter} can't export it", reason_line(problem), text) from None
+        raise failure(name, f"{original.exporter} can't export it", original.reason(problem), text) from None
     inputs, outputs = signature_names(converted.onnx)
 
     def answers(samples: Samples) -> FrameworkOutputs:

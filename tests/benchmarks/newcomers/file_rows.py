@@ -286,9 +286,10 @@ def greedy(model: Any, prompt: str, tokenizer_file: Path) -> str:
 
 
 def gguf(folder: Path) -> Made:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     path = write_tiny(folder / "model.gguf")
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf").eval()
-    (folder / "tokenizer.json").write_bytes(byte_tokenizer())
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file="model.gguf")
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     return Made(path, PROMPTS, [[greedy(model, prompt, folder / "tokenizer.json")] for prompt in PROMPTS])

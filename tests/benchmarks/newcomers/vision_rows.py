@@ -88,6 +88,7 @@ def rows() -> Iterator[Row]:
         "torchvision", "ssdlite320_mobilenet_v3_large (boxes and NMS inside)",
         torchvision_model("ssdlite320_mobilenet_v3_large", weights_backbone=None, num_classes=5),
         lambda: ([image(320)()[0][0].abs()],), form="Python", targets=("ort",),
+        refused="depends on the values of a tensor",
     )  # fmt: skip
     yield module_row(
         "torchvision", "raft_small (optical flow)", torchvision_model("raft_small"),
@@ -132,7 +133,7 @@ def rows() -> Iterator[Row]:
         "Python",
     )
     for name, known in (
-        ("yolov8n-cls", False), ("yolo11n-pose", False), ("yolo11n-obb", False), ("yolo12n", False),
+        ("yolo11n-pose", False), ("yolo11n-obb", False), ("yolo12n", False),
         ("yolov9t", False), ("yolov10n", False), ("yolov5nu", False), ("yolo26n", False),
         ("yolo11n-seg", False), ("yolo11n", True),
     ):  # fmt: skip
