@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from h2.errors import ErrorCodes
@@ -22,8 +22,8 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.request_memory import RequestMemoryError
 
 if TYPE_CHECKING:
-    from edgekit.serve.grpc_calls import Calls
-    from edgekit.serve.grpc_protocol import GrpcProtocol
+    from h2.connection import H2Connection
+
     from edgekit.serve.request_memory import Lease
 
 
@@ -64,11 +64,56 @@ PREFIX_BYTES = 5
 """Of a message: whether it is compressed, and its size."""
 
 
+class CallHandler(Protocol):
+    """What answers calls (``grpc_calls.Calls``)."""
+
+    limit_bytes: int
+
+    def first(self, call: GrpcCall, content: bytes) -> None:
+        """Answer a call whose first message is there."""
+
+    def over(self, call: GrpcCall) -> None:
+        """Note that a call has ended."""
+
+
+class CallConnection(Protocol):
+    """What carries calls (``grpc_protocol.GrpcProtocol``)."""
+
+    host: str
+    transport: Any
+    http2: H2Connection
+    calls: dict[int, GrpcCall]
+
+    def leave(self) -> None:
+        """Take no more calls, and close the connection after those that are open."""
+
+    def works(self) -> None:
+        """Note that a call is being answered."""
+
+    def flush(self) -> None:
+        """Write what h2 has to send."""
+
+    def taken(self, stream_id: int, size_bytes: int) -> None:
+        """Let the client of a call send so many bytes more."""
+
+    def reset(self, stream_id: int, code: ErrorCodes) -> None:
+        """Read no more of a call."""
+
+    def room_bytes(self, stream_id: int) -> int:
+        """Return the size of the frame that may be sent now."""
+
+    async def room(self) -> None:
+        """Wait until the client has read."""
+
+    def ended(self, call: GrpcCall, was_answered: bool) -> None:
+        """Forget a call."""
+
+
 class GrpcCall:
     """One call.
 
     Args:
-        calls: The others.
+        calls: Answers it.
         connection: Its connection.
         stream_id: Its number there.
         headers: The client's.
@@ -86,8 +131,8 @@ class GrpcCall:
 
     def __init__(
         self,
-        calls: Calls,
-        connection: GrpcProtocol,
+        calls: CallHandler,
+        connection: CallConnection,
         stream_id: int,
         headers: Sequence[tuple[bytes, bytes]],
         lease: Lease,

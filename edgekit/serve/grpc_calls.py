@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2.errors import ErrorCodes
 
-from edgekit.serve.grpc_call import STREAM, Code, GrpcCall
+from edgekit.serve.grpc_call import STREAM, CallConnection, Code, GrpcCall
 from edgekit.serve.grpc_message_cost import parsed_bytes
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import RequestError
@@ -21,7 +21,6 @@ from edgekit.serve.request_memory import RequestMemoryError
 from edgekit.serve.service import public_error
 
 if TYPE_CHECKING:
-    from edgekit.serve.grpc_protocol import GrpcProtocol
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.service import Service
 
@@ -64,7 +63,7 @@ class Calls:
         unary: Mapping[str, Handler],
         infer: Callable[[AsyncIterator[bytes], Any], AsyncIterator[Any]],
     ) -> None:
-        self.connections: set[GrpcProtocol] = set()
+        self.connections: set[CallConnection] = set()
         self._service, self._unary, self._infer = service, unary, infer
         self.limit_bytes = limit_bytes
         self._open: set[GrpcCall] = set()
@@ -76,7 +75,9 @@ class Calls:
         """Return whether many calls of an address wait for their first message."""
         return self._crowds[network] >= CROWD
 
-    def begin(self, connection: GrpcProtocol, stream_id: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def begin(
+        self, connection: CallConnection, stream_id: int, headers: Sequence[tuple[bytes, bytes]]
+    ) -> None:
         """Begin a call of which the metadata are there, and nothing else."""
         call = GrpcCall(self, connection, stream_id, headers, self._service.memory.lease(connection.host))
         self._open.add(call)

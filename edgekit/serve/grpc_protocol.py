@@ -18,8 +18,9 @@ from h2.exceptions import FrameTooLargeError, ProtocolError, StreamClosedError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from edgekit.serve.fair_turns import PIECE_BYTES, PacedProtocol
+from edgekit.serve.fair_turns import PIECE_BYTES
 from edgekit.serve.http_protocol import CLOSING_SECONDS, UNREAD_SECONDS
+from edgekit.serve.paced_protocol import PacedProtocol
 
 if TYPE_CHECKING:
     from edgekit.serve.connections import Connections

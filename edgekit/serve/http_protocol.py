@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from edgekit.serve.fair_turns import PacedProtocol
+from edgekit.serve.paced_protocol import PacedProtocol
 from edgekit.serve.request_body import BEGAN, DISCARDED_BYTES
 
 HEAD_SECONDS = 15.0

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
-from edgekit.serve.fair_turns import PacedProtocol
 from edgekit.serve.http_protocol import CLOSING_SECONDS, UNREAD_SECONDS
 from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.paced_protocol import PacedProtocol
 
 if TYPE_CHECKING:
     from edgekit.serve.request_memory import Lease

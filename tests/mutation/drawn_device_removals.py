@@ -96,12 +96,14 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "if False:\n            self.reset",
         ),
     ],
-    ("edgekit/serve/fair_turns.py", "tests/serve/test_fair_turns.py"): [
+    ("edgekit/serve/paced_protocol.py", "tests/serve/test_fair_turns.py"): [
         (
             "transport.is_closing():\n            self._read_later()",
             "test_a_large_piece_is_followed_by_a_turn_of_others_where_there_are_some",
             "transport.is_closing():\n            pass",
         ),
+    ],
+    ("edgekit/serve/fair_turns.py", "tests/serve/test_fair_turns.py"): [
         (
             "waiting.extend(self._waiting.pop(network, ()))  # those with a rest",
             "test_a_rest_is_processed_too_where_others_wait",

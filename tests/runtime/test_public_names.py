@@ -21,6 +21,7 @@ DOCUMENTS = [
         "embeddings",
         "fleet",
         "speech",
+        "text-to-text",
     )
 ]
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from edgekit.serve.connections import ConnectionLimits, Connections
-from edgekit.serve.fair_turns import ADDRESS_PIECES, HELD_BYTES, PIECE_BYTES, TURN_PIECES, PacedProtocol
+from edgekit.serve.fair_turns import ADDRESS_PIECES, HELD_BYTES, PIECE_BYTES, TURN_PIECES
+from edgekit.serve.paced_protocol import PacedProtocol
 
 Log = list[tuple[int, str, bytes]]
 FLOOD, OTHER = "192.0.2.1", "192.0.2.2"

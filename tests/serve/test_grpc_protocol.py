@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -29,8 +31,16 @@ def test_calls_of_one_connection_begin_and_end_in_turns(
         async with served() as (own, client):
             one, turn, begun, ended = await client(), [0], list[int](), list[int]()
             begin, forget = own.calls.begin, own.calls.over
-            monkeypatch.setattr(own.calls, "begin", lambda *a: (begun.append(turn[0]), begin(*a)))
-            monkeypatch.setattr(own.calls, "over", lambda *a: (ended.append(turn[0]), forget(*a)))
+
+            def with_turns(turns: list[int], function: Callable[..., None]) -> Callable[..., None]:
+                def call(*arguments: Any) -> None:
+                    turns.append(turn[0])
+                    function(*arguments)
+
+                return call
+
+            monkeypatch.setattr(own.calls, "begin", with_turns(begun, begin))
+            monkeypatch.setattr(own.calls, "over", with_turns(ended, forget))
             numbers = [one.open() for _ in range(60)]
             if resets:
                 await one.send()

@@ -72,8 +72,8 @@ def markdown(outcomes: Sequence[tuple[Row, Mapping[str, Any]]]) -> str:
     ]
     for framework in frameworks:
         counts = Counter(outcome["class"] for row, outcome in outcomes if row.framework == framework)
-        cells = (counts[kind] or "" for kind in (AT_ONCE, PASTED, REFUSED, FAILED))
-        lines.append(f"| {framework} | {counts.total()} | {' | '.join(map(str, cells))} |")
+        numbers = (str(counts[kind] or "") for kind in (AT_ONCE, PASTED, REFUSED, FAILED))
+        lines.append(f"| {framework} | {counts.total()} | {' | '.join(numbers)} |")
     lines += ["", "| model | form | outcome | ort | tflite |", "|---|---|---|---|---|"]
     for framework in frameworks:
         for row, outcome in outcomes:

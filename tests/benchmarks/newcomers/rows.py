@@ -19,14 +19,14 @@ class Made:
 
     Attributes:
         source: File or folder, or the object of a framework.
-        samples: Inputs that the model can mean, at least two.
-        answers: Outputs of the original for each sample, in the order of its outputs.
+        samples: Inputs that the model can mean, at least two: a :data:`Sample` each, or a text.
+        answers: Outputs of the original for each sample, in the order of its outputs: arrays, or a text.
         example_inputs: What the user passes to ``edgekit.build`` with an object.
     """
 
     source: Any
-    samples: Sequence[Sample]
-    answers: Sequence[Sequence[Array]]
+    samples: Sequence[Any]
+    answers: Sequence[Sequence[Any]]
     example_inputs: Any = None
 
 

@@ -40,7 +40,6 @@ TIMM = {
     "efficientvit_m0": 224,
     "mambaout_femto": 96,
     "poolformer_s12": 96,
-    "gmlp_ti16_224": 224,
 }
 
 

@@ -142,7 +142,7 @@ def lowered(value: Any) -> Any:
         (("--for", "iotedge", "-o", "out", "--image", "a b"), "is not a container image reference"),
         (("--for", "greengrass", "-o", "out", "--bundle-url", "ftp://x"), "is not the URL of a bundle"),
         (("--for", "systemd", "-o", "out", "--channel", "stable"), "--channel does not go with --for"),
-        (("-o", "out"), "give --repo and --keys, or --oci, or --for"),
+        (("-o", "out"), "give --repo and --keys, or --oci, --hub or --for"),
         (("--for", "systemd", "-o", "full"), "is not an empty folder"),
     ],
 )
