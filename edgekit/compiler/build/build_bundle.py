@@ -33,7 +33,7 @@ from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.compiler.model.text2text.open_text2text import is_text2text_model
 from edgekit.errors import UsageError
-from edgekit.processing.card import Card
+from edgekit.processing.card import Card, load_card
 from edgekit.system.progress import Progress, Stage, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
@@ -105,8 +105,11 @@ def _card_of_folder(request: BuildRequest) -> Card | None:
 
 
 def _card(card: Card | str | Path | None) -> Card | None:
-    if not isinstance(card, str | Path):
+    if card is None or isinstance(card, Card):
         return card
-    from edgekit.processing.card import load_card
-
+    if not isinstance(card, str | os.PathLike):
+        raise UsageError(
+            f"card is a {type(card).__name__}; give the path of a TOML file, or a Card: "
+            "edgekit.processing.card.parse_card makes one of a table"
+        )
     return load_card(card)

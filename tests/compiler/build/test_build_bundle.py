@@ -159,6 +159,12 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
         ),
         ({"targets": ["ort", "ort"]}, UsageError, "ort is given more than once"),
         (
+            {"card": {"inputs": {}}},
+            UsageError,
+            "card is a dict; give the path of a TOML file, or a Card: "
+            "edgekit.processing.card.parse_card makes one of a table",
+        ),
+        (
             {"precision": "fp4"},
             UsageError,
             f"unknown precision 'fp4'; available: {', '.join(PRECISIONS)}",
