@@ -65,7 +65,7 @@ PREFIX_BYTES = 5
 
 
 class CallHandler(Protocol):
-    """What answers calls (``grpc_calls.Calls``)."""
+    """Handler of calls (``grpc_calls.Calls``)."""
 
     limit_bytes: int
 
@@ -77,7 +77,7 @@ class CallHandler(Protocol):
 
 
 class CallConnection(Protocol):
-    """What carries calls (``grpc_protocol.GrpcProtocol``)."""
+    """Connection with calls (``grpc_protocol.GrpcProtocol``)."""
 
     host: str
     transport: Any

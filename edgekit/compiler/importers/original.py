@@ -39,7 +39,7 @@ class Original(NamedTuple):
         export: Function that writes the ONNX file, with the framework's exporter.
         run: ``(samples, names of the ONNX model's inputs, of its outputs) -> Answers``.
         exporter: Name of the exporter, for messages, e.g. ``torch.onnx``.
-        advice: What to try where it fails; "" if nothing is known.
+        advice: Another way, for where it fails; "" if none is known.
     """
 
     export: Callable[[], Converted]
