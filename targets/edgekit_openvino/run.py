@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import zlib
 from collections import Counter
@@ -94,6 +95,30 @@ def open_runner(
         raise EngineError(f"{engine_version()} did not load {files[XML_FILE]}: {plain(problem)}") from None
 
 
+class _SignalStack(ctypes.Structure):
+    """``stack_t`` of Linux (sigaltstack(2))."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@contextmanager
+def _kept_signal_stack() -> Iterator[None]:
+    """Keep this thread's alternate stack for signal handlers.
+
+    OpenVINO 2026.4 sets one of its own while it compiles, and frees it later: the next signal that Python
+    handles, such as Ctrl-C, would end the process.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    sigaltstack, before = ctypes.CDLL(None).sigaltstack, _SignalStack()
+    sigaltstack(None, ctypes.byref(before))
+    try:
+        yield
+    finally:
+        sigaltstack(ctypes.byref(before), None)
+
+
 def compiled_model(
     files: Mapping[str, Path],
     options: Mapping[str, Json],
@@ -131,7 +156,8 @@ def compiled_model(
     try:
         with _unpacked(files) as path:
             read = core.read_model(str(path), str(files[BIN_FILE]))
-        return core.compile_model(read, device, settings)
+        with _kept_signal_stack():
+            return core.compile_model(read, device, settings)
     except (RuntimeError, zlib.error) as problem:
         path = files.get(XML_FILE) or files[PACKED_FILE]
         raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
