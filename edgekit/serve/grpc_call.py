@@ -61,7 +61,7 @@ TIME_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """Characters of an error's text that are sent as they are."""
 PREFIX_BYTES = 5
-"""Of a message: whether it is compressed, and its size."""
+"""Size of what a message begins with: whether it is compressed, and its size."""
 
 
 class CallHandler(Protocol):

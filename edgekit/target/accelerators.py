@@ -132,5 +132,5 @@ class Accelerators(Protocol):
 
         Raises:
             MissingDependency: the engine or its plug-in is not installed.
-            EngineError: there is no such accelerator, or it runs no node of the model.
+            EngineError: the accelerator is missing, or it runs no node of the model.
         """

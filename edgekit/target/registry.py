@@ -135,7 +135,7 @@ def version_of(name: str, options: Mapping[str, Json]) -> str:
     Raises:
         ProfileError: no such target.
         MissingDependency: the engine is not installed.
-        EngineError: there is no such accelerator.
+        EngineError: the accelerator is missing.
     """
     target_engine = engine(name)
     version, device = target_engine.engine_version(), options.get(ACCELERATOR)

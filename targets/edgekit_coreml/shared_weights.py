@@ -25,7 +25,7 @@ MAIN = "main"
 FUNCTIONS_IOS = 18
 """The first with several functions in a package."""
 ALIGNMENT_BYTES = 64
-"""Of metadata and of data in ``weight.bin``."""
+"""Alignment of metadata and of data in ``weight.bin``, in bytes."""
 COUNT = struct.Struct("<I")
 """Number of blobs, at the beginning of ``weight.bin``."""
 DATA_OFFSET = 16

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from edgekit.target.profile import Profile
 
 ALIGNMENT_BYTES = 64
-"""Of constants that are added, so that a mapped file is read in place."""
+"""Alignment of constants that are added, in bytes, so that a mapped file is read in place."""
 _PLACE = re.compile(rb'( offset=")(\d+)("[^>]*? size=")(\d+)(")')
-"""Of a Const's ``data``: https://docs.openvino.ai/2024/documentation/openvino-ir-format.html"""
+"""Offset and size of a Const's ``data``: https://docs.openvino.ai/2024/documentation/openvino-ir-format.html"""
 
 
 def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:

@@ -17,6 +17,7 @@ from edgekit.target.decoder import DecoderShape, check_capacity, check_length, c
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
 from edgekit_openvino.run import BIN_FILE, XML_FILE, engine_version, openvino, plain
+from edgekit_openvino.signal_stack import kept_signal_stack
 
 WINDOW = "sliding_window"
 """The artifact's option: tokens that a token sees in a sliding layer, its own included."""
@@ -85,7 +86,8 @@ class _CompiledModels:
             path, core = self.files[XML_FILE], openvino().Core()
             try:
                 read = core.read_model(str(path), str(self.files[BIN_FILE]))
-                self._compiled[exact] = core.compile_model(read, "CPU", settings)
+                with kept_signal_stack():
+                    self._compiled[exact] = core.compile_model(read, "CPU", settings)
             except RuntimeError as problem:
                 raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
         return self._compiled[exact]

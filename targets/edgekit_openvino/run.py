@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import zlib
 from collections import Counter
@@ -18,6 +17,7 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
 from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit_openvino.signal_stack import kept_signal_stack
 
 ENGINE = EngineInfo(
     packages=("openvino",),
@@ -95,30 +95,6 @@ def open_runner(
         raise EngineError(f"{engine_version()} did not load {files[XML_FILE]}: {plain(problem)}") from None
 
 
-class _SignalStack(ctypes.Structure):
-    """``stack_t`` of Linux (sigaltstack(2))."""
-
-    _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
-
-
-@contextmanager
-def _kept_signal_stack() -> Iterator[None]:
-    """Keep this thread's alternate stack for signal handlers.
-
-    OpenVINO 2026.4 sets one of its own while it compiles, and frees it later: the next signal that Python
-    handles, such as Ctrl-C, would end the process.
-    """
-    if sys.platform != "linux":
-        yield
-        return
-    sigaltstack, before = ctypes.CDLL(None).sigaltstack, _SignalStack()
-    sigaltstack(None, ctypes.byref(before))
-    try:
-        yield
-    finally:
-        sigaltstack(ctypes.byref(before), None)
-
-
 def compiled_model(
     files: Mapping[str, Path],
     options: Mapping[str, Json],
@@ -156,7 +132,7 @@ def compiled_model(
     try:
         with _unpacked(files) as path:
             read = core.read_model(str(path), str(files[BIN_FILE]))
-        with _kept_signal_stack():
+        with kept_signal_stack():
             return core.compile_model(read, device, settings)
     except (RuntimeError, zlib.error) as problem:
         path = files.get(XML_FILE) or files[PACKED_FILE]

@@ -39,7 +39,7 @@ class Provider(Interface):
     Attributes:
         provider: Its name in ONNX Runtime.
         plugin: Package that brings it; "": it is part of a build of onnxruntime.
-        libraries: Libraries of the system without which there is no such device, by system.
+        libraries: Libraries of the system that the device needs, by system.
         threads: Option that takes the number of threads of a provider that computes on the CPU.
     """
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
@@ -226,6 +227,29 @@ def build_variant(
     return VariantBuild(
         name, target, precision, artifact, digest, result.evidence, parent, result.outcome, result.reason
     )
+
+
+def artifact_variant(
+    name: str,
+    target: BuildTarget,
+    precision: str,
+    artifact: Artifact,
+    forced: bool,
+    run: Callable[[VariantBuild], None],
+) -> VariantBuild:
+    """Return the variant of a compiled model after ``run``; one that can't run here has the reason."""
+    gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
+    evidence: Evidence = {"size_bytes": artifact.size_bytes}
+    variant = VariantBuild(name, target, precision, artifact, files_digest(artifact.files), evidence, None)
+    variant.forced = forced
+    if artifact.facts:
+        variant.evidence["compile"] = dict(artifact.facts)
+    missing = target.missing()
+    if missing is not None:
+        variant.reason = str(missing)
+    else:
+        run(variant)
+    return variant
 
 
 def lost_variant(

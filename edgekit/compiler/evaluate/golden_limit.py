@@ -8,8 +8,8 @@ from edgekit.runtime.loading.golden_check import snr_db
 from edgekit.tensor_spec import Array
 
 DEVICE_MARGIN_DB = 6.0
-"""How much lower the SNR of the golden vector may be on a device. Another kernel rounds differently and adds
-as much noise as the first (3 dB); a single vector is a small sample (3 dB more)."""
+"""Decibels by which the golden vector's SNR may be lower on a device. Another kernel rounds differently and
+adds as much noise as the first (3 dB); a single vector is a small sample (3 dB more)."""
 
 
 def golden_limits_db(

@@ -20,7 +20,9 @@ from edgekit.bundle.report import (
     why_rejected,
 )
 from edgekit.errors import index_line
+from edgekit.processing.card import parse_card
 from edgekit.processing.generation import is_generation
+from edgekit.processing.processing import predicts_in_parts
 from edgekit.system.formats.markdown import escaped, markdown_table
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ PIPELINES = {
     "read-text": {"image": "image-to-text"},
     "segment": {"image": "image-segmentation"},
     "segment-instances": {"image": "image-segmentation"},
+    "text2text": {"text": "text2text-generation"},
     "transcribe": {"audio": "automatic-speech-recognition"},
     "voice-activity": {"audio": "voice-activity-detection"},
 }  # fmt: skip
@@ -142,6 +145,8 @@ def _commands(bundle: Bundle, address: str, file: str) -> list[str]:
     """Return the commands that run a bundle."""
     if is_generation(bundle.card):
         run = f"edgekit generate {address} -p Hello"
+    elif bundle.card is not None and predicts_in_parts(parse_card(bundle.card)):
+        run = f"edgekit run {address} -i FILE"
     else:
         run = f"edgekit run {address} " + " ".join(f"-i {quote(s.name)}=FILE" for s in bundle.inputs)
     return [f"edgekit inspect {address}", run, f"hf download {address.removeprefix('hf://')} {quote(file)}"]

@@ -73,7 +73,7 @@ def publish(address: HubAddress, path: Path, model: str = "") -> Publication:
         model: Name of the bundle in the repository, without its suffix; "": the file's.
 
     Raises:
-        UsageError: the address has a revision or a file, a name is not permitted, or there is no token.
+        UsageError: the address has a revision or a file, a name is not permitted, or the token is missing.
         BundleError: the bundle is damaged.
         UpdateError: the hub refuses it, which commits nothing, or can't be reached: if the connection is lost
             during the commit, the text names the page that shows whether it was made.

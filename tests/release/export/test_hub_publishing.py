@@ -25,6 +25,7 @@ from tests.fixtures.classifier_folder import write_folder
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
 from tests.fixtures.hub_server import COMMIT, REPOSITORY, Hub, ask, serving
+from tests.fixtures.text2text_folders import write_text2text
 
 huggingface_hub = pytest.importorskip(
     "huggingface_hub", reason="huggingface_hub is not installed (the extra hub)"
@@ -116,7 +117,15 @@ def test_a_model_card_has_the_evidence(hub: Hub, bundle: Path) -> None:
         assert f"{variant.evidence['timing']['p50_ms']:.3g} ms" in readme
         assert opened.manifest["source"]["sha256"] in readme
     assert f"    edgekit run {ADDRESS} -i " in readme
-    assert hub_card.PIPELINES.keys() - {"generate"} <= set(task_kinds())
+    assert hub_card.PIPELINES.keys() - {"generate"} == set(task_kinds()) - {"detect-text"}
+
+
+def test_a_model_card_runs_a_model_that_writes_texts_on_one_file(hub: Hub, tmp_path: Path) -> None:
+    built = edgekit.build(write_text2text(tmp_path / "model", "marian"), targets=["ort"])
+    publish(HubAddress(ADDRESS), built.save(tmp_path / "translate.edgekit"))
+    readme = hub.files["README.md"].decode()
+    assert huggingface_hub.ModelCard(readme).data.to_dict()["pipeline_tag"] == "text2text-generation"
+    assert f"    edgekit run {ADDRESS} -i FILE\n" in readme
 
 
 def test_a_readme_of_somebody_else_stays(hub: Hub, bundle: Path, call: Call) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 import zlib
@@ -207,21 +206,3 @@ def test_a_packed_file_that_is_damaged_is_one_error(
     files = {name: tmp_path / name for name in (run.PACKED_FILE, run.BIN_FILE)}
     with pytest.raises(EngineError, match=r"model\.xml\.z"):
         run.open_runner(files, [], [], {}, 1)
-
-
-@pytest.mark.needs_shared
-@pytest.mark.skipif(sys.platform != "linux", reason="sigaltstack of Linux")
-def test_a_handler_of_signals_keeps_its_stack(shared: Path) -> None:
-    """OpenVINO sets another one while it compiles, and frees it later."""
-
-    def stack() -> tuple[int | None, int]:
-        now = run._SignalStack()
-        ctypes.CDLL(None).sigaltstack(None, ctypes.byref(now))
-        return now.address, now.flags
-
-    before, core = stack(), run.openvino().Core()
-    read = core.read_model(shared / "models" / "vww_96_float.onnx")
-    with run._kept_signal_stack():
-        compiled = core.compile_model(read, "CPU")
-    assert stack() == before
-    assert compiled is not None

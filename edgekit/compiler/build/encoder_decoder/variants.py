@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -18,7 +17,7 @@ import numpy as np
 from edgekit.bundle.variant import Status
 from edgekit.compiler.build.encoder_decoder.stored_embedding import stored_embedding
 from edgekit.compiler.build.faults import Fault, Faults
-from edgekit.compiler.build.variant_build import VariantBuild, lost_variant
+from edgekit.compiler.build.variant_build import VariantBuild, artifact_variant, lost_variant
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.lowering.encoder_decoder.encoder_writer import EncoderWriter
@@ -31,7 +30,6 @@ from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_n
 from edgekit.compiler.quantize.language.block_rounding import nearest8
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
-from edgekit.system.timings import files_digest
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
@@ -156,19 +154,7 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
 
 def _variant(job: EncoderDecoderJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
     artifact = compile_parts(job, target, precision)
-    gc.collect()  # a graph's nodes and values hold each other, and all constants with them
-    size_bytes = artifact.size_bytes
-    variant = VariantBuild(
-        name, target, precision, artifact, files_digest(artifact.files), {"size_bytes": size_bytes}, None
-    )
-    variant.forced = job.force
-    variant.evidence["compile"] = dict(artifact.facts)
-    missing = target.missing()
-    if missing is not None:
-        variant.outcome, variant.reason = Status.NOT_RUN, str(missing)
-        return variant
-    _run(job, variant)
-    return variant
+    return artifact_variant(name, target, precision, artifact, job.force, partial(_run, job))
 
 
 def _weights(job: EncoderDecoderJob, precision: str) -> Mapping[str, BlockWeights]:

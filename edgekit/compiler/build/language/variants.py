@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import tempfile
 import time
@@ -24,7 +23,7 @@ from edgekit.compiler.build.language.evaluation import (
     float_choices,
     written_by,
 )
-from edgekit.compiler.build.variant_build import VariantBuild, lost_variant
+from edgekit.compiler.build.variant_build import VariantBuild, artifact_variant, lost_variant
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import compare, write_files
 from edgekit.compiler.model.language.language_model import LanguageModel
@@ -33,7 +32,6 @@ from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.compiler.quantize.language.decoder_weights import PRECISIONS
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
-from edgekit.system.timings import files_digest
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.decoder import DecoderShape
@@ -81,20 +79,7 @@ def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -
     artifact = registry.decoder_compiler(target.name).compile_decoder(
         job.model, precision, _weights(job, precision), job.context
     )
-    gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
-    size_bytes = artifact.size_bytes
-    variant = VariantBuild(
-        name, target, precision, artifact, files_digest(artifact.files), {"size_bytes": size_bytes}, None
-    )
-    variant.forced = job.force
-    if artifact.facts:
-        variant.evidence["compile"] = dict(artifact.facts)
-    missing = target.missing()
-    if missing is not None:
-        variant.outcome, variant.reason = Status.NOT_RUN, str(missing)
-        return variant
-    _run(job, variant)
-    return variant
+    return artifact_variant(name, target, precision, artifact, job.force, partial(_run, job))
 
 
 def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:

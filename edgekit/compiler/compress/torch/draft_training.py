@@ -27,7 +27,7 @@ from edgekit.tensor_spec import Array
 
 EMBEDDING, HEAD, LAST_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
 Weights = Mapping[str, Tensor]
-"""By the names of ``DecoderConfig.weight_shapes``."""
+"""Weights by their names in ``DecoderConfig.weight_shapes``."""
 Cache = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer, [texts, kv_heads, tokens, head_size]; empty before the first call."""
 
