@@ -9,7 +9,6 @@ import base64
 import itertools
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -18,14 +17,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 MINI_BROWSER = "webkit2gtk-4.*/MiniBrowser"
 ANSWER_S = 60.0
 ANSWER_BYTES = 32 << 20  # a screenshot
+T = TypeVar("T")
 
 
 class Page(Protocol):
@@ -53,17 +53,13 @@ def are_installed() -> bool:
 
 
 @contextmanager
-def started(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def started(*command: str, **environment: str) -> Iterator[None]:
     """Start a program in a process group of its own; at the end the whole group is ended."""
     process = subprocess.Popen(
-        command,
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        yield process
+        yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -73,19 +69,38 @@ def started(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]
             process.wait(10)
 
 
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def answered(ask: Callable[[], T], *not_yet: type[Exception]) -> T:
+    """Return what a program that starts answers, once it does."""
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            return ask()
+        except not_yet:
+            assert time.monotonic() < deadline, "it does not answer"
+            time.sleep(0.1)
+
+
 class _Firefox:
     """A session of WebDriver BiDi (https://w3c.github.io/webdriver-bidi) with its first tab."""
 
-    def __init__(self, socket: Any) -> None:
-        self._socket, self._ids = socket, itertools.count(1)
+    def __init__(self, channel: Any) -> None:
+        self._channel, self._ids = channel, itertools.count(1)
         self._call("session.new", capabilities={})
         self._tab = self._call("browsingContext.getTree")["contexts"][0]["context"]
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         number = next(self._ids)
-        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
-        while (answer := json.loads(self._socket.recv(timeout=ANSWER_S))).get("id") != number:
-            pass  # an event
+        self._channel.send(json.dumps({"id": number, "method": method, "params": params}))
+        answer: dict[str, Any] = {}
+        while answer.get("id") != number:  # others are events
+            answer = json.loads(self._channel.recv(timeout=ANSWER_S))
         assert answer["type"] == "success", answer
         return dict(answer["result"])
 
@@ -108,16 +123,18 @@ class _Firefox:
 @contextmanager
 def firefox() -> Iterator[Page]:
     """Debian's Firefox without a window, with a profile of its own."""
+    from websockets.exceptions import WebSocketException
     from websockets.sync.client import connect
 
+    port = free_port()
     with tempfile.TemporaryDirectory() as profile:
-        options = ("--headless", "--no-remote", "--profile", profile, "--remote-debugging-port", "0")
-        with started("firefox-esr", *options) as process:
-            assert process.stderr is not None
-            heard = (re.search(r"BiDi listening on (ws://\S+)", line) for line in process.stderr)
-            url = next(match[1] for match in heard if match)
-            with connect(f"{url}/session", max_size=ANSWER_BYTES) as socket:
-                yield _Firefox(socket)
+        options = ("--headless", "--no-remote", "--profile", profile, "--remote-debugging-port", str(port))
+        with started("firefox-esr", *options):
+            url = f"ws://127.0.0.1:{port}/session"
+            with answered(
+                lambda: connect(url, max_size=ANSWER_BYTES), OSError, WebSocketException
+            ) as channel:
+                yield _Firefox(channel)
 
 
 class _WebKit:
@@ -156,19 +173,8 @@ class _WebKit:
 @contextmanager
 def webkit() -> Iterator[Page]:
     """WebKitGTK, Safari's engine on Linux, in a display of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     # Root, as in a container, has no user namespace for the sandbox; the page is our own.
-    with started(
-        "xvfb-run", "-a", "WebKitWebDriver", f"--port={port}", WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS="1"
-    ):
-        deadline = time.monotonic() + ANSWER_S
-        while True:
-            try:
-                page = _WebKit(port)
-                break
-            except urllib.error.URLError:
-                assert time.monotonic() < deadline, "WebKitWebDriver does not answer"
-                time.sleep(0.1)
-        yield page
+    environment = {"WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS": "1"}
+    with started("xvfb-run", "-a", "WebKitWebDriver", f"--port={port}", **environment):
+        yield answered(lambda: _WebKit(port), urllib.error.URLError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,20 @@ def choose_photograph(page: Any, path: Path) -> None:
 def checks(page: Any) -> list[str]:
     """Rows of the page's list of checks."""
     return [" ".join(row.split()) for row in page.locator("#checks li").all_inner_texts()]
+
+
+def first_photograph(shared: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """The first one of coco128, RGB pixels."""
+    path = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
+    return np.ascontiguousarray(Image.open(path).convert("RGB"))
+
+
+def assert_same_boxes(items: Sequence[Mapping[str, Any]], expected: Any) -> None:
+    """Compare a page's boxes with Python's: labels, scores within 1e-4, corners within 0.05 pixels."""
+    assert len(expected) > 3
+    assert [item["label"] for item in items] == [one.label for one in expected]
+    np.testing.assert_allclose([item["score"] for item in items], expected.scores, atol=1e-4)
+    np.testing.assert_allclose([item["box"] for item in items], expected.boxes, atol=0.05)
 
 
 def save_photograph(path: Path, frame: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> Path:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from PIL import Image
 
 import edgekit
 from edgekit.bundle import Bundle
@@ -22,7 +21,17 @@ from tests.fixtures.bundles import pack, packed_parts
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, model_bundle
 from tests.report.browser import browser
-from tests.web.host import FRAME, PREDICT, checks, choose_bundle, hosted, opened, save_photograph
+from tests.web.host import (
+    FRAME,
+    PREDICT,
+    assert_same_boxes,
+    checks,
+    choose_bundle,
+    first_photograph,
+    hosted,
+    opened,
+    save_photograph,
+)
 
 pytestmark = [
     pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort, pytest.mark.needs_tflite,
@@ -112,18 +121,13 @@ def test_a_detector_finds_what_python_finds(
     card, model = Path("samples/cards/yolox_nano.toml"), shared / "models" / "yolox_nano.onnx"
     bundle = edgekit.build(model, targets=["tflite"], card=card, **options)
     write_web(bundle, tmp_path / "site", [litert_package])
-    photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
-    frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
+    frame = first_photograph(shared)
     save_photograph(tmp_path / "site" / "photo.png", frame)
     with Session(bundle.save(tmp_path / "y.edgekit"), threads=1) as session:
         expected = session.predict(frame)
-    assert len(expected) > 3
     with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, _):
         prediction = page.evaluate(PREDICT, "photo.png")
-    assert [item["label"] for item in prediction["items"]] == [one.label for one in expected]
-    scores = [item["score"] for item in prediction["items"]]
-    assert scores == pytest.approx(expected.scores.tolist(), abs=1e-4)
-    np.testing.assert_allclose([item["box"] for item in prediction["items"]], expected.boxes, atol=0.05)
+    assert_same_boxes(prediction["items"], expected)
 
 
 def test_a_variant_that_does_not_load_is_left(program: Any, litert_package: Path, tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from edgekit.runtime import Session
 from edgekit.signing.signing_keys import load_private_key
@@ -21,7 +19,7 @@ from tests.fixtures.keys import KINDS, key_files
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle, yolox_bundle
 from tests.web.drivers import Page, firefox, webkit
-from tests.web.host import WAIT_MS, hosted, save_photograph
+from tests.web.host import WAIT_MS, assert_same_boxes, first_photograph, hosted, save_photograph
 
 pytestmark = [pytest.mark.needs_other_browsers, pytest.mark.needs_npm, pytest.mark.needs_ort]
 BROWSERS = {"firefox": firefox, "webkit": webkit}
@@ -70,8 +68,7 @@ def test_a_detector_finds_what_python_finds(
     """EDGEKIT_SCREENSHOTS: the folder that screenshots stay in."""
     bundle = yolox_bundle(shared)
     write_web(bundle, tmp_path / "site", [npm_package])
-    photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
-    frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
+    frame = first_photograph(shared)
     save_photograph(tmp_path / "site" / "photo.png", frame)
     with Session(bundle.save(tmp_path / "y.edgekit"), threads=1) as session:
         expected = session.predict(frame)
@@ -85,10 +82,7 @@ def test_a_detector_finds_what_python_finds(
     (golden,) = answer["golden"]
     print(f"{agent}: {golden['snr_db']:.1f} dB; ms {answer['times_ms']}")
     assert golden["snr_db"] > 90
-    assert [item["label"] for item in answer["items"]] == [one.label for one in expected]
-    scores = [item["score"] for item in answer["items"]]
-    assert scores == pytest.approx(expected.scores.tolist(), abs=1e-4)
-    np.testing.assert_allclose([item["box"] for item in answer["items"]], expected.boxes, atol=0.05)
+    assert_same_boxes(answer["items"], expected)
 
 
 def test_a_wrong_engine_is_left_and_the_second_load_needs_no_network(
