@@ -137,7 +137,7 @@ def write_project(bundle: Bundle, platform: str, folder: Path, variant: str | No
 def library_source(included: Sequence[str] = ()) -> str:
     """Return C++ that includes the library's sources, for compilers of other build systems."""
     lines = [
-        "// libedgekit as one translation unit, which compiles in half of the time of single files.",
+        "// libedgekit as one translation unit.",
         f'#define LIBRARY_VERSION "{__version__}"',
         "#if defined(__clang__)",
         "#pragma clang fp contract(off)  // a fused multiply-add rounds once where Python rounds twice",

@@ -27,7 +27,7 @@ export class Session {
     const {variant = '', strict = false, providers = ['wasm'], onprogress = () => {}, keys = null} = options;
     const session = new Session(), place = placeOf(source);
     const signature = keys && placeOf(options.signature ?? (typeof place === 'string' ? besideIt(place) : null));
-    if (keys && !signature) throw new EdgeKitError('a bundle that is no URL needs its signature beside the keys');
+    if (keys && !signature) throw new EdgeKitError('a bundle without a URL needs the option signature beside keys');
     const openIn = async (start) => {
       session.#closed = null;
       session.#worker = start((data) => session.#answered(data), (problem) => session.#end(problem));

@@ -159,7 +159,7 @@ def open_on(
 
     Raises:
         MissingDependency: onnxruntime is not installed.
-        EngineError: there is no such accelerator, it refused the model, or it runs no node.
+        EngineError: the accelerator is missing, refused the model, or runs no node.
     """
     available = _require_device(device)
     label, provider = available.interface.label, available.interface.provider
@@ -189,7 +189,7 @@ def run_on(
 
     Raises:
         MissingDependency: onnxruntime is not installed.
-        EngineError: there is no such accelerator, or it refused the model.
+        EngineError: the accelerator is missing, or refused the model.
     """
     available = _require_device(device)
     session = _session(available, model, options, None)

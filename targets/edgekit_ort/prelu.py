@@ -1,7 +1,7 @@
 """Write out PRelu as relu(x) - slope * relu(-x), which ONNX Runtime computes faster.
 
-Its kernel of PRelu branches on each element's sign: 4 ns an element on inputs that the branch predictor has
-not seen, 1.5 when a benchmark repeats one small input. The operators here are vectorized, the first Relu is
+Its kernel of PRelu branches on each element's sign, which is slow on inputs that the branch predictor has not
+seen; a benchmark that repeats one small input hides it. The operators here are vectorized, the first Relu is
 fused into a Conv before it, and the result is equal bit for bit, because one of the two terms is zero.
 ``python -m tests.benchmarks.scoreboard cell palm-full ort`` measures it: "EdgeKit, fp32" is written out, and
 "source model, fp32" is not.

@@ -1,8 +1,7 @@
-"""A written-out PRelu gives the same bits, also of infinities, and is faster than ONNX Runtime's kernel."""
+"""A written-out PRelu gives the same bits, also of infinities. The scoreboard measures what it gains."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -60,18 +59,3 @@ def test_compiled_networks_have_it_and_the_source_stays(tmp_path: Path, precisio
     (exact,) = open_session(before, 1).run(None, {"x": x})
     (result,) = open_session(content, 1).run(None, {"x": x})
     np.testing.assert_allclose(result, exact, rtol=1e-2 if precision == "fp16" else 1e-6, atol=1e-2)
-
-
-def test_it_is_faster(tmp_path: Path) -> None:
-    g = Graph({"x": (1, 32, 96, 96)})
-    slopes = np.full((32, 1, 1), 0.3, np.float32) + np.arange(32, dtype=np.float32).reshape(32, 1, 1) / 100
-    model = g.model(tmp_path, g.conv(g("PRelu", g.conv("x", 32, 32, 1), slopes), 32, 32))
-    x = np.random.default_rng(0).normal(0, 1, (1, 32, 96, 96)).astype(np.float32)
-    sessions = [open_session(save_model(each), 1) for each in (model, with_prelu_written_out(model))]
-    times: list[list[float]] = [[], []]
-    for _ in range(15):
-        for session, own in zip(sessions, times, strict=True):
-            began = time.thread_time()
-            session.run(None, {"x": x})
-            own.append(time.thread_time() - began)
-    assert min(times[1]) < 0.9 * min(times[0])
