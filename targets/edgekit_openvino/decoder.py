@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
+from edgekit.system.signal_stack import kept_signal_stack
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
 from edgekit_openvino.run import BIN_FILE, XML_FILE, engine_version, openvino, plain
-from edgekit_openvino.signal_stack import kept_signal_stack
 
 WINDOW = "sliding_window"
 """The artifact's option: tokens that a token sees in a sliding layer, its own included."""

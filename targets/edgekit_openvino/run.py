@@ -15,9 +15,9 @@ import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
+from edgekit.system.signal_stack import kept_signal_stack
 from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.tensor_spec import Array, Json, TensorSpec
-from edgekit_openvino.signal_stack import kept_signal_stack
 
 ENGINE = EngineInfo(
     packages=("openvino",),

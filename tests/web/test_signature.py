@@ -142,6 +142,12 @@ def test_another_signature_is_refused(
             (folder / "s.sig").write_bytes(content)
             assert page.evaluate(OPEN, [[public], f"s.sig?{number}"]) == text, name
         assert page.evaluate(OPEN, [[], "s.sig"]) == "true: give at least one public key"
+        script = """async (key) => {
+          const {Session} = await import('./edgekit.js');
+          return Session.open(new ArrayBuffer(8), {keys: [key]}).catch((problem) => problem.message);
+        }"""
+        refused = page.evaluate(script, public)
+        assert refused == "a bundle without a URL needs the option signature beside keys"
         assert page.evaluate(OPEN, [["no key"], "s.sig"]).startswith(
             "true: a public key is not the PEM text of"
         )

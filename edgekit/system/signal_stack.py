@@ -1,4 +1,4 @@
-"""Stack on which a thread's signal handlers run, kept while OpenVINO compiles a model."""
+"""Stack on which a thread's signal handlers run, kept while an engine loads a model."""
 
 from __future__ import annotations
 
