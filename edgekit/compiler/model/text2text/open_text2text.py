@@ -161,7 +161,7 @@ def _t5(
     width, layers = _number(table, "d_model", folder), _number(table, "num_layers", folder)
     form = ModelForm(
         head_size=_number(table, "d_kv", folder), rms=True,
-        norm_eps=float(table.get("layer_norm_epsilon", 1e-6)),
+        norm_eps=_real(table, "layer_norm_epsilon", folder, 1e-6),
         activation=GELU_TANH if kind == "gated-gelu" else _activation(name, folder), gated=bool(gate),
         biases=False, buckets=_number(table, "relative_attention_num_buckets", folder, 32),
         bucket_distance=_number(table, "relative_attention_max_distance", folder, 128), attention_scale=1.0,
@@ -253,6 +253,13 @@ def _activation(name: str, folder: Path) -> str:
     if name not in ACTIVATIONS:
         raise ModelError(f"{folder}: config.json: activation {name[:40]!r} is not supported")
     return ACTIVATIONS[name]
+
+
+def _real(table: Mapping[str, Json], key: str, folder: Path, default: float) -> float:
+    value: Any = table.get(key, default)
+    if type(value) not in (int, float) or not 0 <= value < 1:
+        raise ModelError(f"{folder}: config.json: {key} is {str(value)[:20]}; it must be from 0 to 1")
+    return float(value)
 
 
 def _number(table: Mapping[str, Json], key: str, folder: Path, default: int | None = None) -> int:
