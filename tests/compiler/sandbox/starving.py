@@ -16,6 +16,8 @@ from typing import Any
 
 import onnx
 
+from edgekit.processing.card import Card
+
 WAITED_S = 20.0
 """For an end that should come at once."""
 HELD: list[Any] = []
@@ -23,10 +25,10 @@ HELD: list[Any] = []
 
 
 @dataclass(frozen=True)
-class Starving:
+class Starving(Card):
     """A card of that kind of starvation; it crosses to the child as a pickle."""
 
-    how: str
+    how: str = ""
 
     def shapes(self) -> Any:
         """Raise, or end the process."""

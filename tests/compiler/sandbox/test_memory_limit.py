@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,7 +191,7 @@ def test_memory_that_is_refused_is_one_error(
     monkeypatch.setenv(MEMORY_MB, "900")
     monkeypatch.setattr(watch, "free_memory_bytes", lambda: 5_000_000_000)
     model = models.write(tmp_path, models.SMALL_CNN)
-    request = BuildRequest(model, targets=["ort"], card=cast(Any, Starving(how)))
+    request = BuildRequest(model, targets=["ort"], card=Starving("starving", how=how))
     with pytest.raises(CrashError) as caught:
         build_contained(request)
     assert re.sub("used [0-9]+ MB", "used N MB", str(caught.value)) == (
@@ -212,7 +212,7 @@ def test_a_file_that_is_too_large_is_one_error(
     monkeypatch.setattr(watch, "free_memory_bytes", lambda: UNKNOWN_BYTES)
     model = models.write(tmp_path, models.SMALL_CNN)
     with pytest.raises(CrashError) as caught:
-        build_contained(BuildRequest(model, targets=["ort"], card=cast(Any, Starving("file"))))
+        build_contained(BuildRequest(model, targets=["ort"], card=Starving("starving", how="file")))
     assert re.sub("; .* free here", "", str(caught.value)) == (
         "model.onnx: its process wrote a file larger than 900 MB, its memory limit\n"
         "  at opened\n"
