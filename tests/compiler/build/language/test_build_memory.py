@@ -45,8 +45,7 @@ def heap_peak(run: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("target", ["ort", "openvino", "tflite"])
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize(("target", "precision"), [("ort", "fp32"), ("openvino", "fp32"), ("tflite", "int8")])
 def test_a_compiler_has_a_few_matrices_on_the_heap(wide_file: Path, target: str, precision: str) -> None:
     pytest.importorskip({"ort": "onnxruntime", "tflite": "ai_edge_litert"}.get(target, target))
     model = open_language_model(wide_file)
