@@ -45,7 +45,7 @@ def tflite(onnx: bytes) -> bytes:
     """The model as EdgeKit's own .tflite file."""
     model = open_bytes(onnx, "model.onnx")
     run_passes(model)
-    return compile_model(model, find_profile("tflite"), "fp32").files[FILE]
+    return bytes(compile_model(model, find_profile("tflite"), "fp32").files[FILE])
 
 
 @pytest.mark.needs_tflite
