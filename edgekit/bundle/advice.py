@@ -44,9 +44,9 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
-    """Choose the variant to use of each profile: a deferral, else the fastest one of the source model. If none
-    is timed, the smallest one: all of them met their limits of accuracy, or were forced. A smaller model's
-    variant is never advised."""
+    """Choose the variant to use of each profile: a deferral, else the fastest one of the source model. If
+    none is timed, the smallest one: all of them met their limits of accuracy, or were forced. A smaller
+    model's variant is never advised."""
     chosen = []
     for group in _by_profile(variants).values():
         timed = [(p50, index) for index, member in enumerate(group) if (p50 := p50_ms(member)) is not None]

@@ -89,7 +89,8 @@ def test_what_was_not_timed_has_no_time_and_a_time_names_its_machine() -> None:
     bundle.manifest["profiles"] = {"iphone": {"facts": {"os": {"value": "iOS 18"}}}, "orin": {"facts": {}}}
     assert sentences(bundle) == (
         "Use rpi5-int8 on rpi5 (1.0 kB), iphone-int8 on iphone (1.0 kB) and orin-int8 on orin (1.0 kB); "
-        "timed on A CPU, 2 threads: rpi5-int8 32.5 ms; not timed, so the smallest: iphone-int8 and orin-int8.",
+        "timed on A CPU, 2 threads: rpi5-int8 32.5 ms; "
+        "not timed, so the smallest: iphone-int8 and orin-int8.",
         "rpi5-int8, iphone-int8 and orin-int8: 25% of the space of fp32; "
         "rpi5-int8 39% of its time on A CPU, 2 threads.",
         "Next: run edgekit verify on orin, which the build did not have; take iphone-int8 to iphone with "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.system.declared_options import declared, option
 from edgekit.system.progress import report
-from edgekit.target.precisions import names_to_ask_for
+from edgekit.target.precisions import FULL_PRECISION, names_to_ask_for
 
 if TYPE_CHECKING:
     from edgekit.compiler.evaluate.samples import Sample
@@ -81,16 +81,17 @@ class BuildRequest:
         flags=("-t", "--target"), metavar="TARGET", repeatable="values", completions=profiles,
         models="any", stored=False,
     ))  # fmt: skip
-    precision: str = field(default="fp32", metadata=option(
+    precision: str | None = field(default=None, metadata=option(
         "``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``: all of "
         "these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ "
         "pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected. "
         "``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats "
         "computed in a narrower type, where the processor has it; ``auto`` tries them where this one does. "
         "``fp8``: for TensorRT on Thor; needs samples. Language models: ``fp32``, ``fp16``, ``int8``, "
-        "``int4``, or ``auto``, which builds the last two.",
+        "``int4``, or ``auto``, which builds the last two. None: the profile's own, which is ``fp16`` for "
+        "iPhones, whose Neural Engine computes in it, and ``fp32`` for the others.",
         help=f"Precision of the variants: {', '.join(names_to_ask_for())}. auto tries several and keeps the "
-        "best trade-offs.",
+        "best trade-offs.  [default: fp32; fp16 for iPhones]",
         metavar="PRECISION", choices=names_to_ask_for(), models="any", stored=False,
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] | None = field(default=None, metadata=option(
@@ -218,6 +219,12 @@ class BuildRequest:
         "Callback for progress: called as each stage begins, goes on and ends.",
         models="any", stored=False, local=True,
     ))  # fmt: skip
+
+    @property
+    def requested_precision(self) -> str:
+        """Return the requested precision; fp32 if none is requested, for models and profiles without their
+        own."""
+        return self.precision or FULL_PRECISION
 
     def given_beside(self, *models: str) -> list[str]:
         """Return the names, as a user spells them, of what is given and applies to other kinds of models."""
