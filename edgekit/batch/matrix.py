@@ -154,11 +154,11 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
 
 def _own_precision(targets: Sequence[str]) -> str:
     """Return the precision of a build without ``precisions``: its profiles' own, e.g. ``fp16+fp32``."""
-    own = []
+    names = []
     for target in targets:
         with contextlib.suppress(ProfileError):  # one of its builds says so
-            own.append(find_profile(target).own_precision)
-    return "+".join(dict.fromkeys(own)) or FULL_PRECISION
+            names.append(find_profile(target).own_precision)
+    return "+".join(dict.fromkeys(names)) or FULL_PRECISION
 
 
 def _title(axes: Sequence[str], target: Sequence[str], location: str) -> str:

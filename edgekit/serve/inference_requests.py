@@ -277,22 +277,6 @@ def _little(array: Array) -> Array:
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
-def about_tensors(shapes: Sequence[Signature]) -> dict[str, list[Json]]:
-    """Return ``inputs`` and ``outputs`` of a model's metadata. A dimension that the data determine, or that
-    differs between the model's shapes, is -1."""
-    return {
-        kind: [_about(specs) for specs in zip(*(signature[place] for signature in shapes), strict=True)]
-        for place, kind in enumerate(Signature._fields)
-    }
-
-
-def _about(specs: Sequence[TensorSpec]) -> Json:
-    """Describe a tensor by its specs at each shape."""
-    sizes = [set(dims) for dims in zip(*(spec.shape for spec in specs), strict=True)]
-    shape = [dims.pop() if len(dims) == 1 else -1 for dims in sizes]
-    return {"name": specs[-1].name, "datatype": DATATYPES[specs[-1].dtype], "shape": shape}
-
-
 def priority(parameters: Mapping[str, Any]) -> int:
     """Return the priority class of a request from its parameter ``priority``, or 0 if the parameter is
     absent.

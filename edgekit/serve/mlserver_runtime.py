@@ -21,10 +21,10 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataModelRes
 from mlserver.utils import get_model_uri
 
 from edgekit.errors import BusyError, EdgeKitError, UsageError
+from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.serve.inference_requests import (
     Request,
     RequestError,
-    about_tensors,
     priority,
     specs_of,
     timeout_ms,

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BusyError, EngineError, MissingDependency, UsageError
+from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.serve.bundle_names import NAME
-from edgekit.serve.inference_requests import LENGTH, Request, RequestError, about_tensors
+from edgekit.serve.inference_requests import LENGTH, Request, RequestError
 from edgekit.serve.served_model import ServedModel, ServeOptions
 
 if TYPE_CHECKING:

@@ -27,9 +27,10 @@ from edgekit.errors import (
     UsageError,
 )
 from edgekit.runtime.loading.output_checks import non_finite_inputs
+from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.runtime.traces.trace_context import CURRENT
-from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, about_tensors
+from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError
 from edgekit.serve.request_memory import RequestMemory
 from edgekit.serve.request_traces import current_trace
 from edgekit.target.shapes import shapes_text

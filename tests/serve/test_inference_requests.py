@@ -19,7 +19,6 @@ from edgekit.serve.inference_requests import (
     Request,
     RequestError,
     RequestReader,
-    about_tensors,
     answer_of,
     body_limit_bytes,
 )
@@ -173,7 +172,7 @@ def test_outputs_that_json_can_not_hold(bad: Array) -> None:
 
 
 def test_metadata_are_what_the_client_expects() -> None:
-    assert about_tensors([Signature(INPUTS, OUTPUTS)])["outputs"] == [
+    assert client.about_tensors([Signature(INPUTS, OUTPUTS)])["outputs"] == [
         {"name": "y", "datatype": "FP32", "shape": [1, 2]},
         {"name": "z", "datatype": "INT64", "shape": [1]},
     ]

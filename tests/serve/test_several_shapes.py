@@ -21,7 +21,6 @@ from edgekit.serve.inference_requests import (
     Request,
     RequestError,
     RequestReader,
-    about_tensors,
     answer_of,
 )
 from edgekit.tensor_spec import Array, Signature, TensorSpec
@@ -183,7 +182,7 @@ def test_shapes_of_several_inputs_belong_together() -> None:
         "the shapes of the inputs do not belong together; the model takes ids=1x2, mask=1x2; or ids=1x3, "
         "mask=1x3"
     )
-    assert about_tensors(shapes)["outputs"] == [
+    assert client.about_tensors(shapes)["outputs"] == [
         {"name": "y", "datatype": "FP32", "shape": [-1, 2]},
         {"name": "z", "datatype": "FP32", "shape": [1]},
     ]

@@ -58,6 +58,22 @@ BINARY = "binary_tensor_data"
 LENGTH = "inference-header-content-length"
 
 
+def about_tensors(shapes: Sequence[Signature]) -> dict[str, list[Json]]:
+    """Return ``inputs`` and ``outputs`` of a model's metadata. A dimension that the data determine, or that
+    differs between the model's shapes, is -1."""
+    return {
+        kind: [_about(specs) for specs in zip(*(signature[place] for signature in shapes), strict=True)]
+        for place, kind in enumerate(Signature._fields)
+    }
+
+
+def _about(specs: Sequence[TensorSpec]) -> Json:
+    """Describe a tensor by its specs at each shape."""
+    sizes = [set(dims) for dims in zip(*(spec.shape for spec in specs), strict=True)]
+    shape = [dims.pop() if len(dims) == 1 else -1 for dims in sizes]
+    return {"name": specs[-1].name, "datatype": DATATYPES[specs[-1].dtype], "shape": shape}
+
+
 class AnswerError(Exception):
     """The server's response is invalid.
 
@@ -71,7 +87,7 @@ class AnswerError(Exception):
 
 
 class ServerForm(NamedTuple):
-    """What a server takes.
+    """Capabilities of a server.
 
     Attributes:
         binary: Whether it supports the binary form.
@@ -168,7 +184,9 @@ class Client:
             AnswerError: it is not the model's outputs.
         """
         inputs, outputs = next(
-            each for each in self._shapes if all(feeds[spec.name].shape == spec.shape for spec in each.inputs)
+            shape
+            for shape in self._shapes
+            if all(feeds[spec.name].shape == spec.shape for spec in shape.inputs)
         )
         body, headers = request_of(feeds, inputs, outputs, binary)
         headers.update(more_headers or {})
