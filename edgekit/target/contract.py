@@ -50,6 +50,7 @@ class Artifact(NamedTuple):
             ``needs_isa``: instruction sets (``cpu.EXTENSIONS``) of which the processor must have one to
             compute as declared; a session on a processor without them does not take the variant.
         facts: Facts about the compilation for the report (ops, remaining transposes and why). JSON.
+            ``notes``: sentences that the report prints.
     """
 
     files: Mapping[str, bytes]
