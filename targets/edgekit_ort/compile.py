@@ -57,12 +57,13 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     return _with_kernels(model, profile)[1]
 
 
-def _with_kernels(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
-    """Return the model itself, or with nodes written out for which the installed version has no kernel, and
-    the nodes that are left without one."""
+def _with_kernels(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
+    """Return the model itself, or with nodes written out for which the installed version has no kernel, with
+    its file's content, and the nodes that are left without one."""
 
-    def attempt(model: ir.Model) -> tuple[ir.Model, list[Finding]]:
-        return model, _check_written(save_model(_written(model)), profile)
+    def attempt(model: ir.Model) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
+        content = save_model(_written(model))
+        return (model, content), _check_written(content, profile)
 
     return with_expansions(model, attempt)
 
@@ -86,10 +87,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)}, not {precision}")
-    model, findings = _with_kernels(model, profile)
+    (model, content), findings = _with_kernels(model, profile)
     if findings:
         raise cannot_run(profile.name, findings)
-    content = save_model(_written(model))
     stored = with_fp16_weights(model) if precision == "fp16" else model
     if precision == "int8-dynamic":
         stored = with_integer_products(model)
