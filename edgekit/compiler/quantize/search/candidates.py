@@ -164,6 +164,12 @@ class Candidates:
             distinct.setdefault((floats, rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
+    def under(self, rules: Rules) -> Candidates:
+        """Return candidates by other rules, which are timed against the same parent, while this is open."""
+        other = Candidates(self._context, self._target, rules, None, self._version)
+        other._timer = self._timer
+        return other
+
     def __enter__(self) -> Candidates:
         return self
 
