@@ -31,6 +31,7 @@ from edgekit.target import Artifact, TargetInfo
 from edgekit.tensor_spec import Json
 from edgekit_ort.linear_layers import with_integer_gemms, with_integer_products
 from edgekit_ort.opset_downgrade import with_older_opset
+from edgekit_ort.padded_channels import with_padded_channels
 from edgekit_ort.prelu import with_prelu_written_out
 from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
@@ -126,6 +127,7 @@ def _has_float_island(model: ir.Model) -> bool:
 def _written(model: ir.Model) -> ir.Model:
     """Return the canonical model in the forms that are fast on ONNX Runtime."""
     fast = with_prelu_written_out(with_quick_gelu(with_integer_gemms(with_bytes_read(model))))
+    fast = with_padded_channels(fast)
     return with_older_opset(with_shared_transposes(fast))
 
 

@@ -38,9 +38,7 @@ def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
     )
 
 
-def plain_int8(
-    candidates: Candidates, rules: Rules, variant_causes: Sequence[Causes]
-) -> Measurement | None:
+def plain_int8(candidates: Candidates, rules: Rules, variant_causes: Sequence[Causes]) -> Measurement | None:
     """Measure plain int8 if a variant repairs something in it; None if there is nothing to compare, or the
     engine does not run it.
 
