@@ -45,6 +45,7 @@ from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regi
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
+from edgekit.system.memory import release_unused
 from edgekit.system.progress import Notify, counted, unheard
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
@@ -272,6 +273,7 @@ class Candidates:
 
     def _measured(self, config: CandidateConfig) -> Measurement:
         validation, ratio, estimated = self._context.validation, None, None
+        release_unused()  # the graphs of the last candidate
         try:
             quantized = self._quantized(config)
             float_share = float_share_of(self._blocks, quantized.floats)
