@@ -128,7 +128,20 @@ def _check_origin(origin: str, host: str) -> None:
 
 
 def public_error(problem: Exception) -> RequestError:
-    """Return the error for a client. Engine errors, which may contain local paths, go to the log."""
+    """Return the error for a client. Engine errors, which may contain local paths, go to the log.
+
+    The error and those before it lose their tracebacks: one that comes from a thread refers to itself through
+    its own, and so would keep the body of its request until the next collection.
+    """
+    try:
+        return _public_error(problem)
+    finally:
+        error: BaseException | None = problem
+        while error is not None:
+            error.__traceback__, error = None, error.__context__
+
+
+def _public_error(problem: Exception) -> RequestError:
     if isinstance(problem, RequestError):
         return problem
     if isinstance(problem, UsageError):
