@@ -23,10 +23,10 @@ from tests.fixtures.graphs import NEAREST, Graph, samples_for, seen, with_weight
 pytestmark = pytest.mark.needs_ort
 
 
-def quantized(folder: Path, channels: int, groups: int = 1) -> ir.Model:
+def quantized(folder: Path, channels: int, groups: int = 1, size: int = 3) -> ir.Model:
     """Return a Conv of so many channels, whose input a Relu reads too, with pairs."""
     g = Graph({"x": (1, channels, 9, 10)})
-    first = g.conv("x", 8, channels, 3, groups)
+    first = g.conv("x", 8, channels, size, groups)
     model = g.model(folder, g.conv(first, 4, 8), g("Relu", "x"))
     given = rules(find_profile("ort"))
     return emit(model, with_weights(model, place(model, given, seen(model), NEAREST), given), given)
@@ -53,9 +53,11 @@ def test_few_channels_are_padded(tmp_path: Path, channels: int, padded: int) -> 
     assert set(wider.graph.initializers) <= used
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(4, 1), (8, 1), (9, 1), (4, 4)])
-def test_other_convs_stay(tmp_path: Path, channels: int, groups: int) -> None:
-    model = quantized(tmp_path, channels, groups)
+@pytest.mark.parametrize(
+    ("channels", "groups", "size"), [(4, 1, 3), (8, 1, 3), (9, 1, 3), (4, 4, 3), (1, 1, 7)]
+)
+def test_other_convs_stay(tmp_path: Path, channels: int, groups: int, size: int) -> None:
+    model = quantized(tmp_path, channels, groups, size)
     assert with_padded_channels(model) is model
 
 
