@@ -30,6 +30,8 @@ FOLDER = Path(__file__).parent
 INCLUDE = FOLDER / "include"
 JNI = "kotlin/jni.cpp"
 """Functions for Kotlin and Java, relative to FOLDER."""
+STANDALONE = "standalone.cpp"
+"""What only the shared library has, relative to FOLDER."""
 FLAGS = (
     "-std=c++17",
     "-fvisibility=hidden",
@@ -99,7 +101,7 @@ def compile_library(
     if target and not compiler and not zig_is_installed():
         raise MissingDependency("ziglang", f"compiling for {target}", install="pip install ziglang")
     compiler = compiler or compiler_command()
-    source = translation_unit(*([JNI] if jni else []))
+    source = translation_unit(STANDALONE, *([JNI] if jni else []))
     flags = [*flags, *(jni_flags() if jni else ())]
     if target == webassembly.TARGET:
         folder.mkdir(parents=True, exist_ok=True)
@@ -170,6 +172,7 @@ def jni_flags() -> list[str]:
 def compiled_digest() -> str:
     """Return the sha256 of all that the library's bytes depend on, except the compiler."""
     files = sorted([*(FOLDER / "source").glob("*.[ch]*"), *INCLUDE.glob("*.h")])
+    files.append(FOLDER / STANDALONE)
     parts = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     flags = [*FLAGS, *RELEASE_FLAGS, *webassembly.FLAGS, *webassembly.LINKED]
     return hashlib.sha256("\n".join([*parts, *flags, __version__]).encode()).hexdigest()
