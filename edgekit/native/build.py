@@ -39,8 +39,8 @@ FLAGS = (
     "-Wall",
     "-Wextra",
 )
-RELEASE_FLAGS = ("-O2", "-s")
-"""Flags for a library to ship: optimized and stripped."""
+RELEASE_FLAGS = ("-O2", "-s", "-ffunction-sections")
+"""Flags for a library to ship: optimized and stripped; the linker leaves out functions that nothing calls."""
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}
 LINKED = {"windows": (), "macos": ("-Wl,-install_name,@rpath/libedgekit.dylib",)}
 """System -> the linker's flags; a library for macOS holds its own path otherwise. Others need libdl."""
@@ -114,7 +114,7 @@ def compile_library(
     system = next((name for name in SUFFIXES if name in (target or host)), "")
     library = folder / f"libedgekit{SUFFIXES.get(system, '.so')}"
     folder.mkdir(parents=True, exist_ok=True)
-    linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl",))]
+    linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl", "-Wl,--gc-sections"))]
     if system == "windows":
         linked.append(f"-Wl,--out-implib,{library.with_suffix('.lib').resolve()}")
     _run(
