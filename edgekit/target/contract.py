@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         [Mapping[str, bytes], Mapping[str, Json], Any, Sequence[TensorSpec]], dict[str, bytes]
     ]
     NpuFiles = Callable[[Mapping[str, bytes], str], dict[str, bytes]]
-    Estimate = Callable[[Mapping[str, bytes], Profile], CostEstimate | None]
+    Estimate = Callable[[Mapping[str, Content], Profile], CostEstimate | None]
     Tools = Callable[[], Sequence[tuple[str, str | None, str]]]
     ShareWeights = Callable[["Artifact", Sequence["Artifact"]], tuple["Artifact", list["Artifact"]]]
 
@@ -45,7 +45,8 @@ class Artifact(NamedTuple):
     """The output of a compiler.
 
     Attributes:
-        files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them.
+        files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them. Large
+            contents may be read-only pages of a temporary file (edgekit/system/scratch_file.py).
         options: Settings for the runner besides the files (I/O names and layouts, pinned precision). JSON.
             ``needs_isa``: instruction sets (``cpu.EXTENSIONS``) of which the processor must have one to
             compute as declared; a session on a processor without them does not take the variant.
@@ -53,7 +54,7 @@ class Artifact(NamedTuple):
             ``notes``: sentences that the report prints.
     """
 
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
     options: Mapping[str, Json] = MappingProxyType({})
     facts: Mapping[str, Json] = MappingProxyType({})
 
