@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     AppFiles = Callable[
         [Mapping[str, bytes], Mapping[str, Json], Any, Sequence[TensorSpec]], dict[str, bytes]
     ]
+    NpuFiles = Callable[[Mapping[str, bytes], str], dict[str, bytes]]
     Estimate = Callable[[Mapping[str, Content], Profile], CostEstimate | None]
     Tools = Callable[[], Sequence[tuple[str, str | None, str]]]
     ShareWeights = Callable[["Artifact", Sequence["Artifact"]], tuple["Artifact", list["Artifact"]]]
@@ -50,6 +51,7 @@ class Artifact(NamedTuple):
             ``needs_isa``: instruction sets (``cpu.EXTENSIONS``) of which the processor must have one to
             compute as declared; a session on a processor without them does not take the variant.
         facts: Facts about the compilation for the report (ops, remaining transposes and why). JSON.
+            ``notes``: sentences that the report prints.
     """
 
     files: Mapping[str, Content]
@@ -78,6 +80,9 @@ class TargetInfo(NamedTuple):
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
             own tools take, for ``edgekit export --metadata``; ``card`` is an
             ``edgekit.processing.card.Card``. Raises UsageError where the card can't be expressed.
+        npu_files: ``(files, chip) -> files``: further files for the NPU of a chip (``Qualcomm SM8650``), for
+            ``edgekit export --npu``. Raises UsageError for an unknown chip, MissingDependency without the
+            vendor's SDK, EngineError where its compiler fails.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
@@ -102,6 +107,7 @@ class TargetInfo(NamedTuple):
     quantization_rules: RulesFor | None = None
     refine: Refine | None = None
     app_files: AppFiles | None = None
+    npu_files: NpuFiles | None = None
     reference_executor: Engine | None = None
     instruction_sets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     decoder: str = ""

@@ -61,7 +61,7 @@ def make_bundle(
         "source": _source(job, import_check),
         "options": {
             "targets": [target.profile.name for target in job.targets],
-            "precision": job.options.precision,
+            "precision": job.request.precision,
             **stored_options(job.request),
             **job.options.as_json(),
             **({"no_int8": job.no_int8} if job.no_int8 else {}),

@@ -52,6 +52,10 @@ def compiled(model: ir.Model, precision: str = "fp32") -> Artifact:
     return compile_model(model, PROFILE, precision)
 
 
+def files_of(artifact: Artifact) -> dict[str, bytes]:
+    return {name: bytes(content) for name, content in artifact.files.items()}
+
+
 def ran(artifact: Artifact, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs by source name, on one thread, XNNPACK as LiteRT applies it."""
     from ai_edge_litert.interpreter import Interpreter

@@ -80,7 +80,7 @@ def build_variants(
     variants: list[VariantBuild] = []
     for target in targets:
         variants += _variants_of(
-            job, target, request.precision, job.faults.passing(request.progress), describe
+            job, target, request.requested_precision, job.faults.passing(request.progress), describe
         )
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return variants
@@ -157,7 +157,7 @@ def assembled(
         },
         "options": {
             "targets": [target.profile.name for target in targets],
-            "precision": request.precision,
+            "precision": request.requested_precision,
             **stored_options(request),
         },
         "samples": {"origin": origin},

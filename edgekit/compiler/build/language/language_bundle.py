@@ -70,8 +70,8 @@ def build_language_model(
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
         BuildFault: every target met a fault.
     """
-    bars, draft = _bars(request.precision, request.max_drop), request.draft and Path(request.draft)
-    _check_targets(targets, TRIED_FIRST[request.precision])
+    bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
+    _check_targets(targets, TRIED_FIRST[request.requested_precision])
     with stage(request.progress, "opened") as notify:
         model = open_language_model(path)
         context = _context(model, request.context)
@@ -105,7 +105,7 @@ def _built(
     job = LanguageJob(model, decoder, reference, context, bars, request.force, Faults(model.sha256))
     variants: list[VariantBuild] = []
     for target in targets:
-        variants += _variants_of(job, target, request.precision, job.faults.passing(progress))
+        variants += _variants_of(job, target, request.requested_precision, job.faults.passing(progress))
     with stage(progress, "compared") as notify:
         add_float_choices(job, variants)
         notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
@@ -244,7 +244,7 @@ def _bundle(
         },
         "options": {
             "targets": [target.profile.name for target in targets],
-            "precision": request.precision,
+            "precision": request.requested_precision,
             **stored_options(request),
             "context": job.context,
         },
