@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 Array: TypeAlias = "npt.NDArray[Any]"
+Content: TypeAlias = "bytes | memoryview"
+"""Content of a file: bytes, or read-only pages of a file."""
 
 
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: what json.loads gives
-Content = Any  # bytes | memoryview: content of a file; a memoryview is read-only, on pages of a file
 
 
 class TensorSpec(NamedTuple):
