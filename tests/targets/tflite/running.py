@@ -60,7 +60,7 @@ def ran(artifact: Artifact, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs by source name, on one thread, XNNPACK as LiteRT applies it."""
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_content=artifact.files[FILE], num_threads=1)
+    interpreter = Interpreter(model_content=bytes(artifact.files[FILE]), num_threads=1)
     run = interpreter.get_signature_runner(artifact.options["signature"])
     dtypes = {row["signature_name"]: row["dtype"] for row in artifact.options["inputs"]}
     outputs: dict[str, Any] = run(**{name: x.astype(dtypes[name]) for name, x in feeds.items()})
