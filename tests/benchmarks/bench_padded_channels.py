@@ -58,7 +58,7 @@ def main() -> None:
         for multiple in (1, 4, 8):
             padded_channels.MULTIPLE, padded_channels.MOST_ADDED = multiple, 10**9
             content = compile_model(model, profile, "fp32").files["model.onnx"]
-            sessions.append(open_session(content, threads=1))
+            sessions.append(open_session(bytes(content), threads=1))
         x = np.random.default_rng(0).normal(0, 1, (1, channels, PIXELS, PIXELS)).astype(np.float32)
         best = [math.inf] * len(sessions)
         for _ in range(RUNS):
