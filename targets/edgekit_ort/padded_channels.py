@@ -4,8 +4,7 @@
 
 ONNX Runtime's QLinearConv copies the channels at each position of its window. It copies 4 of them in less
 time than 1 to 3, and 8 than 5 to 7. The added integers are the zero point and their weights 0, so the sums
-stay the same. Networks for pictures begin with such a Conv: EfficientNet-Lite0's took a tenth of the whole
-time, and padded half of that (``tests/benchmarks/bench_roofline.py``).
+stay the same. Networks for pictures begin with such a Conv (``tests/benchmarks/bench_roofline.py``).
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MULTIPLE, MOST_CHANNELS = 4, 7
-"""Up to so many channels; 12 take longer as 16."""
+"""Most channels to pad."""
 MOST_ADDED = 75
-"""Added channels times the positions of the window. At 81 (9x9, 3 channels) the multiplications cost more
-than the copies save, 160 us and 175; at 75 (5x5, 1 channel) the two are equal, at 49 (7x7, 3) 734 and 671."""
+"""Most added channels times positions of the window; beyond it, their multiplications cost more than the
+copies save (``tests/benchmarks/bench_padded_channels.py``)."""
 
 
 def with_padded_channels(model: ir.Model) -> ir.Model:
