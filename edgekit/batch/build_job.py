@@ -157,7 +157,7 @@ def _built(build: MatrixBuild, folder: Path) -> Bundle:
     return public.build(
         fetch_model(build.model.source, folder / "model"),
         targets=list(build.targets),
-        precision=build.precision,
+        precision=build.requested,
         samples=None if build.source is None else fetch_samples(build.source, folder / "samples"),
         card=None if card is None else fetch_card(card, folder / "card"),
         shapes=dict(build.model.shapes) or None,

@@ -54,7 +54,7 @@ class ContentKeys:
             None if build.model.card is None else self._card(build.model.card),
             None if build.source is None else self._samples(build.source),
             [find_profile(target).as_json() for target in build.targets],
-            build.precision,
+            build.requested,
             {name: list(shape) for name, shape in build.model.shapes.items()},
             dict(build.options),
         ]

@@ -5,6 +5,7 @@ docs/build-all.md specifies it. Paths in it are relative to its own folder.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import re
@@ -15,11 +16,13 @@ from typing import Any
 
 from edgekit.batch.stored_files import is_url
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.errors import CardError, UsageError
+from edgekit.errors import CardError, ProfileError, UsageError
 from edgekit.system.declared_options import declared
 from edgekit.system.formats.plain_text import shortened
 from edgekit.system.formats.strict_tables import get, kind_of, only, text_list, whole_numbers
 from edgekit.system.formats.toml_files import load_toml
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Json
 
 BUILDS_LIMIT = 10_000
@@ -63,7 +66,8 @@ class MatrixBuild:
         name: Name of the bundle without ``.edgekit``.
         model: Model to build.
         targets: Targets of this bundle.
-        precision: Value for ``edgekit.build``'s ``precision``.
+        precision: Requested precision, or that of the targets' profiles, for names and tables.
+        requested: Value for ``edgekit.build``'s ``precision``.
         samples: Name of the sample set; "" for random samples.
         source: Path, glob or URL of the samples, or None.
         options: Other arguments of ``edgekit.build``.
@@ -73,6 +77,7 @@ class MatrixBuild:
     model: Model
     targets: tuple[str, ...]
     precision: str
+    requested: str | None
     samples: str
     source: str | None
     options: Mapping[str, Json]
@@ -110,7 +115,9 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
     output = get(table, "output", str, file) if "output" in table else path.stem
     models = _models(get(table, "models", list, file), file, folder)
     targets = [_target(entry, file) for entry in get(table, "targets", list, file)]
-    precisions = text_list(table, "precisions", file) if "precisions" in table else ("fp32",)
+    precisions: Sequence[str | None] = [None]
+    if "precisions" in table:
+        precisions = text_list(table, "precisions", file)
     samples: dict[str, str | None] = {"": None}
     if "samples" in table:
         sources = get(table, "samples", dict, file)
@@ -121,7 +128,8 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
     left_out = [_rule(rule, file) for rule in table.get("leave_out", [])]
     builds: dict[str, MatrixBuild] = {}
     files: dict[str, str] = {}
-    for model, target, precision, name in itertools.product(models, targets, precisions, samples):
+    for model, target, requested, name in itertools.product(models, targets, precisions, samples):
+        precision = _own_precision(target) if requested is None else requested
         axes = (model.name, "+".join(target), precision, name)
         if any(all(rule.get(axis, value) == value for axis, value in zip(AXES, axes, strict=True))
                for rule in left_out):  # fmt: skip
@@ -134,12 +142,23 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
                 f"{file} has the builds {other} and {title}, which differ in case only; rename their "
                 "models or samples"
             )
-        builds[title] = MatrixBuild(title, model, target, precision, name, samples[name], options)
+        builds[title] = MatrixBuild(
+            title, model, target, precision, requested, name, samples[name], options
+        )  # fmt: skip
         if len(builds) > BUILDS_LIMIT:
             raise UsageError(f"{file} has more than {BUILDS_LIMIT} builds; split it into several matrices")
     if not builds:
         raise UsageError(f"{file} leaves out every build; check leave_out")
     return Matrix(_located(output, folder), tuple(builds.values()))
+
+
+def _own_precision(targets: Sequence[str]) -> str:
+    """Return the precision of a build without ``precisions``: its profiles' own, e.g. ``fp16+fp32``."""
+    names = []
+    for target in targets:
+        with contextlib.suppress(ProfileError):  # one of its builds says so
+            names.append(find_profile(target).own_precision)
+    return "+".join(dict.fromkeys(names)) or FULL_PRECISION
 
 
 def _title(axes: Sequence[str], target: Sequence[str], location: str) -> str:

@@ -8,6 +8,7 @@ Pure text from the manifest, for the page (edgekit/report) and for notebooks; a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -39,22 +40,31 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
             "the reasons are below.",
             "Build again with another target, another --precision or more samples.",
         )
-    return _variants_text(chosen), _cost(chosen, variants), _next(manifest, chosen, variants)
+    return _variants_text(chosen, variants), _cost(chosen, variants), _next(manifest, chosen, variants)
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
-    """Choose the variant to use of each profile: a deferral, else the fastest one of the source model, or
-    the first one if none is timed. A smaller model's variant is never advised."""
-    by_profile: dict[str, list[Variant]] = {}
+    """Choose the variant to use of each profile: a deferral, else the fastest one of the source model. If
+    none is timed, the smallest one: all of them met their limits of accuracy, or were forced. A smaller
+    model's variant is never advised."""
+    chosen = []
+    for group in _by_profile(variants).values():
+        timed = [(p50, index) for index, member in enumerate(group) if (p50 := p50_ms(member)) is not None]
+        sizes = [(member.evidence.get("size_bytes", math.inf), i) for i, member in enumerate(group)]
+        chosen.append(group[min(timed or sizes)[1]])
+    return chosen
+
+
+def _by_profile(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
+    """Return the variants to choose from of each profile."""
+    groups: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.usable and variant.shrunk is None:
-            by_profile.setdefault(variant.profile, []).append(variant)
-    chosen = []
-    for group in by_profile.values():
-        group = [member for member in group if member.target == "deferral"] or group
-        timed = [(p50, index) for index, member in enumerate(group) if (p50 := p50_ms(member)) is not None]
-        chosen.append(group[min(timed)[1]] if timed else group[0])
-    return chosen
+            groups.setdefault(variant.profile, []).append(variant)
+    return {
+        profile: [member for member in group if member.target == "deferral"] or group
+        for profile, group in groups.items()
+    }
 
 
 def p50_ms(variant: Variant) -> float | None:
@@ -75,7 +85,7 @@ def machine(variant: Variant) -> str:
     return f"{timing['cpu']}, {timing['threads']} thread{'s' if timing['threads'] > 1 else ''}"
 
 
-def _variants_text(chosen: Sequence[Variant]) -> str:
+def _variants_text(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     parts = [f"{v.name} on {v.profile} ({size(v.evidence['size_bytes'])})" for v in chosen]
     times: dict[str, list[str]] = {}
     for variant in chosen:
@@ -84,8 +94,14 @@ def _variants_text(chosen: Sequence[Variant]) -> str:
             unit = "" if generation is None else " a text" if "texts" in generation else " a token"
             times.setdefault(machine(variant), []).append(f"{variant.name} {milliseconds(p50)}{unit}")
     notes = [f"timed on {device}: {_listed(entries)}" for device, entries in times.items()]
-    without = [variant.name for variant in chosen if p50_ms(variant) is None]
-    notes += [f"not timed: {_listed(without)}"] if without else []
+    groups = _by_profile(variants)
+    for note, is_choice in (("not timed, so the smallest", True), ("not timed", False)):
+        names = [
+            variant.name
+            for variant in chosen
+            if p50_ms(variant) is None and (len(groups[variant.profile]) > 1) is is_choice
+        ]
+        notes += [f"{note}: {_listed(names)}"] if names else []
     return f"Use {_listed(parts)}; {'; '.join(notes)}."
 
 

@@ -309,6 +309,7 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
     if wide:
         others = f" (and {len(wide) - 1} more)" if len(wide) > 1 else ""
         yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
+    yield from map(str, variant.evidence.get("compile", {}).get("notes", ()))
     if by_shape := variant.evidence.get("shapes"):
         yield _shapes(by_shape)
     if variant.shrunk is not None:

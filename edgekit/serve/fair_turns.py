@@ -23,7 +23,7 @@ HELD_BYTES = 16 << 10
 """A connection with more data that waits is not read until it was processed. One that sent a larger piece is
 not read until a later turn, while another address has sent data within SHARED_S."""
 SLOW_S = 0.002
-"""Time between two of an address that wait slowly."""
+"""Time between two of an address that wait slowly, for those that name no other."""
 
 
 class Waiting(Protocol):
@@ -42,7 +42,7 @@ class FairTurns:
         self._pieces: dict[str, int] = {}  # of this turn
         self._all_pieces = 0
         self._waiting: dict[str, deque[Waiting]] = {}  # by address; the first is next
-        self._slow: dict[str, deque[Waiting]] = {}
+        self._slow: dict[str, deque[tuple[Waiting, float]]] = {}
         self._begun = False
         self._last: tuple[str, float] = ("", -math.inf)  # the address that took a turn last, and when
         self._other_s = -math.inf  # when another one did
@@ -80,17 +80,24 @@ class FairTurns:
         self._waiting.setdefault(network, deque()).append(waiting)
         self._begin()
 
-    def wait_slowly(self, network: str, waiting: Waiting) -> None:
-        """Process what a connection holds in a later turn, of its address one in SLOW_S."""
+    def wait_slowly(self, network: str, waiting: Waiting, seconds: float | None = None) -> None:
+        """Process what a connection holds in a later turn, of its address one at a time.
+
+        Args:
+            network: Address of its client.
+            waiting: The connection.
+            seconds: Time that lies between it and the one before it; None: SLOW_S.
+        """
+        entry = waiting, SLOW_S if seconds is None else seconds
         if network not in self._slow:
             self._slow[network] = deque()
-            asyncio.get_running_loop().call_later(SLOW_S, self._next_slow, network)
-        self._slow[network].append(waiting)
+            asyncio.get_running_loop().call_later(entry[1], self._next_slow, network)
+        self._slow[network].append(entry)
 
     def _next_slow(self, network: str) -> None:
-        self.wait(network, self._slow[network].popleft())
+        self.wait(network, self._slow[network].popleft()[0])
         if self._slow[network]:
-            asyncio.get_running_loop().call_later(SLOW_S, self._next_slow, network)
+            asyncio.get_running_loop().call_later(self._slow[network][0][1], self._next_slow, network)
         else:
             del self._slow[network]
 

@@ -111,6 +111,7 @@ class GrpcProtocol(PacedProtocol):
         self._partial = b""
         for call in [*self.calls.values()]:
             call.cancel()
+        self.http2.streams.clear()  # the connection's objects refer to each other until they are collected
         self.open_connections.closed(self.transport)
         self._handler.connections.discard(self)
 

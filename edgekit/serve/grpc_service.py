@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from edgekit.errors import printable
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.grpc_calls import Calls, Handler, parsed
 from edgekit.serve.grpc_messages import messages
 from edgekit.serve.grpc_protocol import HANDSHAKE_SECONDS, GrpcProtocol
-from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
+from edgekit.serve.inference_requests import Request, RequestError, from_bytes, priority, specs_of, timeout_ms
 from edgekit.serve.model_entries import READY
 from edgekit.serve.request_traces import traced
 from edgekit.serve.service import public_error
@@ -47,6 +46,8 @@ MESSAGE_BYTES = 1 << 20
 """Of a message beside its tensors."""
 THREADED_BYTES = 64 << 10
 """Messages above it are copied in a thread: the others' connections go on meanwhile."""
+RANK_LIMIT = 65
+"""Dimensions of a tensor that are read; numpy takes 64."""
 STREAMED = 8
 """Requests of one stream that are answered at once; more wait in the client."""
 
@@ -253,18 +254,13 @@ def request_of(message: Any, model: ServedModel) -> Request:
     Raises:
         RequestError: it is not one for this model.
     """
-    inputs, raw = model.session.inputs, message.raw_input_contents
+    raw, count = message.raw_input_contents, len(model.shapes[-1].inputs)
     if raw and len(raw) != len(message.inputs):
         raise RequestError(f"raw_input_contents has {len(raw)} entries for {len(message.inputs)} inputs")
-    tensors = message.inputs[: len(inputs) + 8]  # each becomes an object
-    specs = by_input([tensor.name for tensor in tensors], inputs)
+    tensors = message.inputs[: count + 8]  # each becomes an object
+    specs = specs_of([(t.name, t.datatype, list(t.shape[:RANK_LIMIT])) for t in tensors], model.shapes)
     feeds: dict[str, Array] = {}
     for index, (tensor, spec) in enumerate(zip(tensors, specs, strict=True)):
-        if tensor.datatype != DATATYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
-            raise RequestError(
-                f"input {spec.name} is {printable(tensor.datatype[:32])} {list(tensor.shape[:16])}; "
-                f"the model takes {DATATYPES[spec.dtype]} {list(spec.shape)}"
-            )
         feeds[spec.name] = from_bytes(memoryview(raw[index]), spec) if raw else _contents(tensor, spec)
     available = {spec.name for spec in model.session.outputs}
     requested = [output.name for output in message.outputs]

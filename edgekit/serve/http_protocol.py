@@ -70,6 +70,11 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         self.open_connections.closed(self.transport)
         super().connection_lost(exc)
 
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over, and break the circle of parser and protocol: neither is used again."""
+        super().handle_websocket_upgrade()
+        cast("Any", self).parser = None
+
     def process(self, data: bytes) -> None:
         """Parse bytes. Those that belong to no body yet are bounded: the parser keeps them."""
         if self._closed_by_us:

@@ -20,7 +20,8 @@ from edgekit.errors import EdgeKitError, printable
 from edgekit.runtime.remote.inference_protocol import BINARY, DATATYPES
 from edgekit.runtime.remote.inference_protocol import LENGTH as LENGTH
 from edgekit.system.formats.strict_json import brief
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.target.shapes import shapes_text
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 EXTENSIONS = (BINARY, "model_repository")
 HEAD_LIMIT_BYTES = 64 << 10
@@ -70,7 +71,7 @@ class Request(NamedTuple):
 
 
 def body_limit_bytes(inputs: Sequence[TensorSpec]) -> int:
-    """Return the maximum size of a request's body, in JSON or binary."""
+    """Return the maximum size of a request's body at one shape, in JSON or binary."""
     values = sum(math.prod(spec.shape) for spec in inputs)
     size_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in inputs)
     return HEAD_LIMIT_BYTES + max(size_bytes, VALUE_CHARS * values)
@@ -89,11 +90,11 @@ class RequestReader:
     usually differ only in their tensors.
 
     Args:
-        inputs, outputs: Inputs and outputs of the model.
+        shapes: Inputs and outputs of the model at each of its shapes, the largest last.
     """
 
-    def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+    def __init__(self, shapes: Sequence[Signature]) -> None:
+        self._shapes = tuple(shapes)
         self._plans: dict[bytes, _Plan] = {}
 
     def __call__(self, body: bytes, head_size: str | None) -> Request:
@@ -122,7 +123,10 @@ class RequestReader:
         entries = head.get("inputs")
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise RequestError("inputs must be a list of tensors")
-        specs = by_input([entry.get("name") for entry in entries], self._inputs)
+        specs = specs_of(
+            [(entry.get("name"), entry.get("datatype"), entry.get("shape")) for entry in entries],
+            self._shapes,
+        )
         feeds: dict[str, Array] = {}
         binary, whole = True, len(tail)
         for entry, spec in zip(entries, specs, strict=True):
@@ -135,7 +139,7 @@ class RequestReader:
         if not isinstance(name, str) or len(name) > 256:
             raise RequestError("id must be a string of at most 256 characters")
         requested = _requested_outputs(
-            head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True
+            head.get("outputs"), self._shapes[-1].outputs, parameters.get("binary_data_output") is True
         )
         request = Request(feeds, requested, name, timeout_ms(parameters), priority(parameters))
         if binary and len(json_part) <= KEPT_BYTES:
@@ -161,18 +165,38 @@ def json_bytes(body: bytes, head_size: str | None) -> int:
     return int(head_size)
 
 
-def by_input(names: Sequence[Any], inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Return the inputs with these names, in the order of the names.
+def specs_of(tensors: Sequence[tuple[Any, Any, Any]], shapes: Sequence[Signature]) -> list[TensorSpec]:
+    """Return the inputs that a request's tensors are, in their order, at the shape that they have.
+
+    Args:
+        tensors: Name, data type and shape (a list) of each tensor, as the client declares them.
+        shapes: The model's shapes, the largest last.
 
     Raises:
-        RequestError: they are not each of the model's inputs once.
+        RequestError: they are not each of the model's inputs once, or have another type or shape.
     """
+    inputs, names = shapes[-1].inputs, [name for name, _, _ in tensors]
     specs = {spec.name: spec for spec in inputs}
     if len(names) != len(specs) or any(not isinstance(n, str) or n not in specs for n in names):
         raise RequestError(f"inputs are {_names(names)}; the model takes {', '.join(map(str, inputs))}")
     for index, name in enumerate(names):
         if name in names[:index]:
             raise RequestError(f"input {name} is given twice")
+    for signature in reversed(shapes):
+        specs = {spec.name: spec for spec in signature.inputs}
+        if all(shape == list(specs[name].shape) for name, _, shape in tensors):
+            break
+    for name, datatype, shape in tensors:
+        takes = [spec for signature in shapes for spec in signature.inputs if spec.name == name]
+        if datatype != DATATYPES[takes[0].dtype] or all(shape != list(spec.shape) for spec in takes):
+            expected = " or ".join(dict.fromkeys(str(list(spec.shape)) for spec in takes))
+            raise RequestError(
+                f"input {name} is {brief(datatype)} {json.dumps(shape)[:60]}; "
+                f"the model takes {DATATYPES[takes[0].dtype]} {expected}"
+            )
+        if shape != list(specs[name].shape):
+            together = "; or ".join(shapes_text(signature.inputs) for signature in shapes)
+            raise RequestError(f"the shapes of the inputs do not belong together; the model takes {together}")
     return [specs[name] for name in names]
 
 
@@ -189,8 +213,8 @@ def timeout_ms(parameters: Mapping[str, Any]) -> float | None:
 
 
 class AnswerWriter:
-    """Writer of the responses of a model's version. Shapes are static, so if all outputs are requested in
-    binary form, everything but their bytes is written only once.
+    """Writer of the responses of a model's version. A model has few shapes, so if all outputs are requested
+    in binary form, everything but their bytes is written once for each.
 
     Args:
         model, version: Name and version in the response.
@@ -198,19 +222,20 @@ class AnswerWriter:
 
     def __init__(self, model: str, version: str) -> None:
         self._model, self._version = model, version
-        self._responses: dict[tuple[str, ...], tuple[bytes, dict[str, str]]] = {}
+        self._responses: dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[bytes, dict[str, str]]] = {}
 
     def __call__(self, request: Request, arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
         """Return the body and headers of :func:`answer_of`. The caller must not change the headers."""
         if request.id or not all(request.requested_outputs.values()):
             return answer_of(request, arrays, self._model, self._version)
         tail = b"".join([_little(arrays[name]).tobytes() for name in request.requested_outputs])
-        cached = self._responses.get(tuple(request.requested_outputs))
+        key = tuple([(name, arrays[name].shape) for name in request.requested_outputs])
+        cached = self._responses.get(key)
         if cached is None:
             content, headers = answer_of(request, arrays, self._model, self._version)
             if len(self._responses) >= KEPT:
                 self._responses.clear()
-            self._responses[tuple(request.requested_outputs)] = content[: len(content) - len(tail)], headers
+            self._responses[key] = content[: len(content) - len(tail)], headers
             return content, headers
         return cached[0] + tail, cached[1]
 
@@ -250,13 +275,6 @@ def answer_of(
 def _little(array: Array) -> Array:
     """Return the array with its bytes in little-endian order."""
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"), copy=False)
-
-
-def metadata(specs: Sequence[TensorSpec]) -> list[Json]:
-    """Return the tensors as a model's metadata lists them. A dimension that the data determine is -1."""
-    return [
-        {"name": spec.name, "datatype": DATATYPES[spec.dtype], "shape": list(spec.shape)} for spec in specs
-    ]
 
 
 def priority(parameters: Mapping[str, Any]) -> int:
@@ -310,11 +328,6 @@ def _requested_outputs(requested: Json, outputs: Sequence[TensorSpec], binary: b
 
 def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tuple[Array, memoryview]:
     """Return the array of an input and the rest of the binary part."""
-    shape, datatype = entry.get("shape"), entry.get("datatype")
-    if datatype != DATATYPES[spec.dtype] or shape != list(spec.shape):
-        shown = f"{brief(datatype)} {json.dumps(shape)[:60]}"
-        expected = f"{DATATYPES[spec.dtype]} {list(spec.shape)}"
-        raise RequestError(f"input {spec.name} is {shown}; the model takes {expected}")
     dtype, values = np.dtype(spec.dtype), math.prod(spec.shape)
     size = _parameters(entry).get("binary_data_size")
     if size is None:

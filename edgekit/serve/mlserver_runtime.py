@@ -21,8 +21,14 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataModelRes
 from mlserver.utils import get_model_uri
 
 from edgekit.errors import BusyError, EdgeKitError, UsageError
-from edgekit.runtime.remote.inference_protocol import DATATYPES
-from edgekit.serve.inference_requests import Request, RequestError, by_input, priority, timeout_ms
+from edgekit.runtime.remote.inference_protocol import about_tensors
+from edgekit.serve.inference_requests import (
+    Request,
+    RequestError,
+    priority,
+    specs_of,
+    timeout_ms,
+)
 from edgekit.serve.served_model import ServedModel, ServeOptions
 from edgekit.tensor_spec import Array, TensorSpec
 
@@ -45,8 +51,8 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
         except TypeError as problem:
             raise UsageError(f"parameters.extra of {self.name}: {problem}") from None
         self._served = await asyncio.to_thread(ServedModel, self.name, self.version or "1", paths, options)
-        session = self._served.session
-        self.inputs, self.outputs = _tensors(session.inputs), _tensors(session.outputs)
+        about = about_tensors(self._served.shapes)
+        self.inputs, self.outputs = ([MetadataTensor(**row) for row in about[kind]] for kind in about)
         return True
 
     async def unload(self) -> bool:
@@ -83,7 +89,8 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
 
     def _request(self, payload: InferenceRequest) -> Request:
         session = self._served.session
-        specs = by_input([tensor.name for tensor in payload.inputs], session.inputs)
+        tensors = [(tensor.name, tensor.datatype, list(tensor.shape)) for tensor in payload.inputs]
+        specs = specs_of(tensors, self._served.shapes)
         feeds = {spec.name: _array(tensor, spec) for tensor, spec in zip(payload.inputs, specs, strict=True)}
         params = {} if payload.parameters is None else payload.parameters.model_dump(exclude_none=True)
         names = [spec.name for spec in session.outputs]
@@ -96,17 +103,5 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
 
 
 def _array(tensor: Any, spec: TensorSpec) -> Array:
-    if tensor.datatype != DATATYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
-        raise RequestError(
-            f"input {spec.name} is {tensor.datatype} {list(tensor.shape)}; "
-            f"the model takes {DATATYPES[spec.dtype]} {list(spec.shape)}"
-        )
     array: Array = NumpyCodec.decode_input(tensor)
     return array.astype(spec.dtype, copy=False).reshape(spec.shape)
-
-
-def _tensors(specs: tuple[TensorSpec, ...]) -> list[MetadataTensor]:
-    return [
-        MetadataTensor(name=spec.name, datatype=DATATYPES[spec.dtype], shape=list(spec.shape))
-        for spec in specs
-    ]

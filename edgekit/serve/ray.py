@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BusyError, EngineError, MissingDependency, UsageError
+from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.serve.bundle_names import NAME
-from edgekit.serve.inference_requests import LENGTH, Request, RequestError, metadata
+from edgekit.serve.inference_requests import LENGTH, Request, RequestError
 from edgekit.serve.served_model import ServedModel, ServeOptions
 
 if TYPE_CHECKING:
@@ -106,11 +107,9 @@ class ModelReplica:
             served = await self._model(parts[named])
         except UsageError as problem:
             raise RequestError(str(problem), 404) from None
-        session = served.session
         if parts[-1] != "infer":
-            inputs, outputs = metadata(session.inputs), metadata(session.outputs)
-            about = {"name": served.name, "versions": ["1"], "platform": "edgekit"}
-            return JSONResponse({**about, "inputs": inputs, "outputs": outputs})
+            tensors = about_tensors(served.shapes)
+            return JSONResponse({"name": served.name, "versions": ["1"], "platform": "edgekit", **tensors})
         body = bytearray()
         async for piece in request.stream():
             body += piece

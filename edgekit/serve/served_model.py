@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from edgekit.runtime.traces.run_record import RunRecord
-    from edgekit.tensor_spec import Array, TensorSpec
+    from edgekit.tensor_spec import Array
 
 Paths = Sequence[Path]
 """Path of a model's bundle, and of its bundle with a larger batch size, if any."""
@@ -74,6 +74,7 @@ class ServedModel:
 
     Attributes:
         schedule: Schedule of its card, or None.
+        shapes: Inputs and outputs at each shape, the largest last; a request runs at that of its arrays.
         run_bytes: Memory of a request and its response, after its body is read.
         read, answer: Parse bodies into requests, and write responses as bodies.
         users: Number of requests that use it now.
@@ -117,21 +118,14 @@ class ServedModel:
         self.requests = Requests(
             self.session, options.queue, batching=self.batching, shed=True, metrics=self.metrics
         )
-        self.limit_bytes = body_limit_bytes(self.session.inputs)
-        tensors = (*self.session.inputs, *self.session.outputs)
-        self.run_bytes = sum(math.prod(spec.shape) * COPIES * 8 for spec in tensors)
-        self.read = RequestReader(self.session.inputs, self.session.outputs)
+        self.shapes = self.session.shapes
+        self.limit_bytes = max(body_limit_bytes(inputs) for inputs, _ in self.shapes)
+        self.run_bytes = max(
+            sum(math.prod(spec.shape) * COPIES * 8 for specs in both for spec in specs)
+            for both in self.shapes
+        )
+        self.read = RequestReader(self.shapes)
         self.answer = AnswerWriter(name, version)
-
-    @property
-    def inputs(self) -> Sequence[TensorSpec]:
-        """Return the input tensors."""
-        return self.session.inputs
-
-    @property
-    def outputs(self) -> Sequence[TensorSpec]:
-        """Return the output tensors."""
-        return self.session.outputs
 
     @property
     def state(self) -> str:

@@ -15,12 +15,13 @@ from edgekit.runtime.metrics.text_metrics import COUNTS
 from edgekit.runtime.traces.traces import about_run
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.text_queue import TextQueue
+from edgekit.tensor_spec import Signature
 
 if TYPE_CHECKING:
     from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.generated_text import GeneratedText
     from edgekit.serve.request_traces import RequestTrace
-    from edgekit.tensor_spec import Json, TensorSpec
+    from edgekit.tensor_spec import Json
 
 
 class ServedText(TextQueue):
@@ -43,8 +44,8 @@ class ServedText(TextQueue):
 
     schedule = None
     """Cards of language models have no schedule."""
-    inputs: tuple[TensorSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
+    shapes = (Signature((), ()),)
+    """The protocol does not have its texts."""
 
     def __init__(
         self, name: str, version: str, paths: Paths, options: ServeOptions, *, probe: bool = False

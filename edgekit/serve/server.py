@@ -213,7 +213,7 @@ def _app_of(
         from edgekit.serve.grpc_service import GrpcServer
 
         assert target is not None
-        most_bytes = max(limit_bytes(model.inputs) for model in models)
+        most_bytes = max(limit_bytes(inputs) for model in models for inputs, _ in model.shapes)
         context = None if tls is None else tls.grpc_context()
         server = GrpcServer(service, target, most_bytes, table, context, BACKLOG)
         await server.start()

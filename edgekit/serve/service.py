@@ -27,11 +27,13 @@ from edgekit.errors import (
     UsageError,
 )
 from edgekit.runtime.loading.output_checks import non_finite_inputs
+from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.runtime.traces.trace_context import CURRENT
-from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
+from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError
 from edgekit.serve.request_memory import RequestMemory
 from edgekit.serve.request_traces import current_trace
+from edgekit.target.shapes import shapes_text
 
 if TYPE_CHECKING:
     from edgekit.serve.bundle_names import Key
@@ -128,7 +130,20 @@ def _check_origin(origin: str, host: str) -> None:
 
 
 def public_error(problem: Exception) -> RequestError:
-    """Return the error for a client. Engine errors, which may contain local paths, go to the log."""
+    """Return the error for a client. Engine errors, which may contain local paths, go to the log.
+
+    The error and those before it lose their tracebacks: one that comes from a thread refers to itself through
+    its own, and so would keep the body of its request until the next collection.
+    """
+    try:
+        return _public_error(problem)
+    finally:
+        error: BaseException | None = problem
+        while error is not None:
+            error.__traceback__, error = None, error.__context__
+
+
+def _public_error(problem: Exception) -> RequestError:
     if isinstance(problem, RequestError):
         return problem
     if isinstance(problem, UsageError):
@@ -330,14 +345,14 @@ class Service:
 
     def about_model(self, model: ServedModel | ServedText) -> dict[str, Json]:
         """Return a model's metadata."""
-        active = model.session.active
+        active, takes = model.session.active, [shapes_text(inputs) for inputs, _ in model.shapes]
+        shapes = {"shapes": "; ".join(takes)} if takes[1:] else {}
         return {
             "name": model.name,
             "versions": list(self.models.versions(model.name)),
             "platform": "edgekit",
-            "inputs": metadata(model.inputs),
-            "outputs": metadata(model.outputs),
-            "parameters": {"variant": active.variant, "engine": active.engine},
+            **about_tensors(model.shapes),
+            "parameters": {"variant": active.variant, "engine": active.engine, **shapes},
         }
 
 

@@ -25,6 +25,8 @@ COPIES = 2
 """Copies of a message in memory: the received bytes, and the parsed message."""
 UNREAD_BYTES = 1 << 20
 """Answers to pings, and others, that a client has not read."""
+RELEASED_BYTES, RELEASED_BYTES_PER_SECOND = 1 << 20, 1 << 30
+"""Memory that a closed connection gives back at once; with more it waits, as long as this speed has it."""
 
 
 class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
@@ -33,6 +35,7 @@ class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
     _lease: Lease | None = None
     _unread: asyncio.TimerHandle | None = None
     _queued_bytes = _framed_bytes = 0
+    _is_lost = False
 
     def connection_made(self, transport: Any) -> None:
         """Begin to count its bytes."""
@@ -42,19 +45,35 @@ class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
         self._lease = app.memory.lease(self.client[0] if self.client else "")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give its memory back."""
+        """Give its memory back: a large message in a later turn, because the system needs a millisecond for
+        each 12 MB, and a client may close many connections at once."""
         super().connection_lost(exc)
         self.resume_writing()
         self.drop_held()
         while self.queue.qsize() > 1:  # the app takes nothing but the end any more
             self.queue.get_nowait()
-        # The objects of a connection refer to each other, and live on until they are collected.
+        network = self.open_connections.network(self.transport)
+        self.open_connections.closed(self.transport)
+        size_bytes = self._lease.size_bytes if self._lease is not None else 0
+        if size_bytes <= RELEASED_BYTES:
+            self._release()
+        else:
+            self._is_lost = True
+            self.open_connections.turns.wait_slowly(network, self, size_bytes / RELEASED_BYTES_PER_SECOND)
+
+    def process_held(self) -> None:
+        """Process the data that was held; after the end, give its memory back."""
+        if self._is_lost:
+            self._release()
+        else:
+            super().process_held()
+
+    def _release(self) -> None:
         cast("Any", self.conn).reader.buffer.clear()
         self.frames = []
         if self._lease is not None:
             self._lease.close()
             self._lease = None
-        self.open_connections.closed(self.transport)
 
     def process(self, data: bytes) -> None:
         """Hold bytes until the app has answered the message that they belong to."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from edgekit.errors import ProfileError
 from edgekit.system.formats.toml_files import load_toml
+from edgekit.target.precisions import FULL_PRECISION, precision_of
 
 FACTS: Mapping[str, tuple[type, str]] = {
     "arch": (str, ""),  # machine as platform.machine() names it
@@ -38,6 +39,7 @@ FACTS: Mapping[str, tuple[type, str]] = {
     "compute_capability": (str, ""),  # of an NVIDIA GPU, e.g. "8.7"
     "dla_cores": (int, ""),  # NVIDIA's fixed-function accelerators next to the GPU
     "precisions": (list, ""),  # what the chip multiplies fast
+    "precision": (str, ""),  # float precision of a build without --precision, where it is not fp32
     "jetpack": (list, ""),  # JetPack releases, each with the versions of what matters in it
     "python": (str, ""),  # versions of CPython that have the engine's wheel
 }
@@ -61,6 +63,11 @@ class Profile:
     target: str
     title: str
     facts: Mapping[str, Fact]
+
+    @property
+    def own_precision(self) -> str:
+        """Return the float precision that it is built in if the user requests none."""
+        return str(self.facts["precision"].value) if "precision" in self.facts else FULL_PRECISION
 
     def as_json(self) -> dict[str, Any]:
         facts = {k: {"value": f.value, "unit": f.unit, "source": f.source} for k, f in self.facts.items()}
@@ -94,5 +101,7 @@ def parse_profile(text: str, name: str, target_name: str) -> Profile:
             raise ProfileError(f"profile {name}: facts.{key}.unit must be {unit!r}")
         if not fact.get("source"):
             raise ProfileError(f"profile {name}: facts.{key} has no source")
+        if key == "precision" and not precision_of(fact["value"]).is_float:
+            raise ProfileError(f"profile {name}: facts.precision.value must be a float precision, e.g. fp16")
         facts[key] = Fact(fact["value"], unit, fact["source"])
     return Profile(name, target_name, table["title"], facts)

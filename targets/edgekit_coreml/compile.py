@@ -37,7 +37,7 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
 from edgekit_coreml.app import app_files
 from edgekit_coreml.float32_regions import find_float32_regions
 from edgekit_coreml.headroom import float32_nodes
-from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged
+from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged, placement
 from edgekit_coreml.package import FORMAT_OF_IOS, package_files
 from edgekit_coreml.program import Lowered, lower_model
 from edgekit_coreml.quant_rules import rules
@@ -204,6 +204,7 @@ def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Jso
         "deployment_target": f"iOS {ios}",
         "neural_engine": dict(sorted(verdicts.items())),
         "float32_nodes": [{"node": name, "why": reason} for name, reason in full.items()],
+        "notes": [placement(verdicts, list(full))],
     }
 
 

@@ -11,7 +11,7 @@ No rule says that an operator will run there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -124,6 +124,8 @@ RULES = (
     Rule("at risk", "A", "its last axis is 1, which is padded to 32 elements", PERFORMANCE, _narrow_rows),
 )  # fmt: skip
 
+WIDE_NAMED = 8
+"""How many float32 layers a report names."""
 UNJUDGED = ("const", "cast", "identity")
 
 
@@ -132,3 +134,21 @@ def judged(operations: Any) -> Iterator[tuple[Any, Rule | None]]:
     for op in operations:
         if op.op_type not in UNJUDGED and not op.op_type.startswith("constexpr_"):
             yield op, next((rule for rule in RULES if rule.applies(op)), None)
+
+
+def placement(verdicts: Mapping[str, int], wide: Sequence[str]) -> str:
+    """Return the note of a report on where the operators of a package run, as far as the rules know.
+
+    Args:
+        verdicts: ``eligible``, ``at risk`` or ``not`` -> number of operators.
+        wide: Names of the layers that compute in float32 within a package of float16.
+    """
+    eligible, at_risk, off = (verdicts.get(verdict, 0) for verdict in ("eligible", "at risk", "not"))
+    count = eligible + at_risk + off
+    if off == count:
+        return f"Neural Engine: not used; all {count} operators run on the CPU or the GPU"
+    text = f"Neural Engine: computes in float16; no known rule keeps {eligible} of {count} operators off it"
+    text += f", {at_risk} may be off" if at_risk else ""
+    text += f", {off} run on the CPU or the GPU" if off else ""
+    more = f" and {len(wide) - WIDE_NAMED} more" if len(wide) > WIDE_NAMED else ""
+    return text + (f"; float32 layers, off it: {', '.join(wide[:WIDE_NAMED])}{more}" if wide else "")

@@ -273,7 +273,8 @@ def bindings(
         shape = tuple(int(d) for d in detail["shape"])
         alike = (ours.kind in "iu" and theirs.kind == "i") or ours.kind == theirs.kind == "f"
         order = tuple(entries[spec.name].get("order", ())) or None
-        fits = int(np.prod(shape)) == int(np.prod(spec.shape))
+        # An open size of the model's may be static in the file, where the compiler computed it.
+        fits = spec.fits(shape) if spec.is_open else int(np.prod(shape)) == int(np.prod(spec.shape))
         if order is not None:
             fits = sorted(order) == list(range(len(spec.shape))) and shape == tuple(
                 spec.shape[axis] for axis in order

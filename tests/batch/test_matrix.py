@@ -75,6 +75,7 @@ def test_without_more_it_is_fp32_with_random_samples_beside_the_matrix(folder: P
     assert found.output == str(folder / "boards")
     (build,) = found.builds
     assert (build.name, build.precision, build.source) == ("net0-ort-fp32", "fp32", None)
+    assert build.requested is None
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.errors import EdgeKitError
 from edgekit.tensor_spec import Array
 from tests.benchmarks.newcomers.page import AT_ONCE, BEGIN, FAILED, PASTED, REFUSED, markdown, summary
 from tests.benchmarks.newcomers.rows import Made, Row
@@ -274,6 +275,8 @@ def compared(made: Made, bundle: Path, target: str) -> dict[str, Any]:
             if isinstance(made.samples[0], str)
             else array_pairs(made, bundle, target)
         )
+    except EdgeKitError as problem:  # this target's variant was rejected
+        return {"error": str(problem)}
     except Exception:
         return {"error": traceback.format_exc()[-800:]}
     worst = max((difference(want, have) for want, have in pairs), default=0.0)

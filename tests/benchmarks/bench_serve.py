@@ -34,7 +34,7 @@ def main() -> None:
     ):
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
-        client = Client(HttpConnection(url), "m", session.inputs, session.outputs)
+        client = Client(HttpConnection(url), "m", session.bundle.shapes)
         feeds = session.bundle.golden[0][0]
 
         def ask(binary: bool) -> None:

@@ -28,12 +28,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from h2.connection import H2Connection
 
 from edgekit.runtime import Session
 from edgekit.serve.grpc_messages import SERVICE, messages
@@ -42,6 +43,15 @@ from tests.benchmarks.bench_serve_load import http_request
 
 HOST = b"Host: 127.0.0.1\r\n"
 PIECE = 1 << 16
+CALL = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", f"/{SERVICE}/ModelInfer"),
+    (":authority", "127.0.0.1"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+]
+"""Head of a gRPC call."""
 Wires = list[socket.socket]
 
 
@@ -128,30 +138,24 @@ class Attacker:
         self._hold(wires, 3)
 
     def calls(self) -> None:
-        """gRPC calls without a message."""
-        import grpc
-
-        ends = threading.Event()
-
-        def nothing() -> Iterator[bytes]:
-            ends.wait(5)
-            return
-            yield b""
-
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        channels = [grpc.insecure_channel(f"127.0.0.1:{self._grpc_port}", options) for _ in range(4)]
-        path = f"/{SERVICE}/ModelInfer"
-        pending = [
-            channel.stream_unary(path, lambda m: m, lambda m: m).future(nothing())
-            for channel in channels
-            for _ in range(100)
-        ]
+        """gRPC calls without a message, which are all begun and all reset at once."""
+        attacks = []
+        for _ in range(4):
+            http2 = H2Connection()
+            http2.initiate_connection()
+            for stream in range(1, 200, 2):
+                http2.send_headers(stream, CALL)
+            wire = socket.create_connection(("127.0.0.1", self._grpc_port), 5, (self._source, 0))
+            wire.sendall(http2.data_to_send())
+            attacks.append((wire, http2))
         time.sleep(3)
-        ends.set()
-        for call in pending:
-            call.cancel()
-        for channel in channels:
-            channel.close()
+        for wire, http2 in attacks:
+            for stream in range(1, 200, 2):
+                http2.reset_stream(stream)
+            with suppress(OSError):
+                wire.sendall(http2.data_to_send())
+        for wire, _ in attacks:
+            wire.close()
 
     def _hold(self, wires: Wires, seconds: float, piece: bytes = b"x") -> None:
         for _ in range(int(seconds)):

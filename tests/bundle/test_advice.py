@@ -24,12 +24,23 @@ def test_the_fastest_variant_of_a_profile_is_advised_with_its_price() -> None:
     )
 
 
-def test_what_was_not_timed_is_as_the_runtime_takes_it() -> None:
+def test_the_smallest_is_advised_where_none_was_timed() -> None:
+    """The order does not matter, and the reason is stated where there was a choice."""
     bundle = small_bundle([variant("first", "fp32", size_bytes=900), variant("b", "fp16", size_bytes=500)])
     bundle.manifest["samples"] = {"origin": "8 files"}
     what, cost, _ = sentences(bundle)
+    assert what == "Use b on ort (0.5 kB); not timed, so the smallest: b."
+    assert cost.startswith("b: 56% of the space of fp32")
+    bundle.variants[:] = bundle.variants[:1]
+    what, cost, _ = sentences(bundle)
     assert what == "Use first on ort (0.9 kB); not timed: first."
     assert cost.startswith("These are float32, like the source model;")
+
+
+def test_a_time_counts_more_than_a_size() -> None:
+    timed = variant("timed", "fp32", size_bytes=900, timing=timing(5.0))
+    bundle = small_bundle([variant("small", "fp16", size_bytes=500), timed])
+    assert sentences(bundle)[0] == "Use timed on ort (0.9 kB); timed on A CPU, 2 threads: timed 5 ms."
 
 
 def test_the_next_step_is_the_one_that_matters_most() -> None:
@@ -78,7 +89,8 @@ def test_what_was_not_timed_has_no_time_and_a_time_names_its_machine() -> None:
     bundle.manifest["profiles"] = {"iphone": {"facts": {"os": {"value": "iOS 18"}}}, "orin": {"facts": {}}}
     assert sentences(bundle) == (
         "Use rpi5-int8 on rpi5 (1.0 kB), iphone-int8 on iphone (1.0 kB) and orin-int8 on orin (1.0 kB); "
-        "timed on A CPU, 2 threads: rpi5-int8 32.5 ms; not timed: iphone-int8 and orin-int8.",
+        "timed on A CPU, 2 threads: rpi5-int8 32.5 ms; "
+        "not timed, so the smallest: iphone-int8 and orin-int8.",
         "rpi5-int8, iphone-int8 and orin-int8: 25% of the space of fp32; "
         "rpi5-int8 39% of its time on A CPU, 2 threads.",
         "Next: run edgekit verify on orin, which the build did not have; take iphone-int8 to iphone with "

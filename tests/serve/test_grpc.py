@@ -119,7 +119,7 @@ def wrong(**changes: Any) -> Any:
         (asked(model_name="nothing"), "NOT_FOUND", "there is no model 'nothing'; this server has net"),
         (asked(model_version="9"), "NOT_FOUND", "net has no version '9'; it has 1"),
         (wrong(name="q"), "INVALID_ARGUMENT", "inputs are 'q'; the model takes x"),
-        (wrong(datatype="INT8"), "INVALID_ARGUMENT", "input x is INT8 [1, 3, 1, 2]; the model takes FP32"),
+        (wrong(datatype="INT8"), "INVALID_ARGUMENT", "input x is 'INT8' [1, 3, 1, 2]; the model takes FP32"),
         (M["ModelInferRequest"](model_name="net"), "INVALID_ARGUMENT", "inputs are none"),
     ],
 )

@@ -69,8 +69,11 @@ def test_calls_of_an_address_with_many_that_wait_begin_slowly(monkeypatch: pytes
             await one.send()
             await two.send()
             await until(lambda: len(own.calls._open) == grpc_calls.CROWD)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(own.table, "network", lambda _: "192.0.2.1")  # of the next one
+            known, network = [each.transport for each in own.calls.connections], own.table.network
+            with pytest.MonkeyPatch.context() as patch:  # the next one has another address
+                patch.setattr(
+                    own.table, "network", lambda wire: network(wire) if wire in known else "192.0.2.1"
+                )
                 other = await client()
                 number = other.open()
                 other.message(number)

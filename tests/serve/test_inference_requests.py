@@ -21,9 +21,8 @@ from edgekit.serve.inference_requests import (
     RequestReader,
     answer_of,
     body_limit_bytes,
-    metadata,
 )
-from edgekit.tensor_spec import Array, TensorSpec
+from edgekit.tensor_spec import Array, Signature, TensorSpec
 
 DTYPES = [name for name in client.DATATYPES if name != "float16"]
 SPEC = TensorSpec("x", "float32", (1, 3))
@@ -37,17 +36,20 @@ def body(**changes: Any) -> bytes:
 
 
 def test_request_in_json() -> None:
-    asked = RequestReader(INPUTS, OUTPUTS)(body(id="a", parameters={"timeout": 5000}), None)
+    asked = RequestReader([Signature(INPUTS, OUTPUTS)])(body(id="a", parameters={"timeout": 5000}), None)
     assert asked.feeds["x"].tolist() == [[1, 2.5, 3]]
     assert asked.feeds["x"].dtype == np.float32
     assert (asked.id, asked.timeout_ms, asked.requested_outputs) == ("a", 5.0, {"y": False, "z": False})
-    nested = RequestReader(INPUTS, OUTPUTS)(body(x={"data": [[1, 2, 3]]}), None)
+    nested = RequestReader([Signature(INPUTS, OUTPUTS)])(body(x={"data": [[1, 2, 3]]}), None)
     assert nested.feeds["x"].shape == (1, 3)
 
 
 def test_the_same_request_has_the_same_answer() -> None:
     """``binary_data_size: null`` is as good as none, also when the same head comes again."""
-    reader, sent = RequestReader(INPUTS, OUTPUTS), body(x={"parameters": {"binary_data_size": None}})
+    reader, sent = (
+        RequestReader([Signature(INPUTS, OUTPUTS)]),
+        body(x={"parameters": {"binary_data_size": None}}),
+    )
     assert [reader(sent, None).feeds["x"].tolist() for _ in range(3)] == [[[1, 2.5, 3]]] * 3
 
 
@@ -62,7 +64,7 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
     pieces, headers = client.request_of({"x": array}, spec, spec, binary)
     sent = b"".join(pieces)
     assert len(sent) <= body_limit_bytes(spec)
-    asked = RequestReader(spec, spec)(sent, headers.get(LENGTH.title()))
+    asked = RequestReader([Signature(spec, spec)])(sent, headers.get(LENGTH.title()))
     assert asked.requested_outputs == {"x": binary}
     assert np.array_equal(asked.feeds["x"], array)
     assert asked.feeds["x"].dtype == array.dtype
@@ -107,7 +109,7 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
 )
 def test_what_is_no_request(sent: bytes, told: str) -> None:
     with pytest.raises(RequestError) as error:
-        RequestReader(INPUTS, OUTPUTS)(sent, None)
+        RequestReader([Signature(INPUTS, OUTPUTS)])(sent, None)
     assert told in str(error.value)
     assert error.value.status == 400
 
@@ -122,7 +124,7 @@ def test_what_is_no_request(sent: bytes, told: str) -> None:
 )
 def test_length_of_the_head(head_size: str, told: str) -> None:
     with pytest.raises(RequestError, match="inference-header") as error:
-        RequestReader(INPUTS, OUTPUTS)(body(), head_size)
+        RequestReader([Signature(INPUTS, OUTPUTS)])(body(), head_size)
     assert told in str(error.value)
 
 
@@ -131,22 +133,24 @@ def test_an_input_that_is_given_twice() -> None:
     tensor = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}
     other = TensorSpec("w", "float32", (1, 3))
     with pytest.raises(RequestError, match="input x is given twice"):
-        RequestReader((SPEC, other), OUTPUTS)(json.dumps({"inputs": [tensor, tensor]}).encode(), None)
+        RequestReader([Signature((SPEC, other), OUTPUTS)])(
+            json.dumps({"inputs": [tensor, tensor]}).encode(), None
+        )
 
 
 def test_binary_bytes_are_counted() -> None:
     pieces, headers = client.request_of({"x": np.zeros((1, 3), np.float32)}, INPUTS, OUTPUTS, True)
     size = headers[LENGTH.title()]
     with pytest.raises(RequestError, match="4 bytes after the last input"):
-        RequestReader(INPUTS, OUTPUTS)(b"".join(pieces) + bytes(4), size)
+        RequestReader([Signature(INPUTS, OUTPUTS)])(b"".join(pieces) + bytes(4), size)
     with pytest.raises(
         RequestError, match="input x declares 12 bytes, and the body has 8 for it; the model takes 12"
     ):
-        RequestReader(INPUTS, OUTPUTS)(b"".join(pieces)[:-4], size)
+        RequestReader([Signature(INPUTS, OUTPUTS)])(b"".join(pieces)[:-4], size)
     spec = (TensorSpec("b", "bool", (3,)),)
     pieces, headers = client.request_of({"b": np.ones(3, bool)}, spec, spec, True)
     with pytest.raises(RequestError, match="a byte of it is neither 0 nor 1"):
-        RequestReader(spec, spec)(pieces[0] + b"\1\2\0", headers[LENGTH.title()])
+        RequestReader([Signature(spec, spec)])(pieces[0] + b"\1\2\0", headers[LENGTH.title()])
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def test_whole_numbers_that_do_not_fit(dtype: str, value: int) -> None:
     spec = (TensorSpec("x", dtype, (1,)),)
     tensor = {"name": "x", "shape": [1], "datatype": client.DATATYPES[dtype], "data": [value]}
     with pytest.raises(RequestError, match="a value of input x is out of the range of"):
-        RequestReader(spec, spec)(json.dumps({"inputs": [tensor]}).encode(), None)
+        RequestReader([Signature(spec, spec)])(json.dumps({"inputs": [tensor]}).encode(), None)
 
 
 @pytest.mark.parametrize("bad", [np.array([np.nan], np.float32), np.zeros(1, np.float16)])
@@ -168,21 +172,21 @@ def test_outputs_that_json_can_not_hold(bad: Array) -> None:
 
 
 def test_metadata_are_what_the_client_expects() -> None:
-    assert metadata(OUTPUTS) == [
+    assert client.about_tensors([Signature(INPUTS, OUTPUTS)])["outputs"] == [
         {"name": "y", "datatype": "FP32", "shape": [1, 2]},
         {"name": "z", "datatype": "INT64", "shape": [1]},
     ]
 
 
 def test_what_is_kept_of_heads_and_answers_changes_nothing() -> None:
-    read, write = RequestReader(INPUTS, OUTPUTS), AnswerWriter("m", "1")
+    read, write = RequestReader([Signature(INPUTS, OUTPUTS)]), AnswerWriter("m", "1")
     for number in range(3 * KEPT):
         array = np.full((1, 3), number, np.float32)
         pieces, headers = client.request_of({"x": array}, INPUTS, OUTPUTS, True)
         sent, size = b"".join(pieces), headers[LENGTH.title()]
         head, extra = sent[: int(size)], b" " * (number // 2)  # each head twice
         sent, size = extra + sent, str(int(size) + len(extra))
-        asked, alone = read(sent, size), RequestReader(INPUTS, OUTPUTS)(sent, size)
+        asked, alone = read(sent, size), RequestReader([Signature(INPUTS, OUTPUTS)])(sent, size)
         assert np.array_equal(asked.feeds["x"], array)
         assert asked.feeds["x"].flags.writeable
         assert asked._replace(feeds={}) == alone._replace(feeds={})

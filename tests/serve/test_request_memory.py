@@ -26,7 +26,7 @@ from edgekit.serve.request_memory import (
     parsed_bytes,
 )
 from edgekit.serve.service import IN_FLIGHT
-from edgekit.tensor_spec import TensorSpec
+from edgekit.tensor_spec import Signature, TensorSpec
 from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import Running, running
 from tests.fixtures.threads import until
@@ -146,7 +146,7 @@ def test_json_takes_no_more_than_is_held_for_it(body: bytes) -> None:
 @pytest.mark.parametrize("data", [["a" * 20_000, *[""] * 2_000], [["a" * 20_000], *[[""]] * 2_000]])
 def test_texts_as_data_take_no_more_than_they_have(data: Any) -> None:
     body = json.dumps({"inputs": [{**TENSOR, "data": data}]}).encode()
-    read = RequestReader([TensorSpec("x", "float32", (1, 3, 1, 2))], [])
+    read = RequestReader([Signature((TensorSpec("x", "float32", (1, 3, 1, 2)),), ())])
     tracemalloc.start()
     try:
         with pytest.raises(Exception, match="the data of input x has 2001 texts; the model takes 6 of FP32"):
@@ -163,7 +163,7 @@ def test_a_tensor_in_json_takes_no_more_than_is_held_for_it() -> None:
     body = json.dumps(
         {"inputs": [{**TENSOR, "shape": list(spec.shape), "data": values.ravel().tolist()}]}
     ).encode()
-    read = RequestReader([spec], [])
+    read = RequestReader([Signature((spec,), ())])
     read(body, None)
     tracemalloc.start()
     try:

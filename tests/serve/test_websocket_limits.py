@@ -7,6 +7,7 @@ import gc
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -135,6 +136,61 @@ def test_the_memory_of_a_lost_connection_waits_for_no_collection(server: Running
         until(lambda: memory.held_bytes == 0)
         assert (len(conn.reader.buffer), lost.frames) == (0, [])
     finally:
+        gc.enable()
+
+
+def test_large_messages_of_closed_connections_are_released_one_after_the_other(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client that closes many connections at once stops the loop until the system has their memory."""
+    memory, released_s = server.app.memory, []
+    release = protocol.WebSocketProtocol._release
+
+    def noted(own: Any) -> None:
+        released_s.append(time.monotonic())
+        release(own)
+
+    monkeypatch.setattr(protocol.WebSocketProtocol, "_release", noted)
+    monkeypatch.setattr(protocol, "RELEASED_BYTES_PER_SECOND", 60_000_000)
+    wires = [websocket(server)[0] for _ in range(3)]
+    for wire in wires:
+        wire.sendall(frame(bytes(3_000_000), size=4_000_000))
+    until(lambda: memory.held_bytes >= 3 * 6_000_000)
+    for wire in wires:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends by a reset
+        wire.close()
+    until(lambda: memory.held_bytes == 0)
+    first, second, third = released_s
+    assert (second - first >= 0.09, third - second >= 0.09) == (True, True)  # 6 MB at 60 MB a second
+
+
+def test_a_connection_leaves_nothing_to_collect(server: Running) -> None:
+    """Collections of Python stop the loop; what refers to itself would cost one every few requests."""
+    gc.collect()
+    gc.disable()
+    try:
+        for wire, _ in (websocket(server), websocket(server)):
+            wire.sendall(frame(b"no picture"))
+            assert b'"status":400' in wire.recv(4096)
+            wire.close()
+        for body in (b"{}", b"{"):  # the second one does not come whole
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as wire:
+                wire.sendall(
+                    b"POST /v2/models/net/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n"
+                    + body
+                )
+                if body == b"{}":
+                    assert wire.recv(4096).startswith(b"HTTP/1.1 400")
+        until(lambda: not len(server.app.open_connections))
+        time.sleep(0.2)  # the last task of the loop is done
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        kinds = {type(each).__module__.partition(".")[0] for each in gc.garbage}
+        assert kinds.isdisjoint({"edgekit", "uvicorn", "httptools", "websockets", "asyncio", "uvloop"})
+    finally:
+        gc.garbage.clear()
+        gc.set_debug(0)
         gc.enable()
 
 

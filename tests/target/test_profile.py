@@ -92,6 +92,10 @@ def test_an_unknown_profile_names_those_that_may_be_meant(name: str, near: str) 
         (FACT + 'unit = "MB"', "profile b: facts.cores.unit must be ''"),
         (FACT.replace("cores", "memory"), "profile b: facts.memory.unit must be 'MB'"),
         (FACT.replace('source = "its manual"', ""), "profile b: facts.cores has no source"),
+        (
+            FACT.replace("cores", "precision").replace("4", '"int8"'),
+            "profile b: facts.precision.value must be a float precision, e.g. fp16",
+        ),
     ],
 )
 def test_malformed_profiles_are_refused(text: str, message: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.compress.goal import share_of
@@ -118,6 +118,7 @@ class BuildOptions:
         fallback: Whether the float parent of an int8 variant is in the bundle too.
         shrink: Smaller models to build too: ``auto``, or a share, e.g. ``-50%``; "" for none.
         distil: Length of the training of each smaller model; None for no training.
+        by_profile: Whether none was requested: ``precision`` is fp32, but profiles may have their own.
     """
 
     precision: str
@@ -127,6 +128,7 @@ class BuildOptions:
     fallback: bool = True
     shrink: str = ""
     distil: TrainingLength | None = None
+    by_profile: bool = False
 
     def makes(self, stage: Stage) -> bool:
         """Return whether a requested precision is made in this stage of the build."""
@@ -167,7 +169,7 @@ def build_options(request: BuildRequest) -> BuildOptions:
     Raises:
         UsageError: an option is unknown, malformed, or not used with this precision.
     """
-    precision, shrink, time_budget = request.precision, request.shrink, request.time_budget
+    precision, shrink, time_budget = request.requested_precision, request.shrink, request.time_budget
     row = precision_of(precision)
     if row.name == precision and row.stage == "language":
         raise UsageError(f"{precision} applies to language models only; use int8 or auto")
@@ -189,7 +191,7 @@ def build_options(request: BuildRequest) -> BuildOptions:
         raise UsageError(
             f"{flag} cannot be combined with --shrink; build the model that edgekit model shrink writes"
         )
-    options = BuildOptions(precision)
+    options = BuildOptions(precision, by_profile=request.precision is None)
     is_set_by_flag = {
         "--max-drop": request.max_drop is not None,
         "--time-budget": time_budget is not None,
@@ -218,7 +220,10 @@ def build_options(request: BuildRequest) -> BuildOptions:
     if seconds is None:
         seconds = FRONT_SECONDS if precision == AUTO else FIRST_SECONDS if options.makes("searched") else 0.0
     length = training_length(request.distil) if request.distil is not None else None
-    return BuildOptions(precision, goal, seconds, request.force, request.fallback, shrink or "", length)
+    return replace(
+        options, goal=goal, seconds=seconds, force=request.force, fallback=request.fallback,
+        shrink=shrink or "", distil=length,
+    )  # fmt: skip
 
 
 def parse_max_drop(text: str) -> Goal:

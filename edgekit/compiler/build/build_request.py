@@ -6,6 +6,7 @@ with it again. Names of the host side are quoted: the command line loads this fi
 """
 
 # No ``from __future__ import annotations``: types of fields are read (edgekit/system/declared_options.py).
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -13,13 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.system.declared_options import declared, option
 from edgekit.system.progress import report
-from edgekit.target.precisions import names_to_ask_for
+from edgekit.target.precisions import FULL_PRECISION, names_to_ask_for
 
 if TYPE_CHECKING:
     from edgekit.compiler.evaluate.samples import Sample
     from edgekit.compiler.importers.contract import Source
     from edgekit.processing.card import Card
     from edgekit.system.progress import Progress
+
+RANGE = re.compile(r"[1-9][0-9]{0,8}(\.\.[1-9][0-9]{0,8})?")
+"""Size of a dimension, or a range of sizes: ``1..512``."""
+RANGE_SHAPES = 4
 
 
 def profiles() -> Iterable[str]:
@@ -38,6 +43,12 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[tuple[int, ...]
     """
     name, equals, sizes = text.rpartition("=")
     shapes = [shape.split("x") for shape in sizes.lower().split(",")] if sizes else [[]]
+    if ".." in sizes and all(RANGE.fullmatch(size) for size in shapes[0]):
+        listed = ",".join(_shapes_of_range(shapes[0]))
+        raise ValueError(
+            "; compiled files have fixed shapes: instead of the range, list the shapes that your inputs "
+            f"have, e.g. --shape {name}{equals}{listed}"
+        )
     named = bool(name) if equals else len(shapes[0]) > 1  # one number without a name is a slip
     if not named or not all(
         p.isascii() and p.isdigit() and len(p) < 20 and int(p) > 0 for parts in shapes for p in parts
@@ -45,6 +56,25 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[tuple[int, ...]
         raise ValueError(", with sizes of 1 or more")
     parsed = [tuple(map(int, parts)) for parts in shapes]
     return name, tuple(parsed) if len(parsed) > 1 else parsed[0]
+
+
+def _shapes_of_range(sizes: Sequence[str]) -> list[str]:
+    """Return at most RANGE_SHAPES shapes of a range, each about half as large as the next.
+
+    >>> _shapes_of_range(["1", "1..512"]), _shapes_of_range(["320..640", "300..450"])
+    (['1x64', '1x128', '1x256', '1x512'], ['320x450', '640x450'])
+    """
+    ends = [sorted(map(int, size.split(".."))) for size in sizes]
+    shapes = [[high[-1] for high in ends]]
+    while len(shapes) < RANGE_SHAPES:
+        smaller = [
+            half if (half := -(-size // 2)) >= low[0] else size
+            for size, low in zip(shapes[0], ends, strict=True)
+        ]
+        if smaller == shapes[0]:
+            break
+        shapes.insert(0, smaller)
+    return ["x".join(map(str, shape)) for shape in shapes]
 
 
 def parse_layout(text: str) -> tuple[str, str]:
@@ -81,16 +111,17 @@ class BuildRequest:
         flags=("-t", "--target"), metavar="TARGET", repeatable="values", completions=profiles,
         models="any", stored=False,
     ))  # fmt: skip
-    precision: str = field(default="fp32", metadata=option(
+    precision: str | None = field(default=None, metadata=option(
         "``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``: all of "
         "these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ "
         "pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected. "
         "``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats "
         "computed in a narrower type, where the processor has it; ``auto`` tries them where this one does. "
         "``fp8``: for TensorRT on Thor; needs samples. Language models: ``fp32``, ``fp16``, ``int8``, "
-        "``int4``, or ``auto``, which builds the last two.",
+        "``int4``, or ``auto``, which builds the last two. None: the profile's own, which is ``fp16`` for "
+        "iPhones, whose Neural Engine computes in it, and ``fp32`` for the others.",
         help=f"Precision of the variants: {', '.join(names_to_ask_for())}. auto tries several and keeps the "
-        "best trade-offs.",
+        "best trade-offs.  [default: fp32; fp16 for iPhones]",
         metavar="PRECISION", choices=names_to_ask_for(), models="any", stored=False,
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] | None = field(default=None, metadata=option(
@@ -218,6 +249,12 @@ class BuildRequest:
         "Callback for progress: called as each stage begins, goes on and ends.",
         models="any", stored=False, local=True,
     ))  # fmt: skip
+
+    @property
+    def requested_precision(self) -> str:
+        """Return the requested precision; fp32 if none is requested, for models and profiles without their
+        own."""
+        return self.precision or FULL_PRECISION
 
     def given_beside(self, *models: str) -> list[str]:
         """Return the names, as a user spells them, of what is given and applies to other kinds of models."""

@@ -262,8 +262,8 @@ def build_float_variants(
     variants: list[VariantBuild] = []
     for target in job.targets:
         checked = job.faults.by_profile.get(target.profile.name)
-        parent = None
-        for precision in _offered(job, target):
+        parent, offered = None, _offered(job, target)
+        for precision in offered:
             with stage(progress, "compiled") as notify:
                 variant = _float_variant(job, target, precision, reference, variants, parent, checked)
                 variants.append(variant)
@@ -272,15 +272,17 @@ def build_float_variants(
             if checked is not None:
                 break
         is_float = precision_of(variants[-1].precision).is_float
-        if FULL_PRECISION not in job.precisions and is_float and variants[-1].rejected and checked is None:
-            # fp16 was requested by name and rejected: the target still gets a model that works.
+        if FULL_PRECISION not in offered and is_float and variants[-1].rejected and checked is None:
+            # fp16 alone was compiled, and rejected: the target still gets a model that works.
             variants.append(_float_variant(job, target, FULL_PRECISION, reference, variants))
     return variants
 
 
 def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
     """Return the precisions to compile for a target: ``auto`` tries bf16 and fp16 arithmetic only if this
-    machine's processor has it, to time it."""
+    machine's processor has it, to time it. Without a request it is the profile's own."""
+    if job.options.by_profile and FULL_PRECISION in job.precisions:
+        return [target.profile.own_precision]
     if job.options.precision != AUTO:
         return list(job.precisions)
     features = set(cpu.instruction_sets() if runs_here(target.profile) else ())

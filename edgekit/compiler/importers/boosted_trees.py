@@ -67,6 +67,12 @@ def library_of(model: object) -> Library | None:
     )
 
 
+def library_of_estimator(model: object) -> Library | None:
+    """Return the library of an estimator with scikit-learn's interface; None: scikit-learn itself."""
+    packages = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
+    return next((entry for entry in LIBRARIES if entry.package in packages), None)
+
+
 def load_boosted(path: Path, library: Library) -> Any:
     """Load the model of a file.
 

@@ -21,6 +21,7 @@ from edgekit.compiler.importers.boosted_trees import (
     converted_boosted,
     index_note,
     library_of,
+    library_of_estimator,
     library_of_file,
     load_boosted,
     register_converters,
@@ -104,6 +105,7 @@ def _original(model: Any) -> Original:
     if library is None and find_spec("skl2onnx") is None:
         raise MissingDependency("skl2onnx", "exporting scikit-learn's models", "pip install skl2onnx")
     model = getattr(model, "best_estimator_", model)
+    owner = library or library_of_estimator(_final(model))
     compute = partial(_answers, model) if library is None else partial(boosted_answers, model, library)
     ranks: list[int] = []
 
@@ -128,10 +130,12 @@ def _original(model: Any) -> Original:
                 for array, rank in zip(compute(x, len(outputs)), ranks, strict=True)
             ]
             rows.append(dict(zip(outputs, arrays, strict=True)))
-        name, package = (library.name, library.package) if library else ("scikit-learn",) * 2
-        return FrameworkOutputs(f"{name} {package_version(package)}", rows)
+        runs_with = [] if owner is not None and _final(model) is model else [("scikit-learn", "scikit-learn")]
+        runs_with += [(owner.name, owner.package)] if owner is not None else []
+        engine = " with ".join(f"{name} {package_version(package)}" for name, package in runs_with)
+        return FrameworkOutputs(engine, rows)
 
-    return Original(export, run, library.exporter if library else "skl2onnx")
+    return Original(export, run, owner.exporter if owner else "skl2onnx")
 
 
 def _export(model: Any, library: Library | None) -> Converted:

@@ -25,7 +25,7 @@ from edgekit.compiler.toolchains.environment import Environment, environments_of
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
 from edgekit.system.memory import all_memory_bytes
-from edgekit.target.precisions import precision_of
+from edgekit.target.precisions import FULL_PRECISION, precision_of
 
 MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
 """Environment variables: the limits of a model's process, in place of those below."""
@@ -162,7 +162,7 @@ def _budget_seconds(options: Mapping[str, Any]) -> float:
     budget = options.get("time_budget")
     if isinstance(budget, int | float) and budget > 0:  # a wrong one is refused by the child
         return float(budget)
-    return 0.0 if precision_of(str(options.get("precision"))).is_float else SEARCH_SECONDS
+    return 0.0 if precision_of(str(options.get("precision") or FULL_PRECISION)).is_float else SEARCH_SECONDS
 
 
 def _distil_seconds(options: Mapping[str, Any]) -> float:
@@ -268,7 +268,7 @@ def _linked(folder: str) -> set[str]:
 
 
 def _of_emulator() -> list[str]:
-    from edgekit.compiler.evaluate.arm.emulator import emulator_folder
+    from edgekit.compiler.evaluate.arm.emulator_folder import emulator_folder
 
     folder = emulator_folder()
     return [str(folder)] if folder is not None else []

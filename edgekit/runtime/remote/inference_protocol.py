@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -25,7 +25,7 @@ from edgekit.errors import UsageError, printable
 from edgekit.runtime.http_connection import HttpConnection, Reply
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 DATATYPES = {
     "bool": "BOOL",
@@ -58,6 +58,22 @@ BINARY = "binary_tensor_data"
 LENGTH = "inference-header-content-length"
 
 
+def about_tensors(shapes: Sequence[Signature]) -> dict[str, list[Json]]:
+    """Return ``inputs`` and ``outputs`` of a model's metadata. A dimension that the data determine, or that
+    differs between the model's shapes, is -1."""
+    return {
+        kind: [_about(specs) for specs in zip(*(signature[place] for signature in shapes), strict=True)]
+        for place, kind in enumerate(Signature._fields)
+    }
+
+
+def _about(specs: Sequence[TensorSpec]) -> Json:
+    """Describe a tensor by its specs at each shape."""
+    sizes = [set(dims) for dims in zip(*(spec.shape for spec in specs), strict=True)]
+    shape = [dims.pop() if len(dims) == 1 else -1 for dims in sizes]
+    return {"name": specs[-1].name, "datatype": DATATYPES[specs[-1].dtype], "shape": shape}
+
+
 class AnswerError(Exception):
     """The server's response is invalid.
 
@@ -70,14 +86,26 @@ class AnswerError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class ServerForm(NamedTuple):
+    """Capabilities of a server.
+
+    Attributes:
+        binary: Whether it supports the binary form.
+        all_shapes: Whether it runs arrays at every shape of the model, and not at the largest only.
+    """
+
+    binary: bool = False
+    all_shapes: bool = False
+
+
 class Client:
     """One model on one server, over one connection. One call at a time.
 
     Args:
         connection: The connection; its URL is what precedes ``/v2``.
         model: Its name on the server.
-        inputs: Inputs of the local model; the server's must match.
-        outputs: Likewise.
+        shapes: Inputs and outputs of the local model at each of its shapes, the largest last; the server's
+            must match those of the largest.
         version: Version of the model on the server; empty: the server's default.
 
     Raises:
@@ -88,10 +116,10 @@ class Client:
         self,
         connection: HttpConnection,
         model: str,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
+        shapes: Sequence[Signature],
         version: str = "",
     ) -> None:
+        outputs = shapes[-1].outputs
         decided = [spec for spec in outputs if spec.is_open]
         if decided:
             raise UsageError(
@@ -99,7 +127,7 @@ class Client:
                 " EdgeKit validates a server's outputs by fixed shapes"
             )
         self._wire = connection
-        self._inputs, self._outputs = inputs, outputs
+        self._shapes = tuple(shapes)
         self._path = f"/v2/models/{quote(model, safe='')}"
         if version:
             self._path += f"/versions/{quote(version, safe='')}"
@@ -108,9 +136,8 @@ class Client:
         json_bytes, _ = json_limits(outputs)
         self._limit_bytes = max(json_bytes, HEAD_LIMIT_BYTES + size_bytes)
 
-    def check_server(self, end_s: float) -> bool:
-        """Check that the server is ready and its model is the same; returns whether it supports the binary
-        form.
+    def check_server(self, end_s: float) -> ServerForm:
+        """Check that the server is ready and its model is the same.
 
         Raises:
             ConnectionFailedError, AnswerError: it is not.
@@ -120,16 +147,22 @@ class Client:
             raise AnswerError(f"{self._path}/ready answered {ready.status}", ready.retry_after_s)
         server = self._object(self._wire.exchange("GET", "/v2", end_s, HEAD_LIMIT_BYTES))
         model = self._object(self._wire.exchange("GET", self._path, end_s, HEAD_LIMIT_BYTES))
-        for kind, specs in (("inputs", self._inputs), ("outputs", self._outputs)):
-            declared = model.get(kind)
-            # MLServer omits them for a model without settings. Responses are checked anyway.
-            if isinstance(declared, list) and declared:
-                _compare(kind, declared, specs)
+        # MLServer omits them for a model without settings. Responses are checked anyway.
+        declared = {k: rows for k in Signature._fields if isinstance(rows := model.get(k), list) and rows}
+        for kind, rows in declared.items():
+            _compare(kind, rows, getattr(self._shapes[-1], kind))
         extensions = server.get("extensions")
         binary = isinstance(extensions, list) and BINARY in extensions
         if not binary and self._values > JSON_VALUES:
             raise AnswerError(f"it supports JSON only, and {self._values} values take too long in it")
-        return binary
+        return ServerForm(binary, "inputs" in declared and self._takes_all(declared["inputs"]))
+
+    def _takes_all(self, declared: Sequence[Json]) -> bool:
+        """Return whether a server that takes the largest shape takes the others too: it declares -1 there."""
+        try:
+            return all(_compare("inputs", declared, inputs) for inputs, _ in self._shapes)
+        except AnswerError:
+            return False
 
     def infer(
         self,
@@ -141,7 +174,7 @@ class Client:
         """Run the model on the server.
 
         Args:
-            feeds: Every input, contiguous, of the declared dtype and shape.
+            feeds: Every input, contiguous, of the declared dtype and one of the shapes.
             end_s: The deadline, on ``time.monotonic()``.
             binary: In Triton's binary form; else in JSON.
             more_headers: Further headers, e.g. ``traceparent``.
@@ -150,12 +183,17 @@ class Client:
             ConnectionFailedError: there was no response in time.
             AnswerError: it is not the model's outputs.
         """
-        body, headers = request_of(feeds, self._inputs, self._outputs, binary)
+        inputs, outputs = next(
+            shape
+            for shape in self._shapes
+            if all(feeds[spec.name].shape == spec.shape for spec in shape.inputs)
+        )
+        body, headers = request_of(feeds, inputs, outputs, binary)
         headers.update(more_headers or {})
         reply = self._wire.exchange("POST", f"{self._path}/infer", end_s, self._limit_bytes, body, headers)
         if reply.status != 200:
             raise AnswerError(f"the server answered {reply.status}", reply.retry_after_s)
-        return answer_of(reply, self._outputs)
+        return answer_of(reply, outputs)
 
     @property
     def is_reused(self) -> bool:

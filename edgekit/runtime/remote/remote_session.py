@@ -24,7 +24,7 @@ from edgekit.errors import EdgeKitError, EngineError, UsageError
 from edgekit.runtime.http_connection import ConnectionFailedError, HttpConnection
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.runtime.remote.calls import Call, RemoteCalls
-from edgekit.runtime.remote.inference_protocol import DATATYPES, AnswerError, Client
+from edgekit.runtime.remote.inference_protocol import DATATYPES, AnswerError, Client, ServerForm
 from edgekit.runtime.remote.policy import (
     ENOUGH,
     POLICIES,
@@ -126,15 +126,15 @@ class RemoteSession:
         self._traces, self._runs = traces, session if traces is None else traces.session(session)
         self._deadline_s = deadline_ms / 1000
         self._confidence, self._threshold = confidence, threshold or 0.0
-        self._sound = OutputChecks(session.outputs, lambda: session.bundle.golden)
+        self._sound = OutputChecks(session.outputs, lambda: session.bundle.golden, session.bundle.shapes)
         self._lock = threading.Lock()
         self._local, self._remote = Rolling(), Rolling()
-        self._breaker, self._retries, self._binary = Breaker(), Retries(), False
+        self._breaker, self._retries, self._form = Breaker(), Retries(), ServerForm()
         self._counts = dict.fromkeys(("local", "remote", "late"), 0)
 
         def client() -> Client:
             wire = HttpConnection(url, headers, context)
-            return Client(wire, model, session.inputs, session.outputs, version)
+            return Client(wire, model, session.bundle.shapes, version)
 
         client()  # validates the URL
         self._calls = RemoteCalls(client)
@@ -163,10 +163,10 @@ class RemoteSession:
     def _run(self, feeds: Mapping[str, Array], span: Span | None) -> RemoteResult:
         began_s = time.monotonic()
         fitted(feeds, self.session.bundle.shapes)  # what a session refuses must not reach the server either
+        objection = "" if self.policy == "local-only" else self._objection()
         largest = all(feeds[spec.name].shape == spec.shape for spec in self.session.inputs)
-        objection = "" if largest else "the server runs the largest of the bundle's shapes only"
-        if self.policy != "local-only" and largest:
-            objection = self._objection()
+        if not largest and not self._form.all_shapes:
+            objection = objection or "the server runs the largest of the bundle's shapes only"
         with self._lock:
             local_s, remote_s = self._local.p95_s(), self._remote.p95_s(ENOUGH)
         plan = decide(self.policy, self._deadline_s, local_s, remote_s, objection)
@@ -273,12 +273,12 @@ class RemoteSession:
     def _check_server(self, client: Client) -> None:
         ready, reason = True, ""
         try:
-            binary = client.check_server(time.monotonic() + PROBE_S)
+            form = client.check_server(time.monotonic() + PROBE_S)
         except (ConnectionFailedError, AnswerError) as problem:
             ready, reason = False, str(problem)
         with self._lock:
             if ready:
-                self._binary = binary
+                self._form = form
             self._breaker = self._breaker.probed(ready, time.monotonic(), random.random(), reason)
 
     def _infer_traced(
@@ -320,7 +320,7 @@ class RemoteSession:
         """Retry once if the server cannot have started, or if its Retry-After is within the deadline."""
         stale = client.is_reused
         try:
-            return client.infer(feeds, end_s, self._binary, headers)
+            return client.infer(feeds, end_s, self._form.binary, headers)
         except ConnectionFailedError as problem:
             if not (problem.unsent or stale):
                 raise
@@ -336,7 +336,7 @@ class RemoteSession:
         if left is None or time.monotonic() + pause_s >= end_s:
             raise first
         time.sleep(pause_s)
-        return client.infer(feeds, end_s, self._binary, headers)
+        return client.infer(feeds, end_s, self._form.binary, headers)
 
     # --- inspection --------------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from edgekit._version import __version__
@@ -14,6 +16,10 @@ from tests.benchmarks.newcomers.rows import Row
 
 AT_ONCE, PASTED, REFUSED, FAILED = "right at once", "right after a paste", "refused plainly", "FAILED"
 BEGIN = "<!-- table: made by tests/benchmarks/bench_newcomers.py -->"
+EARLIER = Path(__file__).with_name("earlier_refusals.json")
+"""What the rows that are refused printed before."""
+LINE = 200
+"""Maximum characters of an error in the table of refusals."""
 PACKAGES = (
     "torch",
     "torchvision",
@@ -82,6 +88,7 @@ def markdown(outcomes: Sequence[tuple[Row, Mapping[str, Any]]]) -> str:
                 cells = (cell(outcome["targets"].get(target)) for target in ("ort", "tflite"))
                 star = "" if row.known else " *"
                 lines.append(f"| {framework}: {row.name}{star} | {row.form} | {kind} | {' | '.join(cells)} |")
+    lines += changed_refusals(outcomes)
     lines += ["", "## Refusals as they are printed", ""]
     for row, outcome in outcomes:
         refusals = (
@@ -98,6 +105,29 @@ def markdown(outcomes: Sequence[tuple[Row, Mapping[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
+def changed_refusals(outcomes: Sequence[tuple[Row, Mapping[str, Any]]]) -> list[str]:
+    """Return the table of refusals as they were and as they are, a line each."""
+    earlier = json.loads(EARLIER.read_text("utf-8"))
+    lines = [
+        "", "## Refusals before and now", "",
+        f"Before: what the tree of {earlier['day']} (`{earlier['commit']}`) printed for the same rows.", "",
+        "| model | before | now |", "|---|---|---|",
+    ]  # fmt: skip
+    for row, outcome in outcomes:
+        if outcome["error"] and (before := earlier["errors"].get(f"{row.framework}: {row.name}, {row.form}")):
+            cells = (f"`{one_line(text)}`" for text in (before, outcome["error"]))
+            lines.append(f"| {row.framework}: {row.name} | {' | '.join(cells)} |")
+    return lines
+
+
+def one_line(error: str) -> str:
+    """Return the first line of an error, or the last one of a traceback, for a cell of a table."""
+    lines = [line for line in shortened(error).splitlines() if line.strip()]
+    text = lines[-1 if lines[0].startswith("Traceback") else 0].removeprefix("error: ")
+    text = text.replace("|", "/").replace("`", "'")
+    return text if len(text) <= LINE else f"{text[: LINE - 3]}..."
+
+
 def cell(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return ""
@@ -106,7 +136,7 @@ def cell(found: Mapping[str, Any] | None) -> str:
 
 def shortened(error: str) -> str:
     """Return an error without this machine's folders."""
-    return re.sub(r"(/[\w.+~-]+)+/", ".../", error.strip())
+    return re.sub(r"(?<![\w:/])(/[\w.+~-]+)+/", ".../", error.strip())
 
 
 def installed() -> Iterator[str]:

@@ -121,10 +121,10 @@ def rows() -> Iterator[Row]:
     yield row("YOLOS, boxes", model("YolosForObjectDetection", "YolosConfig", **{**VIT, "image_size": [64,
               64]},
               num_detection_tokens=10), pictures())  # fmt: skip
-    yield row("DPT, depth", model("DPTForDepthEstimation", "DPTConfig", **VIT, patch_size=16,
-              backbone_out_indices=[0, 0, 1, 1], neck_hidden_sizes=[16, 16, 32, 32], fusion_hidden_size=32),
+    yield row("DPT, depth", model("DPTForDepthEstimation", "DPTConfig", **{**VIT,
+              "num_hidden_layers": 4}, patch_size=16, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[16, 16, 32, 32], fusion_hidden_size=32),
               pictures())  # fmt: skip
-    yield row("GLPN, depth", model("GLPNForDepthEstimation", "GLPNConfig", hidden_sizes=[16, 32, 32, 64],
+    yield row("GLPN, depth", model("GLPNForDepthEstimation", "GLPNConfig", hidden_sizes=[16, 32, 40, 64],
               depths=[1, 1, 1, 1], decoder_hidden_size=32), pictures())  # fmt: skip
     yield row("SegFormer", model("SegformerForSemanticSegmentation", "SegformerConfig", depths=[1, 1, 1, 1],
               hidden_sizes=[16, 32, 40, 64], decoder_hidden_size=32), pictures(), known=True)  # fmt: skip
@@ -223,7 +223,7 @@ def deformable_detr() -> Any:
 
     backbone = ResNetConfig(**RESNET, out_features=["stage2", "stage3", "stage4"])
     config = DeformableDetrConfig(
-        backbone_config=backbone, use_timm_backbone=False, d_model=64, encoder_layers=1, decoder_layers=1,
+        backbone_config=backbone, use_timm_backbone=False, d_model=64, encoder_layers=1, decoder_layers=2,
         encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64,
         num_queries=10,
     )  # fmt: skip
@@ -237,7 +237,7 @@ def rt_detr() -> Any:
     config = RTDetrV2Config(
         backbone_config=backbone, encoder_hidden_dim=64, encoder_in_channels=[32, 48, 64], encoder_ffn_dim=64,
         encoder_attention_heads=4, d_model=64, decoder_in_channels=[64] * 3, decoder_ffn_dim=64,
-        decoder_layers=1,
+        decoder_layers=2,
         decoder_attention_heads=4, num_queries=20, anchor_image_size=[64, 64], feat_strides=[8, 16, 32],
     )  # fmt: skip
     return RTDetrV2ForObjectDetection(config).eval()

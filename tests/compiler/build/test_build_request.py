@@ -74,6 +74,25 @@ def test_shapes_that_are_none(text: str) -> None:
         parse_shape(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("ids=1x1..512", "ids=1x64,1x128,1x256,1x512"),
+        ("1x3x320..640x320..640", "1x3x320x320,1x3x640x640"),
+        ("x=1x7..9", "x=1x9"),
+        ("x=1x9..1", "x=1x2,1x3,1x5,1x9"),
+    ],
+)
+def test_a_range_is_refused_with_shapes_to_build(text: str, shapes: str) -> None:
+    with pytest.raises(ValueError, match="fixed shapes") as caught:
+        parse_shape(text)
+    assert str(caught.value) == (
+        "; compiled files have fixed shapes: instead of the range, list the shapes that your inputs have, "
+        f"e.g. --shape {shapes}"
+    )
+    parse_shape(shapes)
+
+
 def test_layouts_and_lengths() -> None:
     assert parse_layout("uint8") == ("", "uint8")
     assert parse_layout("x=nhwc") == ("x", "nhwc")

@@ -25,6 +25,8 @@ HEADS = {
     "CatBoost": (b"CBM1\x30\0",),
 }
 
+NAMES = {"xgboost": "XGBoost", "lightgbm": "LightGBM"}
+
 
 @pytest.fixture
 def rows() -> tuple[Any, Any]:
@@ -131,15 +133,24 @@ class TestEstimators:
         self.classifier = getattr(library, f"{prefix}Classifier")(n_estimators=3, **quiet)
         self.regressor = getattr(library, f"{prefix}Regressor")(n_estimators=3, **quiet)
 
-    def test_estimators_and_pipelines(self, rows: tuple[Any, Any]) -> None:
+    def test_estimators_and_pipelines(self, package: str, rows: tuple[Any, Any]) -> None:
         from sklearn import pipeline, preprocessing
 
         x, classes = rows
         is_right(
-            edgekit.import_model(self.classifier.fit(x, classes)), "scikit-learn", ["label", "probabilities"]
+            edgekit.import_model(self.classifier.fit(x, classes)), NAMES[package], ["label", "probabilities"]
         )
         steps = pipeline.make_pipeline(preprocessing.StandardScaler(), self.regressor).fit(x, x[:, 0])
-        is_right(edgekit.import_model(steps), "scikit-learn", ["variable"])
+        found = edgekit.import_model(steps)
+        is_right(found, "scikit-learn", ["variable"])
+        assert f" with {NAMES[package]} " in found.compared.engine
+
+    def test_other_results_name_the_library_that_computes(self, package: str, rows: tuple[Any, Any]) -> None:
+        self.regressor.fit(rows[0], rows[0][:, 0])
+        self.regressor.predict = lambda x: np.arange(len(x)) + 100.0
+        message = rf"Regressor: the imported ONNX model gives other results than {NAMES[package]} \d"
+        with pytest.raises(ModelError, match=message):
+            edgekit.import_model(self.regressor)
 
     def test_boosters_and_their_files(self, package: str, rows: tuple[Any, Any], tmp_path: Path) -> None:
         x, classes = rows
@@ -148,9 +159,7 @@ class TestEstimators:
         booster.save_model(str(tmp_path / "model.json"))
         for source in (booster, tmp_path / "model.json"):
             found = edgekit.import_model(source)
-            is_right(
-                found, {"xgboost": "XGBoost", "lightgbm": "LightGBM"}[package], ["label", "probabilities"]
-            )
+            is_right(found, NAMES[package], ["label", "probabilities"])
 
     def test_the_converter_is_asked_for(
         self, package: str, rows: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch

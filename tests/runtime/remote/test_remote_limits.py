@@ -24,7 +24,7 @@ from edgekit.runtime.remote.inference_protocol import (
     answer_of,
     json_limits,
 )
-from edgekit.tensor_spec import TensorSpec
+from edgekit.tensor_spec import Signature, TensorSpec
 from tests.fixtures.bundles import small_manifest
 from tests.fixtures.ort_bundles import onnx_bytes
 
@@ -197,7 +197,7 @@ def test_what_a_server_says_of_itself_is_bounded_too(about: str) -> None:
     objects = http(b'{"extensions":[' + b",".join([b"{}"] * 300_000) + b"]}")
     listener, url = serve({**ABOUT, about: objects})
     with listener:
-        client = Client(HttpConnection(url), "m", [], Y)
+        client = Client(HttpConnection(url), "m", [Signature((), tuple(Y))])
         with pytest.raises(
             AnswerError, match=r"^its response has about 600001 values of JSON; the limit is 10000"
         ):

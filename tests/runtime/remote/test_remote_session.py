@@ -20,7 +20,7 @@ import pytest
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.remote.remote_session import RemoteSession
-from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array, Signature, TensorSpec
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 from tests.fixtures.ports import unused_port
@@ -209,9 +209,8 @@ def test_what_is_asked_is_what_the_arrays_held_then(
 def test_a_model_that_is_another_there_is_never_asked(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.tensor_spec import TensorSpec
-
-    monkeypatch.setattr(session, "inputs", (TensorSpec("x", "int8", (1, 6)),))
+    other = Signature((TensorSpec("x", "int8", (1, 6)),), session.outputs)
+    monkeypatch.setattr(session.bundle, "shapes", (other,))
     with serving() as url, remote_first(session, url) as both:
         assert both.status()["why"] == "input x differs there; expected x int8 1x6"
         assert both.status()["server"] == "open"

@@ -22,7 +22,8 @@ WEIGHTS, SPECIFICATION = "weights/weight.bin", "model.mlmodel"
 
 def built(folder: Path, profile: str, shapes: Any = SHAPES, **options: Any) -> Bundle:
     model = detector(folder / "detector.onnx")
-    return edgekit.build(model, targets=[profile], shapes={"image": shapes}, trusted=True, **options)
+    options = {"precision": "fp32", "trusted": True, **options}
+    return edgekit.build(model, targets=[profile], shapes={"image": shapes}, **options)
 
 
 def files_of(bundle: Bundle) -> dict[str, bytes]:

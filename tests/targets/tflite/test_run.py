@@ -138,6 +138,14 @@ def test_a_file_of_another_model_is_an_engine_error(tmp_path: Path) -> None:
         run.open_runner(files, inputs, outputs, {**artifact.options, "signature": "x"}, 1)
     with pytest.raises(EngineError, match=r"model\.tflite has no 'other'; it has left, right$"):
         run.open_runner(files, [TensorSpec("other", "float32", (1,))], outputs, artifact.options, 1)
+    for size, fits in ((8, True), (9, False)):  # an open size of the model's, which the file computed
+        opened = [TensorSpec("sum", "float32", (-1, size))]
+        if fits:
+            runner = run.open_runner(files, inputs, opened, artifact.options, 1)
+            assert runner.run({spec.name: spec.zeros() for spec in inputs})["sum"].shape == (1, 8)
+        else:
+            with pytest.raises(EngineError, match=r"holds sum float32 1x8 where the model has sum float32 "):
+                run.open_runner(files, inputs, opened, artifact.options, 1)
     wider = [TensorSpec("left", "float32", (1, 9)), inputs[1]]
     with pytest.raises(EngineError, match=r"holds left float32 1x8 where the model has left float32 1x9$"):
         run.open_runner(files, wider, outputs, artifact.options, 1)

@@ -22,7 +22,7 @@ from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.progress import Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, TensorSpec
 
 TRIED: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in FORMS},
@@ -80,7 +80,7 @@ def build_variants(
     variants: list[VariantBuild] = []
     for target in targets:
         variants += _variants_of(
-            job, target, request.precision, job.faults.passing(request.progress), describe
+            job, target, request.requested_precision, job.faults.passing(request.progress), describe
         )
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return variants
@@ -138,7 +138,7 @@ def assembled(
         origin: Description of the samples.
         golden: Arrays of the golden vector: ``inputs`` and ``outputs`` by name.
     """
-    entries = {entry_of(name): content for name, content in card.files.items()}
+    entries: dict[str, Content] = {entry_of(name): content for name, content in card.files.items()}
     names: dict[str, Json] = {}
     for kind, arrays in golden.items():
         names[kind] = {name: f"golden/0/{kind}-{number}.npy" for number, name in enumerate(arrays)}
@@ -157,7 +157,7 @@ def assembled(
         },
         "options": {
             "targets": [target.profile.name for target in targets],
-            "precision": request.precision,
+            "precision": request.requested_precision,
             **stored_options(request),
         },
         "samples": {"origin": origin},

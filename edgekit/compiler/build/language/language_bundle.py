@@ -34,7 +34,7 @@ from edgekit.system.progress import Progress, stage
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, LanguageBar, precision_of
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 
 CONTEXT_TOKENS = 2048
 """Most tokens of a text with its answer where nothing is said: the cache grows with it."""
@@ -70,8 +70,8 @@ def build_language_model(
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
         BuildFault: every target met a fault.
     """
-    bars, draft = _bars(request.precision, request.max_drop), request.draft and Path(request.draft)
-    _check_targets(targets, TRIED_FIRST[request.precision])
+    bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
+    _check_targets(targets, TRIED_FIRST[request.requested_precision])
     with stage(request.progress, "opened") as notify:
         model = open_language_model(path)
         context = _context(model, request.context)
@@ -105,7 +105,7 @@ def _built(
     job = LanguageJob(model, decoder, reference, context, bars, request.force, Faults(model.sha256))
     variants: list[VariantBuild] = []
     for target in targets:
-        variants += _variants_of(job, target, request.precision, job.faults.passing(progress))
+        variants += _variants_of(job, target, request.requested_precision, job.faults.passing(progress))
     with stage(progress, "compared") as notify:
         add_float_choices(job, variants)
         notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
@@ -211,7 +211,7 @@ def _bundle(
     targets: Sequence[BuildTarget],
     variants: Sequence[VariantBuild],
     extension: Mapping[str, Json],
-    draft_entries: Mapping[str, bytes],
+    draft_entries: Mapping[str, Content],
     request: BuildRequest,
 ) -> Bundle:
     """Assemble the bundle: the card with its files, the variants, the golden prompts with the reference's
@@ -222,8 +222,8 @@ def _bundle(
     card = GenerationCard(
         model.name, TOKENIZER_FILE, template, model.stop_ids, model.bos_id, job.context, about
     )
-    entries = {entry_of(TOKENIZER_FILE): model.tokenizer, "golden/logits.npy": npy_bytes(reference.logits)}
-    entries |= draft_entries
+    entries: dict[str, Content] = {entry_of(TOKENIZER_FILE): model.tokenizer, **draft_entries}
+    entries["golden/logits.npy"] = npy_bytes(reference.logits)
     if template:
         entries[entry_of(template)] = model.chat_template.encode()
     nodes = [variant.artifact.facts.get("nodes", 0) for variant in variants]
@@ -244,7 +244,7 @@ def _bundle(
         },
         "options": {
             "targets": [target.profile.name for target in targets],
-            "precision": request.precision,
+            "precision": request.requested_precision,
             **stored_options(request),
             "context": job.context,
         },

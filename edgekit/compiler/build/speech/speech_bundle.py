@@ -95,11 +95,11 @@ def _checked(targets: Sequence[BuildTarget], request: BuildRequest) -> dict[str,
     others = [name for name in request.given_beside("any") if "samples" not in name]
     if others:
         raise UsageError(f"{', '.join(others)}: does not apply to speech models; leave it out")
-    check_precision(SpeechJob.kind, targets, request.precision)
+    check_precision(SpeechJob.kind, targets, request.requested_precision)
     limits = {name: bar.words for name, bar in FORMS.items()}
     if request.max_drop is not None:
         drop = parse_max_drop(request.max_drop).drop
-        if drop is None or request.precision == FULL_PRECISION:
+        if drop is None or request.requested_precision == FULL_PRECISION:
             raise UsageError(
                 f"--max-drop is {request.max_drop!r}; for speech models it is a percentage of words that "
                 "int8 may write otherwise, e.g. 2%"

@@ -90,11 +90,11 @@ def _checked(targets: Sequence[BuildTarget], request: BuildRequest) -> Mapping[s
     others = [name for name in request.given_beside("any") if name not in ("--samples", "--context")]
     if others:
         raise UsageError(f"{', '.join(others)}: does not apply to text-to-text models; leave it out")
-    check_precision(Text2TextJob.kind, targets, request.precision)
+    check_precision(Text2TextJob.kind, targets, request.requested_precision)
     if request.max_drop is None:
         return BARS
     drop = parse_max_drop(request.max_drop).drop
-    if drop is None or precision_of(request.precision).is_float:
+    if drop is None or precision_of(request.requested_precision).is_float:
         raise UsageError(
             f"--max-drop is {request.max_drop!r}; for text-to-text models it is a percentage by which the "
             "perplexity of int8 may exceed the float model's, e.g. 2%"
