@@ -1,4 +1,4 @@
-"""LiteRT's C interface as an engine of the library: tflite variants compute what Python's session computes."""
+"""LiteRT's C interface as an engine: tflite variants compute what Python's session computes."""
 
 from __future__ import annotations
 
