@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 MULTIPLE, MOST_CHANNELS = 4, 7
 """Up to so many channels; 12 take longer as 16."""
 MOST_ADDED = 75
-"""Added channels times the positions of the window. At 81 (9x9, 3 channels) the multiplications cost more than
-the copies save, 160 us and 175; at 75 (5x5, 1 channel) the two are equal, at 49 (7x7, 3) 734 and 671."""
+"""Added channels times the positions of the window. At 81 (9x9, 3 channels) the multiplications cost more
+than the copies save, 160 us and 175; at 75 (5x5, 1 channel) the two are equal, at 49 (7x7, 3) 734 and 671."""
 
 
 def with_padded_channels(model: ir.Model) -> ir.Model:

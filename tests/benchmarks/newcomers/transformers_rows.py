@@ -122,7 +122,8 @@ def rows() -> Iterator[Row]:
               64]},
               num_detection_tokens=10), pictures())  # fmt: skip
     yield row("DPT, depth", model("DPTForDepthEstimation", "DPTConfig", **{**VIT,
-              "num_hidden_layers": 4}, patch_size=16, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[16, 16, 32, 32], fusion_hidden_size=32),
+              "num_hidden_layers": 4}, patch_size=16, backbone_out_indices=[0, 1, 2, 3],
+              neck_hidden_sizes=[16, 16, 32, 32], fusion_hidden_size=32),
               pictures())  # fmt: skip
     yield row("GLPN, depth", model("GLPNForDepthEstimation", "GLPNConfig", hidden_sizes=[16, 32, 40, 64],
               depths=[1, 1, 1, 1], decoder_hidden_size=32), pictures())  # fmt: skip

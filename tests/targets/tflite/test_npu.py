@@ -20,7 +20,7 @@ import edgekit
 from edgekit.cli.verbs import main
 from edgekit.errors import EngineError, MissingDependency, UsageError
 from tests.fixtures import models
-from tests.targets.tflite.running import compiled, model_of
+from tests.targets.tflite.running import compiled, files_of, model_of
 
 pytestmark = [
     pytest.mark.needs_tflite,
@@ -58,7 +58,7 @@ def qualcomm(sdk: Path) -> Path:
 
 def files() -> dict[str, bytes]:
     network = "c = Conv <pads = [1, 1, 1, 1]> (x, w)\n g = GlobalAveragePool(c)\n y = Flatten(g)"
-    return dict(compiled(model_of("float[1, 3, 4, 6] x", network, "float[5, 3, 3, 3] w")).files)
+    return files_of(compiled(model_of("float[1, 3, 4, 6] x", network, "float[5, 3, 3, 3] w")))
 
 
 def test_without_the_vendors_sdk_it_is_named() -> None:
