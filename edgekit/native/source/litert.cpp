@@ -27,7 +27,7 @@ constexpr const char* SINCE_2_3 = "LiteRtCompiledModelIsNonCpuFullyAccelerated";
 constexpr int CPU = 1, FOR_READING = 0, FOR_WRITING = 1;
 constexpr size_t MAX_RANK = 8;
 
-using Handle = void*;
+using LiteRtObject = void*;
 
 // LiteRtRankedTensorType: 72 bytes.
 struct TensorType {
@@ -48,7 +48,7 @@ const ElementName ELEMENT_NAMES[] = {{"float32", 1},  {"int32", 2},   {"uint8", 
 // The loaded library, with one environment for all models.
 struct Runtime {
   SharedLibrary library;
-  Handle environment = nullptr;
+  LiteRtObject environment = nullptr;
 
   explicit Runtime(const char* path) : library(path, "LiteRt", "", FIRST) {}
 
@@ -62,14 +62,14 @@ struct Runtime {
   }
 
   // Free an object. NULL is ignored.
-  void destroy(const char* function, Handle object) const {
-    if (object) reinterpret_cast<void (*)(Handle)>(library.find(function))(object);
+  void destroy(const char* function, LiteRtObject object) const {
+    if (object) reinterpret_cast<void (*)(LiteRtObject)>(library.find(function))(object);
   }
 };
 
 // One input or output of a model, with LiteRT's memory for it.
 struct Slot {
-  Handle buffer = nullptr;
+  LiteRtObject buffer = nullptr;
   size_t size_bytes = 0;
   std::vector<unsigned char> copy;  // of an output
 };
@@ -78,7 +78,7 @@ struct Slot {
 struct Compiled {
   const Runtime& runtime;
   std::vector<unsigned char> file;  // LiteRT reads it while the model lives
-  Handle model = nullptr, options = nullptr, compiled = nullptr;
+  LiteRtObject model = nullptr, options = nullptr, compiled = nullptr;
   size_t signature = 0;
   std::vector<Slot> inputs, outputs;        // in the signature's order
   std::vector<size_t> input_at, output_at;  // places of the source model's inputs and outputs
@@ -106,7 +106,7 @@ const Json& entry_of(const Json& options, const char* side, const char* name) {
 }
 
 // Open the inputs or outputs of a signature, and find those of the source model among them.
-void open_slots(Compiled& model, Handle signature, const std::string& side, const edgekit_tensor* specs,
+void open_slots(Compiled& model, LiteRtObject signature, const std::string& side, const edgekit_tensor* specs,
                 int count, const Json& entries_of, const char* key, std::vector<Slot>& slots,
                 std::vector<size_t>& places) {
   const Runtime& runtime = model.runtime;
@@ -118,7 +118,7 @@ void open_slots(Compiled& model, Handle signature, const std::string& side, cons
   slots.resize(number), places.assign(number, number);
   for (size_t i = 0; i < number; i++) {
     const char* name = "";
-    Handle tensor = nullptr, requirements = nullptr;
+    LiteRtObject tensor = nullptr, requirements = nullptr;
     TensorType type{};
     runtime.call(("LiteRtGetSignature" + side + "Name").c_str(), signature, i, &name);
     runtime.call(("LiteRtGetSignature" + side + "TensorByIndex").c_str(), signature, i, &tensor);
@@ -150,12 +150,12 @@ void open_slots(Compiled& model, Handle signature, const std::string& side, cons
   }
 }
 
-Handle signature_of(Compiled& model, const std::string& wanted) {
+LiteRtObject signature_of(Compiled& model, const std::string& wanted) {
   const Runtime& runtime = model.runtime;
   size_t number = 0;
   runtime.call("LiteRtGetNumModelSignatures", model.model, &number);
   for (size_t i = 0; i < number; i++) {
-    Handle signature = nullptr;
+    LiteRtObject signature = nullptr;
     const char* key = "";
     runtime.call("LiteRtGetModelSignature", model.model, i, &signature);
     runtime.call("LiteRtGetSignatureKey", signature, &key);
@@ -184,7 +184,7 @@ void* load_tflite(void* context, const edgekit_model* given, char* error, size_t
     runtime.call("LiteRtCreateCompiledModel", runtime.environment, model->model, model->options,
                  &model->compiled);
     const Json* name = options.find("signature");
-    Handle signature = signature_of(*model, name ? name->content : "");
+    LiteRtObject signature = signature_of(*model, name ? name->content : "");
     open_slots(*model, signature, "Input", given->inputs, given->input_count, options, "inputs",
                model->inputs, model->input_at);
     open_slots(*model, signature, "Output", given->outputs, given->output_count, options, "outputs",
@@ -209,7 +209,7 @@ int run_tflite(void* loaded, const edgekit_tensor* inputs, int input_count, edge
       std::memcpy(memory, inputs[i].bytes, slot.size_bytes);
       runtime.call("LiteRtUnlockTensorBuffer", slot.buffer);
     }
-    std::vector<Handle> in, out;
+    std::vector<LiteRtObject> in, out;
     for (const Slot& slot : model.inputs) in.push_back(slot.buffer);
     for (const Slot& slot : model.outputs) out.push_back(slot.buffer);
     runtime.call("LiteRtRunCompiledModel", model.compiled, model.signature, in.size(), in.data(), out.size(),
