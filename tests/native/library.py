@@ -116,7 +116,7 @@ def library() -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(compiled()))
     for name in ("version", "error", "digest", "manifest", "card", "active"):
         getattr(loaded, f"edgekit_{name}").restype = ctypes.c_char_p
-    for name in ("open", "onnxruntime", "start"):
+    for name in ("open", "adapter", "start"):
         getattr(loaded, f"edgekit_{name}").restype = ctypes.c_void_p
     for name in ("decode", "predict"):
         getattr(loaded, f"edgekit_{name}").restype = ctypes.POINTER(Prediction)
@@ -275,14 +275,20 @@ class NativeSession:
     """A session of the library."""
 
     def __init__(
-        self, bundle: NativeBundle, ort: str, variant: str = "", strict: bool = False, threads: int = 1
+        self,
+        bundle: NativeBundle,
+        path: str,
+        variant: str = "",
+        strict: bool = False,
+        threads: int = 1,
+        target: str = "ort",
     ) -> None:
-        engine = ctypes.c_void_p(library().edgekit_onnxruntime(ort.encode())) if ort else None
-        if ort and not engine:
+        engine = ctypes.c_void_p(library().edgekit_adapter(target.encode(), path.encode())) if path else None
+        if path and not engine:
             raise refusal()
         engines = (ctypes.c_void_p * 1)(engine)
         options = Options(variant.encode() or None, strict, threads)
-        count = 1 if ort else 0
+        count = 1 if path else 0
         self.handle = ctypes.c_void_p(
             library().edgekit_start(bundle.handle, engines, count, ctypes.byref(options))
         )

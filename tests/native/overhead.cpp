@@ -16,7 +16,7 @@ static double us_since(Clock::time_point start) {
 
 int main(int, char** argv) {
   edgekit_bundle* bundle = edgekit_open(argv[1]);
-  const edgekit_engine* ort = edgekit_onnxruntime(argv[2]);
+  const edgekit_engine* ort = edgekit_adapter("ort", argv[2]);
   const int rounds = std::stoi(argv[3]), width = 1280, height = 720;
   edgekit_options options{nullptr, 1, 1};
   edgekit_session* session = bundle && ort ? edgekit_start(bundle, &ort, 1, &options) : nullptr;

@@ -105,9 +105,9 @@ ort, library, linked = sys.argv[1:]
 if linked == "1":
     ctypes.CDLL(ort, ctypes.RTLD_GLOBAL)
 edgekit = ctypes.CDLL(library)
-edgekit.edgekit_onnxruntime.restype = ctypes.c_void_p
+edgekit.edgekit_adapter.restype = ctypes.c_void_p
 edgekit.edgekit_error.restype = ctypes.c_char_p
-print(edgekit.edgekit_onnxruntime(None) is not None or edgekit.edgekit_error().decode())
+print(edgekit.edgekit_adapter(b"ort", None) is not None or edgekit.edgekit_error().decode())
 """
 
 

@@ -49,7 +49,7 @@ Picture read_ppm(const char* path) {
 
 void run(const char* path, const char* library, const char* photo) {
   Owned<edgekit_bundle> bundle(checked(edgekit_open(path)));
-  const edgekit_engine* engine = checked(edgekit_onnxruntime(library));
+  const edgekit_engine* engine = checked(edgekit_adapter("ort", library));
   Owned<edgekit_session> session(checked(edgekit_start(bundle.get(), &engine, 1, nullptr)));
 
   const Picture picture = read_ppm(photo);

@@ -115,7 +115,7 @@ NATIVE(jobject, variantAt, Handle bundle, jint index) {
 }
 
 NATIVE(Handle, onnxRuntime, jbyteArray library) {
-  return handle_of(edgekit_onnxruntime(library ? string_of(env, library).c_str() : nullptr));
+  return handle_of(edgekit_adapter("ort", library ? string_of(env, library).c_str() : nullptr));
 }
 
 NATIVE(Handle, start, Handle bundle, Handle engine, jbyteArray variant, jboolean strict, jint threads) {

@@ -10,6 +10,7 @@
 #include "golden.h"
 #include "guarded.h"
 #include "image.h"
+#include "litert.h"
 #include "onnx_runtime.h"
 #include "refusal.h"
 #include "session.h"
@@ -228,8 +229,14 @@ int edgekit_snr_db(const edgekit_tensor* expected, const edgekit_tensor* actual,
   });
 }
 
-const edgekit_engine* edgekit_onnxruntime(const char* library) {
-  return guarded<const edgekit_engine*>(nullptr, [&] { return onnx_runtime(library); });
+const edgekit_engine* edgekit_adapter(const char* target, const char* library) {
+  return guarded<const edgekit_engine*>(nullptr, [&] {
+    given(target);
+    if (std::strcmp(target, "ort") == 0) return onnx_runtime(library);
+    if (std::strcmp(target, "tflite") == 0) return litert(library);
+    throw Refusal(std::string("libedgekit has no adapter for target ") + target +
+                  "; it has ort and tflite. Hand in an edgekit_engine of your own");
+  });
 }
 
 edgekit_session* edgekit_start(const edgekit_bundle* bundle, const edgekit_engine* const* engines, int count,

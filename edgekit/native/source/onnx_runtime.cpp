@@ -14,12 +14,7 @@
 #include "mutex.h"
 #include "ort_functions.h"
 #include "refusal.h"
-
-#if defined(_WIN32)
-#include <windows.h>
-#elif !defined(__wasm__)
-#include <dlfcn.h>
-#endif
+#include "shared_library.h"
 
 namespace edgekit {
 namespace {
@@ -69,45 +64,14 @@ struct Model {
   }
 };
 
-void* symbol_of(const char* library, std::string& why) {
-#if defined(_WIN32)
-  HMODULE handle = LoadLibraryA(library ? library : "onnxruntime.dll");
-  if (!handle) why = "Windows error " + std::to_string(GetLastError());
-  return handle ? reinterpret_cast<void*>(GetProcAddress(handle, "OrtGetApiBase")) : nullptr;
-#elif defined(__wasm__)
-  (void)library;
-  why = "WebAssembly opens no libraries";
-  return nullptr;
-#else
-#if defined(__APPLE__)
-  const char* name = "libonnxruntime.dylib";
-#elif defined(__ANDROID__)
-  const char* name = "libonnxruntime.so";
-#else
-  const char* name = "libonnxruntime.so.1";
-#endif
-  // A program that is linked with it, as apps for iOS are, needs no file.
-  void* symbol = library ? nullptr : dlsym(RTLD_DEFAULT, "OrtGetApiBase");
-  if (symbol) return symbol;
-  void* handle = dlopen(library ? library : name, RTLD_NOW | RTLD_LOCAL);
-  symbol = handle ? dlsym(handle, "OrtGetApiBase") : nullptr;
-  if (!symbol) {
-    const char* error = dlerror();
-    why = error ? error : "it has no OrtGetApiBase";
-  }
-  return symbol;
-#endif
-}
-
 std::unique_ptr<Library> open_library(const char* name) {
-  std::string why;
-  void* symbol = symbol_of(name, why);
-  if (!symbol) {
+  const SharedLibrary opened(name, "onnxruntime", ".1", "OrtGetApiBase");
+  if (!opened.why().empty()) {
     throw Refusal(std::string("ONNX Runtime cannot be loaded from ") +
-                  (name ? name : "the system's libraries") + "\n  " + why +
+                  (name ? name : "the system's libraries") + "\n  " + opened.why() +
                   "\n  give the path of libonnxruntime; the wheel onnxruntime has it in onnxruntime/capi");
   }
-  const auto* base = reinterpret_cast<const ort::Base* (*)()>(symbol)();
+  const auto* base = reinterpret_cast<const ort::Base* (*)()>(opened.find("OrtGetApiBase"))();
   auto library = std::make_unique<Library>();
   library->version = base->version();
   const void* const* table = base->get_api(ort::API_VERSION);

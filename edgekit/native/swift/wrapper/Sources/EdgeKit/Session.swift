@@ -158,7 +158,7 @@ public final class Session: @unchecked Sendable {
         #if canImport(CoreML)
             all.append(CoreMLEngine.table)
         #endif
-        if let onnxRuntime = edgekit_onnxruntime(nil) { all.append(onnxRuntime) }
+        if let onnxRuntime = edgekit_adapter("ort", nil) { all.append(onnxRuntime) }
         return all
     }
 }

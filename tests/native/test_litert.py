@@ -1,0 +1,87 @@
+"""LiteRT's C interface as an engine: tflite variants compute what Python's session computes."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgekit
+from edgekit.bundle import Bundle
+from edgekit.processing.card import parse_card
+from edgekit.runtime import Session
+from tests.native.library import NativeBundle, NativeSession, RefusedError, ort_library
+from tests.native.models import yolox_bundle
+from tests.web.host import first_photograph
+
+pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_tflite]
+
+
+@cache
+def litert_library() -> str:
+    """Return the path of LiteRT's shared library in the installed wheel; skip where it has none."""
+    litert = pytest.importorskip("ai_edge_litert")
+    path = Path(litert.__file__).parent / "libLiteRt.so"
+    if not path.is_file():
+        pytest.skip("this wheel of ai-edge-litert has no libLiteRt.so")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def bundle(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = shared / "models" / "yolox_nano.onnx"
+    card = parse_card(yolox_bundle(shared).card or {})
+    built = edgekit.build(model, targets=["tflite"], precision="fp32", card=card)
+    return built.save(tmp_path_factory.mktemp("litert") / "yolox.edgekit")
+
+
+@pytest.mark.needs_shared
+def test_yolox_nano_answers_as_python(bundle: Path, shared: Path) -> None:
+    frame = first_photograph(shared)
+    with Session(bundle, threads=1) as session:
+        feeds = session.prepare(frame)[0]
+        expected, boxes = session.run(feeds), session.predict(frame)
+        assert session.active.engine.startswith("LiteRT ")
+    with NativeBundle(bundle) as opened, NativeSession(opened, litert_library(), target="tflite") as native:
+        assert native.active == "tflite-fp32"
+        assert native.fallbacks == []
+        for _ in range(2):
+            outputs = native.run(feeds, 1)
+            assert [array.tobytes() for array in outputs.values()] == [
+                array.tobytes() for array in expected.values()
+            ]
+        found = native.predict(frame, "rgb")
+    assert len(boxes) > 3
+    assert found.labels == [one.label for one in boxes]
+    assert found.scores.tobytes() == boxes.scores.tobytes()
+    np.testing.assert_allclose(found.boxes, boxes.boxes, atol=0.01)
+
+
+@pytest.mark.needs_shared
+def test_more_threads_than_one_are_refused(bundle: Path) -> None:
+    with (
+        NativeBundle(bundle) as opened,
+        pytest.raises(RefusedError, match="libedgekit runs LiteRT on one thread, not 4"),
+    ):
+        NativeSession(opened, litert_library(), target="tflite", threads=4)
+
+
+def test_what_is_not_litert_is_an_error(tmp_path: Path) -> None:
+    with NativeBundle(_empty(tmp_path)) as opened:
+        for path, target, text in (
+            ("/nothing/libLiteRt.so", "tflite", "^LiteRT cannot be loaded from /nothing/libLiteRt.so\n"),
+            (ort_library(), "tflite", "it has no LiteRtCreateEnvironment"),
+            ("libhailort.so", "hailo", "^libedgekit has no adapter for target hailo; it has ort and tflite"),
+        ):
+            if path:
+                with pytest.raises(RefusedError, match=text):
+                    NativeSession(opened, path, target=target)
+
+
+def _empty(folder: Path) -> Path:
+    source = {"file": "m.onnx", "sha256": "0" * 64, "opset": 17, "nodes": 1}
+    one = [{"name": "x", "dtype": "float32", "shape": [1]}]
+    manifest = {"source": source, "inputs": one, "outputs": [{**one[0], "name": "y"}], "variants": []}
+    return Bundle.create(manifest, {}).save(folder / "empty.edgekit")
