@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 Array: TypeAlias = "npt.NDArray[Any]"
+Content: TypeAlias = "bytes | memoryview"
+"""Content of a file: bytes, or read-only pages of a file."""
 
 
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: what json.loads gives

@@ -16,7 +16,7 @@ import pytest
 from edgekit_tensorrt.device import presence
 from hypothesis import HealthCheck, settings
 
-from edgekit.compiler.evaluate.arm.emulator import emulator_folder
+from edgekit.compiler.evaluate.arm.emulator_folder import emulator_folder
 from tests.arm import emulated
 from tests.devices import board
 from tests.fixtures.smollm2 import smollm2_file

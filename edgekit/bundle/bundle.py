@@ -31,7 +31,7 @@ from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import PlainFile, Readable, Section
-from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
 MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")
@@ -64,7 +64,7 @@ class Bundle:
     # --- making ------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, manifest: Mapping[str, Json], entries: Mapping[str, bytes]) -> Bundle:
+    def create(cls, manifest: Mapping[str, Json], entries: Mapping[str, Content]) -> Bundle:
         """Make a bundle in memory.
 
         Args:

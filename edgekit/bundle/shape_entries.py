@@ -19,6 +19,7 @@ from edgekit.target.shapes import elements, shapes_text, signature_at
 from edgekit.tensor_spec import (
     THINNED_VALUES,
     Array,
+    Content,
     Json,
     Signature,
     TensorSpec,
@@ -82,7 +83,7 @@ def _entries(manifest: Mapping[str, Json]) -> Json:
 def as_json(
     shapes: Sequence[Signature],
     golden: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
-    entries: dict[str, bytes],
+    entries: dict[str, Content],
 ) -> list[dict[str, Json]]:
     """Return the extension; the golden vectors go into ``entries``.
 
@@ -113,7 +114,7 @@ def shapes_json(specs: Sequence[TensorSpec]) -> dict[str, Json]:
 
 
 def golden_json(
-    number: int, pair: tuple[Mapping[str, Array], Mapping[str, Array]], entries: dict[str, bytes]
+    number: int, pair: tuple[Mapping[str, Array], Mapping[str, Array]], entries: dict[str, Content]
 ) -> dict[str, Json]:
     """Return a golden vector's entries by tensor; their contents go into ``entries``."""
     golden: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}

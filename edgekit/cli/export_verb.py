@@ -66,6 +66,13 @@ from edgekit.system.atomic_files import write_atomically
 @click.option(
     "--metadata", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
 )
+@click.option(
+    "--npu",
+    "npus",
+    multiple=True,
+    metavar="CHIP",
+    help="tflite: compile for a phone's NPU too. Example: 'Qualcomm SM8650'. Repeatable.",
+)
 @as_json_option
 def export(
     bundle: Path,
@@ -80,6 +87,7 @@ def export(
     image: str | None,
     app: str | None,
     metadata: bool,
+    npus: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write engine files, an app, a web page or a server's files.
@@ -95,6 +103,8 @@ def export(
         raise UsageError("--bundle-url and --image go with --kubernetes, which needs both")
     if (app is not None or metadata) and (output is None or (app is not None and metadata)):
         raise UsageError("--app and --metadata go with -o, one of them")
+    if npus and (output is None or app is not None):
+        raise UsageError("--npu goes with -o, and not with --app")
     if (npm_packages or webgpu) and web is None:
         raise UsageError("--npm-package and --webgpu go with --web")
     if web is not None:
@@ -128,7 +138,9 @@ def export(
             "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists them)"
         )
     with open_bundle(bundle) as opened:
-        written = [str(path) for path in export_variant(opened, variant, output, metadata=metadata)]
+        written = [
+            str(path) for path in export_variant(opened, variant, output, metadata=metadata, npus=npus)
+        ]
     readme = next((path for path in written if path.endswith(README)), None)
     lines = [f"  {path}" for path in written]
     if readme is not None:

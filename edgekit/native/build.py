@@ -30,6 +30,8 @@ FOLDER = Path(__file__).parent
 INCLUDE = FOLDER / "include"
 JNI = "kotlin/jni.cpp"
 """Functions for Kotlin and Java, relative to FOLDER."""
+STANDALONE = "standalone.cpp"
+"""What only the shared library has, relative to FOLDER."""
 FLAGS = (
     "-std=c++17",
     "-fvisibility=hidden",
@@ -37,8 +39,8 @@ FLAGS = (
     "-Wall",
     "-Wextra",
 )
-RELEASE_FLAGS = ("-O2", "-s")
-"""Flags for a library to ship: optimized and stripped."""
+RELEASE_FLAGS = ("-O2", "-s", "-ffunction-sections")
+"""Flags for a library to ship: optimized and stripped; the linker leaves out functions that nothing calls."""
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}
 LINKED = {"windows": (), "macos": ("-Wl,-install_name,@rpath/libedgekit.dylib",)}
 """System -> the linker's flags; a library for macOS holds its own path otherwise. Others need libdl."""
@@ -99,7 +101,7 @@ def compile_library(
     if target and not compiler and not zig_is_installed():
         raise MissingDependency("ziglang", f"compiling for {target}", install="pip install ziglang")
     compiler = compiler or compiler_command()
-    source = translation_unit(*([JNI] if jni else []))
+    source = translation_unit(STANDALONE, *([JNI] if jni else []))
     flags = [*flags, *(jni_flags() if jni else ())]
     if target == webassembly.TARGET:
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +114,7 @@ def compile_library(
     system = next((name for name in SUFFIXES if name in (target or host)), "")
     library = folder / f"libedgekit{SUFFIXES.get(system, '.so')}"
     folder.mkdir(parents=True, exist_ok=True)
-    linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl",))]
+    linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl", "-Wl,--gc-sections"))]
     if system == "windows":
         linked.append(f"-Wl,--out-implib,{library.with_suffix('.lib').resolve()}")
     _run(
@@ -170,6 +172,7 @@ def jni_flags() -> list[str]:
 def compiled_digest() -> str:
     """Return the sha256 of all that the library's bytes depend on, except the compiler."""
     files = sorted([*(FOLDER / "source").glob("*.[ch]*"), *INCLUDE.glob("*.h")])
+    files.append(FOLDER / STANDALONE)
     parts = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     flags = [*FLAGS, *RELEASE_FLAGS, *webassembly.FLAGS, *webassembly.LINKED]
     return hashlib.sha256("\n".join([*parts, *flags, __version__]).encode()).hexdigest()

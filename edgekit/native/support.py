@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 ORT, ORT_MODEL = "ort", "model.onnx"
 """Target of its adapter of ONNX Runtime, and the only file of a variant that the adapter loads."""
 DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5", "yolov8", "end2end")}
-"""Tasks and their decoders."""
+"""Tasks of a picture and their decoders."""
+SOUND_DECODERS = {"classify": DECODERS["classify"], "voice-activity": ("probability",)}
+"""Tasks of a sound and their decoders."""
 
 
 def runnable(bundle: Bundle, targets: Collection[str]) -> list[Variant]:
@@ -26,13 +28,21 @@ def runnable(bundle: Bundle, targets: Collection[str]) -> list[Variant]:
     ]
 
 
-def predicts(bundle: Bundle) -> bool:
-    """Return whether the card's input is one picture, and its task one that is decoded."""
+def predicts(bundle: Bundle, *, sounds: bool = False) -> bool:
+    """Return whether the card's input is one picture, and its task one that is decoded.
+
+    Args:
+        bundle: A bundle.
+        sounds: Whether one sound, with constants and states beside it, is another such input.
+    """
     card = bundle.card or {}
     inputs, task = card.get("inputs"), card.get("task")
     kinds = [row.get("kind") for row in inputs.values()] if isinstance(inputs, Mapping) else []
-    decodable = isinstance(task, Mapping) and task.get("decode") in DECODERS.get(str(task.get("kind")), ())
-    return kinds == ["image"] and decodable
+    if sounds and kinds.count("audio") == 1 and set(kinds) <= {"audio", "tensor"}:
+        decoders: Mapping[str, tuple[str, ...]] = SOUND_DECODERS
+    else:
+        decoders = DECODERS if kinds == ["image"] else {}
+    return isinstance(task, Mapping) and task.get("decode") in decoders.get(str(task.get("kind")), ())
 
 
 def described(bundle: Bundle) -> str:

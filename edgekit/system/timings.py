@@ -16,14 +16,14 @@ from edgekit.system import json_records
 from edgekit.system.cpu import identity
 from edgekit.system.formats import strict_json
 from edgekit.system.records_folder import records_folder
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 
 TIMINGS_LIMIT = 2000
 """Timings kept; the oldest are removed first."""
 TIMING_LIMIT_BYTES = 16_384
 
 
-def files_digest(files: Mapping[str, bytes]) -> str:
+def files_digest(files: Mapping[str, Content]) -> str:
     """Return the sha256 over an artifact's files: their names and contents, in hexadecimal."""
     return digest_of({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     AppFiles = Callable[
         [Mapping[str, bytes], Mapping[str, Json], Any, Sequence[TensorSpec]], dict[str, bytes]
     ]
-    Estimate = Callable[[Mapping[str, bytes], Profile], CostEstimate | None]
+    NpuFiles = Callable[[Mapping[str, bytes], str], dict[str, bytes]]
+    Estimate = Callable[[Mapping[str, Content], Profile], CostEstimate | None]
     Tools = Callable[[], Sequence[tuple[str, str | None, str]]]
     ShareWeights = Callable[["Artifact", Sequence["Artifact"]], tuple["Artifact", list["Artifact"]]]
 
@@ -44,7 +45,8 @@ class Artifact(NamedTuple):
     """The output of a compiler.
 
     Attributes:
-        files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them.
+        files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them. Large
+            contents may be read-only pages of a temporary file (edgekit/system/scratch_file.py).
         options: Settings for the runner besides the files (I/O names and layouts, pinned precision). JSON.
             ``needs_isa``: instruction sets (``cpu.EXTENSIONS``) of which the processor must have one to
             compute as declared; a session on a processor without them does not take the variant.
@@ -52,7 +54,7 @@ class Artifact(NamedTuple):
             ``notes``: sentences that the report prints.
     """
 
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
     options: Mapping[str, Json] = MappingProxyType({})
     facts: Mapping[str, Json] = MappingProxyType({})
 
@@ -78,6 +80,9 @@ class TargetInfo(NamedTuple):
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
             own tools take, for ``edgekit export --metadata``; ``card`` is an
             ``edgekit.processing.card.Card``. Raises UsageError where the card can't be expressed.
+        npu_files: ``(files, chip) -> files``: further files for the NPU of a chip (``Qualcomm SM8650``), for
+            ``edgekit export --npu``. Raises UsageError for an unknown chip, MissingDependency without the
+            vendor's SDK, EngineError where its compiler fails.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
@@ -102,6 +107,7 @@ class TargetInfo(NamedTuple):
     quantization_rules: RulesFor | None = None
     refine: Refine | None = None
     app_files: AppFiles | None = None
+    npu_files: NpuFiles | None = None
     reference_executor: Engine | None = None
     instruction_sets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     decoder: str = ""

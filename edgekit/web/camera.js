@@ -1,12 +1,7 @@
 // A camera's live video. One frame is predicted at a time; frames that arrive meanwhile are dropped, not queued.
-import {EdgeKitError} from './core.js';
+import {openMedia, refusal} from './media.js';
 
 const RATE_MS = 2000;
-const REFUSALS = {
-  NotAllowedError: "The browser did not allow the camera. Allow it for this page in the browser's settings, then try again.",
-  NotFoundError: 'This device has no camera that the browser can use.',
-  NotReadableError: 'The camera did not start. Another program may be using it.',
-};
 
 export class Camera {
   #video;
@@ -17,21 +12,16 @@ export class Camera {
   // Ask for a camera and show it in a video element. Rejects with EdgeKitError.
   // onend(problem): the camera has stopped by itself, or a prediction failed.
   static async open(video, onend) {
-    if (!isSecureContext || !navigator.mediaDevices) {
-      throw new EdgeKitError('The camera needs https: browsers allow it only there, and on localhost.');
-    }
     const camera = new Camera(), wanted = {facingMode: 'environment', width: {ideal: 1280}, height: {ideal: 720}};
     camera.#video = video;
     camera.#onend = onend;
     try {
-      camera.#stream = await navigator.mediaDevices.getUserMedia({video: wanted, audio: false});
-      const [track] = camera.#stream.getVideoTracks();
-      track.addEventListener('ended', () => camera.#fail(new EdgeKitError('The camera was disconnected.')));
+      camera.#stream = await openMedia('camera', {video: wanted, audio: false}, (problem) => camera.#fail(problem));
       video.srcObject = camera.#stream;
       await video.play();
     } catch (problem) {
       camera.stop();
-      throw new EdgeKitError(REFUSALS[problem.name] ?? `The camera did not start: ${problem.message || problem.name}`);
+      throw refusal('camera', problem);
     }
     return camera;
   }

@@ -20,6 +20,7 @@ export class Core {
   #exports;
   #bundle;
   #chooser = 0;
+  #listener = 0;
 
   // Open a bundle: header, manifest and limits are checked. bytes: Uint8Array. Throws EdgeKitError.
   static async open(module, bytes, name) {
@@ -85,8 +86,40 @@ export class Core {
     });
   }
 
+  // Begin a live sound at a rate in Hz; the one before ends. Throws EdgeKitError: the card takes none.
+  listen(rate) {
+    this.#call('web_end_sound', this.#listener);
+    this.#listener = 0;
+    this.#listener = this.#made('web_listen', this.#bundle, rate);
+  }
+
+  // Take samples of the sound, one channel as a Float32Array.
+  hear(samples) {
+    this.#within(samples.byteLength, (at) => {
+      this.#bytes(at, samples.byteLength).set(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
+      this.#done('web_hear', this.#listener, at, samples.length);
+    });
+  }
+
+  // Return the input for the sound's next window, of size bytes, or null if samples are missing.
+  window(size) {
+    return this.#within(size, (input) => this.#within(16, (span) => {
+      if (!this.#done('web_window', this.#listener, input, size, span)) return null;
+      const [start_s, end_s] = [0, 8].map((k) => this.#view().getFloat64(span + k, true));
+      return {bytes: this.#bytes(input, size).slice(), start_s, end_s};
+    }));
+  }
+
+  // Return the bytes of an input beside the sound: a constant, or a state before the first run.
+  constant(index, size) {
+    return this.#within(size, (at) => {
+      this.#done('web_constant', this.#bundle, index, at, size);
+      return this.#bytes(at, size).slice();
+    });
+  }
+
   // Decode outputs by the card's task: {kind, items: [{index, label, score, box}]}, best first.
-  decode(outputs, placement) {
+  decode(outputs, placement = []) {
     return this.#tensors(outputs, (at, count) => this.#within(PLACEMENT_BYTES, (placed) => {
       this.#bytes(placed, PLACEMENT_BYTES).set(placement);
       const found = this.#made('edgekit_decode', this.#bundle, at, count, placed);
@@ -246,6 +279,11 @@ export class Core {
 // Return bytes as the array of a dtype.
 export function arrayOf(dtype, bytes) {
   return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, bytes.byteLength / ARRAYS[dtype].BYTES_PER_ELEMENT);
+}
+
+// Return the bytes of a tensor.
+export function bytesIn({dtype, shape}) {
+  return sizeOf(shape) * ARRAYS[dtype].BYTES_PER_ELEMENT;
 }
 
 // Return the number of elements of a shape.

@@ -41,6 +41,17 @@ export interface Prediction {
   };
 }
 
+/** One window of a live sound. times_ms.read is the time to resample the piece that completed it. */
+export interface WindowPrediction {
+  kind: 'classify' | 'voice-activity';
+  /** Best first; of voice activity one item, 'speech' (index 1) or 'no speech' (0) with the probability of speech. */
+  items: Item[];
+  /** Seconds from the sound's begin. */
+  start_s: number;
+  end_s: number;
+  times_ms: Prediction['times_ms'];
+}
+
 /** Agreement of one output with a golden vector. */
 export interface Golden {
   golden: number;
@@ -129,6 +140,15 @@ export class Session {
    */
   predict(picture: ImageData | Blob | HTMLImageElement | HTMLVideoElement | HTMLCanvasElement
     | OffscreenCanvas | ImageBitmap): Promise<Prediction>;
+
+  /**
+   * Predict a live sound piece by piece; resolves to the windows that a piece completes, which may be none.
+   * Rejects with EdgeKitError: the card takes no sound, a sample is not finite, or every variant has failed.
+   * @param samples one channel, full scale is 1; any length.
+   * @param rate samples a second, of the first piece of a sound; the core resamples to the card's rate.
+   * @param options.begin another sound begins: states and context are those before the first run.
+   */
+  listen(samples: Float32Array, rate: number, options?: {begin?: boolean}): Promise<WindowPrediction[]>;
 
   /** Run the model on all of its inputs, in its order; returns all outputs. */
   run(inputs: Tensor[]): Promise<Tensor[]>;

@@ -59,6 +59,10 @@ export class Session {
     return this.#call('predict', [bitmap], [bitmap]);
   }
 
+  // Predict a live sound: pieces of one channel (Float32Array, full scale is 1) at a rate in Hz, which the core
+  // resamples. Resolves to the windows that a piece completes: [{start_s, end_s, kind, items, times_ms}].
+  listen(samples, rate, {begin = false} = {}) { return this.#call('listen', [samples, rate, begin]); }
+
   // Run the first golden vector's inputs again and again, and nothing else in between.
   bench({seconds = 3, onprogress = () => {}} = {}) { return this.#call('bench', [seconds], [], onprogress); }
 

@@ -1,7 +1,8 @@
 """Folder for a static host with a bundle, a page that checks and runs it, and its engine.
 
 DIR/
-    index.html page.css page.js camera.js drawing.js     the page
+    index.html page.css page.js media.js camera.js microphone.js microphone-worklet.js drawing.js timeline.js
+                                        the page
     edgekit.js edgekit.d.ts session-worker.js session.js signature.js core.js onnxruntime.js litert.js     an
                                         ES module for other pages with its types, and the worker that computes
     edgekit.wasm                        libedgekit
@@ -39,12 +40,16 @@ FILES = (
     "edgekit.wasm",
     "index.html",
     "litert.js",
+    "media.js",
+    "microphone-worklet.js",
+    "microphone.js",
     "onnxruntime.js",
     "page.css",
     "page.js",
     "session-worker.js",
     "session.js",
     "signature.js",
+    "timeline.js",
 )
 WORKER, BUNDLE = "service-worker.js", "model.edgekit"
 NOT_LOADED = ("edgekit.d.ts",)
@@ -135,7 +140,7 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
         yield f"not run in a page: {', '.join(others)}"
     if bundle.card is None:
         yield "the bundle has no card: the page checks engines, but predicts nothing"
-    elif not predicts(bundle):
+    elif not predicts(bundle, sounds=True):
         yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
 
 

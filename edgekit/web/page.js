@@ -1,13 +1,26 @@
-// The page: a bundle is checked on this device, and predicts photographs and a camera's frames. Texts of a bundle
+// The page: a bundle is checked on this device, and predicts photographs, a camera's frames or a microphone's sound. Texts of a bundle
 // are a stranger's: they become text nodes, never markup.
 import {Camera} from './camera.js';
-import {brief, decibels, drawItems, element, ms, named, rowsOf} from './drawing.js';
+import {brief, colourOf, decibels, drawItems, element, ms, named, rowsOf} from './drawing.js';
 import {Session, EdgeKitError} from './edgekit.js';
+import {Microphone} from './microphone.js';
+import {drawTimeline} from './timeline.js';
 
 const $ = (id) => document.getElementById(id);
 const SIDE_LIMIT = 1600, STAGES = ['read', 'prepare', 'run', 'decode'];
+const SOURCES = ['photo', 'camera', 'microphone'];
 const providers = document.querySelector('meta[name=providers]').content.split(' ');
-let session = null, camera = null;
+const WINDOWS_KEPT = 200;
+const FOR_PICTURES = {
+  heading: 'Photograph or camera', button: 'camera', live: 'Use the camera', stop: 'Stop the camera',
+  hint: 'Choose a photograph, drop one here, or use the camera. Pictures stay on this device.',
+};
+const FOR_SOUNDS = {
+  heading: 'Microphone', button: 'microphone', live: 'Use the microphone', stop: 'Stop the microphone',
+  hint: 'Use the microphone to classify what it hears. Sounds stay on this device.',
+};
+let session = null, live = null;  // live: a Camera or a Microphone that runs
+let words = FOR_PICTURES;
 
 function check(kind, verdict, what) {
   const row = element('li', kind, '');
@@ -44,15 +57,15 @@ function report({step, session: opened, variant, provider, rows, reason}) {
 }
 
 async function open(source) {
-  leaveCamera();
+  leaveLive();
   await session?.close();
   session = null;
   for (const id of ['checks', 'facts', 'items']) $(id).replaceChildren();
   for (const id of ['problem', 'times', 'found', 'none', 'canvas', 'rate']) $(id).hidden = true;
   $('hint').hidden = false;
-  $('hint').textContent = 'A photograph can be chosen when the bundle has been checked.';
+  $('hint').textContent = 'The bundle is being checked.';
   $('stage').className = 'empty';
-  $('photo').disabled = $('camera').disabled = true;
+  for (const id of SOURCES) $(id).disabled = true;
   $('summary').textContent = 'Opening the bundle …';
   document.body.dataset.state = 'opening';
   const began = performance.now();
@@ -62,16 +75,25 @@ async function open(source) {
     fact('engine', session.engine);
     fact('core', session.core);
     fact('opened, checked and loaded in', ms(performance.now() - began));
-    $('photo').disabled = $('camera').disabled = false;
-    $('hint').textContent = 'Choose a photograph, drop one here, or use the camera. Pictures stay on this device.';
+    take(session.manifest.card);
     document.body.dataset.state = 'ready';
   } catch (problem) {
     refuse(problem);
     $('summary').textContent = 'The bundle was refused; nothing of it runs.';
-    $('hint').textContent = 'No bundle is open, so pictures cannot be used.';
+    $('hint').textContent = 'No bundle is open, so nothing can be predicted.';
     check('failed', 'refused', 'see above');
     document.body.dataset.state = 'refused';
   }
+}
+
+// Show the controls for what a card takes, a sound or a picture.
+function take(card) {
+  words = Object.values(card?.inputs ?? {}).some(({kind}) => kind === 'audio') ? FOR_SOUNDS : FOR_PICTURES;
+  for (const id of ['choose', 'photo', 'camera']) $(id).hidden = words === FOR_SOUNDS;
+  $('microphone').hidden = words !== FOR_SOUNDS;
+  $('picture-heading').textContent = words.heading;
+  $('hint').textContent = words.hint;
+  for (const id of SOURCES) $(id).disabled = false;
 }
 
 function refuse(problem) {
@@ -80,7 +102,7 @@ function refuse(problem) {
 }
 
 async function predict(file) {
-  leaveCamera();
+  leaveLive();
   $('busy').textContent = 'Working …';
   $('problem').hidden = true;
   document.body.dataset.state = 'predicting';
@@ -117,10 +139,10 @@ async function draw(file, found) {
 }
 
 // Show times and the list of what was found.
-function show(found) {
+function show(found, colours) {
   for (const stage of STAGES) $(`time-${stage}`).textContent = ms(found.times_ms[stage]);
   $('times').hidden = false;
-  const {rows, left} = rowsOf(found);
+  const {rows, left} = rowsOf(found, colours);
   $('items').replaceChildren(...rows);
   $('found').hidden = rows.length === 0;
   $('none').hidden = rows.length > 0;
@@ -128,30 +150,37 @@ function show(found) {
   $('more').textContent = `${left} more are not listed.`;
 }
 
-async function useCamera() {
+// Start the camera or the microphone.
+async function goLive() {
+  const button = $(words.button);
   $('problem').hidden = true;
-  $('camera').disabled = true;
+  button.disabled = true;
   document.body.dataset.state = 'starting';
-  try {
-    camera = await Camera.open($('video'), (problem) => {
-      leaveCamera();
-      refuse(problem);
-      document.body.dataset.state = 'failed';
-    });
-  } catch (problem) {
+  const onend = (problem) => {
+    leaveLive();
     refuse(problem);
     document.body.dataset.state = 'failed';
+  };
+  try {
+    live = await (words === FOR_SOUNDS ? Microphone.open(onend) : Camera.open($('video'), onend));
+  } catch (problem) {
+    onend(problem);
     return;
   } finally {
-    $('camera').disabled = session === null;
+    button.disabled = session === null;
   }
   if (document.hidden || !session) {  // left while the browser asked
-    leaveCamera();
+    leaveLive();
     return;
   }
-  $('camera').textContent = 'Stop the camera';
+  button.textContent = words.stop;
+  if (words === FOR_SOUNDS) listen();
+  else watch();
+}
+
+function watch() {
   $('video').hidden = false;
-  camera.run((video) => session.predict(video), (found, {rate, dropped}) => {
+  live.run((video) => session.predict(video), (found, {rate, dropped}) => {
     const canvas = stage(found.width, found.height, 1);  // a new size clears it
     drawItems(canvas, found, 1);
     canvas.setAttribute('aria-label', `The camera. Found: ${named(found.items)}`);
@@ -162,11 +191,27 @@ async function useCamera() {
   });
 }
 
-function leaveCamera() {
-  if (!camera) return;
-  camera.stop();
-  camera = null;
-  $('camera').textContent = 'Use the camera';
+function listen() {
+  const windows = [];
+  live.run((samples, rate, begin) => session.listen(samples, rate, {begin}), (predicted, {dropped_s}) => {
+    if (!predicted.length) return;
+    windows.push(...predicted);
+    windows.splice(0, windows.length - WINDOWS_KEPT);
+    const last = windows[windows.length - 1], canvas = stage(1, 1, 1);
+    drawTimeline(canvas, windows, $('stage').clientWidth);
+    canvas.setAttribute('aria-label', `The microphone. Heard last: ${named(last.items)}`);
+    show(last, colourOf);
+    $('rate').textContent = `${last.start_s.toFixed(2)} to ${last.end_s.toFixed(2)} s; ${dropped_s.toFixed(1)} s of sound dropped`;
+    $('rate').hidden = false;
+    document.body.dataset.state = 'live';
+  });
+}
+
+function leaveLive() {
+  if (!live) return;
+  live.stop();
+  live = null;
+  $(words.button).textContent = words.live;
   $('video').hidden = $('canvas').hidden = true;
   $('hint').hidden = false;
   $('stage').className = 'empty';
@@ -181,15 +226,15 @@ $('other').addEventListener('change', ({target}) => {
   if (target.files[0]) open(target.files[0]);
   target.value = '';
 });
-$('camera').addEventListener('click', () => (camera ? leaveCamera() : useCamera()));
-document.addEventListener('visibilitychange', () => document.hidden && leaveCamera());
-addEventListener('pagehide', leaveCamera);
+for (const id of ['camera', 'microphone']) $(id).addEventListener('click', () => (live ? leaveLive() : goLive()));
+document.addEventListener('visibilitychange', () => document.hidden && leaveLive());
+addEventListener('pagehide', leaveLive);
 for (const kind of ['dragover', 'dragleave', 'drop']) {
   $('stage').addEventListener(kind, (event) => {
     event.preventDefault();
     $('stage').classList.toggle('over', kind === 'dragover');
     const [file] = event.dataTransfer?.files ?? [];
-    if (kind === 'drop' && file && session) predict(file);
+    if (kind === 'drop' && file && session && words === FOR_PICTURES) predict(file);
   });
 }
 

@@ -1,5 +1,5 @@
 // A bundle: checked by libedgekit, run by onnxruntime-web. edgekit.js is its other end, in the page.
-import {Core, EdgeKitError, arrayOf} from './core.js';
+import {Core, EdgeKitError, arrayOf, bytesIn} from './core.js';
 import {load as loadLiteRt} from './litert.js';
 import {load as loadOnnxRuntime} from './onnxruntime.js';
 import {LIMIT_BYTES as SIGNATURE_LIMIT_BYTES, checkSignature} from './signature.js';
@@ -19,6 +19,7 @@ class LocalSession {
   #next = 0;  // index of the provider to try next with the variant that runs
   #left = [];  // providers that were left for another one of the same variant
   #facts = {};
+  #beside = null;  // name -> data of the inputs beside a live sound: constants, and states from the run before
   #loadMs = 0;
   #firstMs = 0;
 
@@ -67,6 +68,38 @@ class LocalSession {
       const ended = performance.now();
       const times_ms = {read: began - asked, prepare: prepared - began, run: ran - prepared, decode: ended - ran};
       return {...prediction, width: pixels.width, height: pixels.height, times_ms};
+    });
+  }
+
+  // Take samples of a live sound, one channel at a rate in Hz, and predict the windows that they complete:
+  // [{start_s, end_s, kind, items, times_ms}]. begin: these are the first samples of another sound.
+  listen(samples, rate, begin) {
+    return this.#alone(async () => {
+      const {inputs, card} = this.#manifest, predictions = [];
+      if (begin || !this.#beside) {
+        this.#core.listen(rate);
+        const isSound = ({name}) => card.inputs[name]?.kind === 'audio';
+        this.#beside = new Map(inputs.map((input, i) => [
+          input.name, isSound(input) ? null : arrayOf(input.dtype, this.#core.constant(i, bytesIn(input)))]));
+      }
+      const asked = performance.now();
+      this.#core.hear(samples);
+      const read = performance.now() - asked, size = bytesIn(inputs.find(({name}) => this.#beside.get(name) === null));
+      for (;;) {
+        const began = performance.now(), window = this.#core.window(size);
+        if (!window) return predictions;
+        const {bytes, start_s, end_s} = window;
+        const tensors = inputs.map(({name, dtype, shape}) => ({name, dtype, shape, data: this.#beside.get(name) ?? arrayOf(dtype, bytes)}));
+        const prepared = performance.now();
+        const outputs = await this.#run(tensors);
+        const ran = performance.now();
+        for (const [name, output] of Object.entries(card.states ?? {})) {
+          this.#beside.set(name, outputs.find((one) => one.name === output).data);
+        }
+        const prediction = this.#core.decode(outputs);
+        const times_ms = {read, prepare: prepared - began, run: ran - prepared, decode: performance.now() - ran};
+        predictions.push({...prediction, start_s, end_s, times_ms});
+      }
     });
   }
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgekit.target import Artifact
+from edgekit.tensor_spec import Content
 from edgekit_coreml.interpreter.program import BLOB_HEADER
 from edgekit_coreml.package import FORMAT_OF_IOS, MANIFEST, SPECIFICATION, WEIGHTS, manifest
 from edgekit_coreml.vendor import coremltools
@@ -36,7 +37,9 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
     """Let artifacts of further shapes read the largest's weights, from iOS 18 on as functions of one
     package."""
     largest, *others = specifications = [_specification(artifact.files) for artifact in (whole, *further)]
-    weights = _merged([artifact.files.get(WEIGHTS, b"") for artifact in (whole, *further)], specifications)
+    weights = _merged(
+        [bytes(artifact.files.get(WEIGHTS, b"")) for artifact in (whole, *further)], specifications
+    )
     if largest.specificationVersion < FORMAT_OF_IOS[FUNCTIONS_IOS]:
         packages = [_package(specification, weights) for specification in specifications]
         return whole._replace(files=packages[0]), [
@@ -74,9 +77,9 @@ def main_function(specification: Any) -> None:
     description.ClearField("defaultFunctionName")
 
 
-def _specification(files: Mapping[str, bytes]) -> Any:
+def _specification(files: Mapping[str, Content]) -> Any:
     specification = coremltools().proto.Model_pb2.Model()
-    specification.ParseFromString(files[SPECIFICATION])
+    specification.ParseFromString(bytes(files[SPECIFICATION]))
     return specification
 
 

@@ -19,7 +19,7 @@ from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import UsageError
 from edgekit.target import Artifact, TargetInfo
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.concat_pairs import with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
@@ -46,7 +46,7 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
     for artifact in further:
         binary = artifact.files[BIN_FILE]
 
-        def relocated(match: re.Match[bytes], data: bytes = binary) -> bytes:
+        def relocated(match: re.Match[bytes], data: Content = binary) -> bytes:
             digest = _digest(data, match)
             if digest not in places:
                 weights.extend(bytes(-len(weights) % ALIGNMENT_BYTES))
@@ -63,7 +63,7 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
     return whole._replace(files={**whole.files, BIN_FILE: together}), shared
 
 
-def _digest(content: bytes, match: re.Match[bytes]) -> bytes:
+def _digest(content: Content, match: re.Match[bytes]) -> bytes:
     start = int(match[2])
     return hashlib.sha256(memoryview(content)[start : start + int(match[4])]).digest()
 

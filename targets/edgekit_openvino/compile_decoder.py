@@ -21,9 +21,10 @@ from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter
 from edgekit.compiler.lowering.language.graph_writer import CONTRIB
 from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
+from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 from edgekit_openvino.decoder import WINDOW, state_names
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino
 
@@ -44,9 +45,11 @@ def compile_decoder(
     proto = graph.model(DATA)
     proto.opset_import.add(domain=OURS, version=1)
     package = openvino()
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
+    # Windows keeps what is still mapped until the system's temporary folder is cleaned.
+    with tempfile.TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        (folder / DATA).write_bytes(graph.data())
+        with (folder / DATA).open("wb") as file:
+            graph.write_data(file)
         (folder / MODEL).write_bytes(proto.SerializeToString())
         core = package.Core()
         for conversion in _conversions(package):
@@ -56,7 +59,11 @@ def compile_decoder(
         for number, node in enumerate(read.get_ordered_ops()):  # its own names count up in a process
             node.set_friendly_name(f"{node.get_type_name()}_{number}")
         package.save_model(read, str(folder / XML_FILE), compress_to_fp16=False)
-        files = {file_name: (folder / file_name).read_bytes() for file_name in (XML_FILE, BIN_FILE)}
+        with (folder / BIN_FILE).open("rb") as weights_file:
+            files: dict[str, Content] = {
+                XML_FILE: (folder / XML_FILE).read_bytes(),
+                BIN_FILE: mapped(weights_file),
+            }
     options: dict[str, Json] = {"precision": precision, OPTION: writer.shape().as_json()}
     if writer.slides:
         options[WINDOW] = model.config.sliding_window

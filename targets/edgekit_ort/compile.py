@@ -31,6 +31,7 @@ from edgekit.target import Artifact, TargetInfo
 from edgekit.tensor_spec import Json
 from edgekit_ort.linear_layers import with_integer_gemms, with_integer_products
 from edgekit_ort.opset_downgrade import with_older_opset
+from edgekit_ort.padded_channels import with_padded_channels
 from edgekit_ort.prelu import with_prelu_written_out
 from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
@@ -57,12 +58,13 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     return _with_kernels(model, profile)[1]
 
 
-def _with_kernels(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
-    """Return the model itself, or with nodes written out for which the installed version has no kernel, and
-    the nodes that are left without one."""
+def _with_kernels(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
+    """Return the model itself, or with nodes written out for which the installed version has no kernel, with
+    its file's content, and the nodes that are left without one."""
 
-    def attempt(model: ir.Model) -> tuple[ir.Model, list[Finding]]:
-        return model, _check_written(save_model(_written(model)), profile)
+    def attempt(model: ir.Model) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
+        content = save_model(_written(model))
+        return (model, content), _check_written(content, profile)
 
     return with_expansions(model, attempt)
 
@@ -86,10 +88,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)}, not {precision}")
-    model, findings = _with_kernels(model, profile)
+    (model, content), findings = _with_kernels(model, profile)
     if findings:
         raise cannot_run(profile.name, findings)
-    content = save_model(_written(model))
     stored = with_fp16_weights(model) if precision == "fp16" else model
     if precision == "int8-dynamic":
         stored = with_integer_products(model)
@@ -126,6 +127,7 @@ def _has_float_island(model: ir.Model) -> bool:
 def _written(model: ir.Model) -> ir.Model:
     """Return the canonical model in the forms that are fast on ONNX Runtime."""
     fast = with_prelu_written_out(with_quick_gelu(with_integer_gemms(with_bytes_read(model))))
+    fast = with_padded_channels(fast)
     return with_older_opset(with_shared_transposes(fast))
 
 

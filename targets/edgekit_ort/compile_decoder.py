@@ -6,6 +6,7 @@ Weights lie in a file of their own, which ONNX Runtime maps; protobuf's limit of
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 
 from edgekit.compiler.lowering.language import BlockWeights
@@ -13,6 +14,7 @@ from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter, rot
 from edgekit.compiler.lowering.language.graph_writer import CONTRIB
 from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
+from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
@@ -38,8 +40,11 @@ def compile_decoder(
     if model.config.sliding_window and any(model.config.sliding_layers):
         options[WINDOW] = model.config.sliding_window
     facts = {"nodes": len(proto.graph.node)}
+    with tempfile.TemporaryFile() as file:
+        graph.write_data(file)
+        data = mapped(file)
     return Artifact(
-        {MODEL_FILE: proto.SerializeToString(deterministic=True), DATA_FILE: graph.data()}, options, facts
+        {MODEL_FILE: proto.SerializeToString(deterministic=True), DATA_FILE: data}, options, facts
     )
 
 

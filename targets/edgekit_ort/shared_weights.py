@@ -19,7 +19,7 @@ SHARED_FROM_BYTES = 256
 
 def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
     """Let artifacts of further shapes read their weights from the largest's ``model.onnx``."""
-    content, shared = whole.files[MODEL_FILE], []
+    content, shared = bytes(whole.files[MODEL_FILE]), []
     for artifact in further:
         model = onnx.ModelProto.FromString(artifact.files[MODEL_FILE])
         for tensor in model.graph.initializer:

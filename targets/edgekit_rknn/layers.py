@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.system.formats import strict_json
 from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 from edgekit_rknn.run import LAYERS_FILE
 from edgekit_rknn.toolchain import VERSION
 
@@ -51,9 +51,9 @@ def read_layers(log: str) -> dict[str, Json]:
     return {"layers": layers, **sizes}
 
 
-def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | None:
+def estimate(files: Mapping[str, Content], profile: Profile) -> CostEstimate | None:
     """Return the compiler's cost estimate for the files it made; None if it gave none."""
-    report = strict_json.decode(files[LAYERS_FILE], LAYERS_FILE, LIMIT_BYTES)
+    report = strict_json.decode(bytes(files[LAYERS_FILE]), LAYERS_FILE, LIMIT_BYTES)
     rows = [row for row in report["layers"] if row["op"] not in ("InputOperator", "OutputOperator")]
     if not rows:
         return None

@@ -152,7 +152,7 @@ def _with_metadata(file: bytes, model: Any, content: bytes) -> bytes:
     holder = Record("Buffer", data=np.frombuffer(content, np.uint8))  # in the tables: readers look there
     model.buffers = [model.buffers[0], *(empty_buffer(outside_of_tables) for _ in contents), holder]
     model.metadata = [*(model.metadata or []), entry]
-    return assembled(packed(model, IDENTIFIER, TABLES_BYTES), contents)
+    return bytes(assembled(packed(model, IDENTIFIER, TABLES_BYTES), contents))
 
 
 def _content(file: bytes, buffer: Any) -> Array:

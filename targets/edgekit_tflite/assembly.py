@@ -2,7 +2,7 @@
 
     tables      a flatbuffer whose Buffer tables have no content yet
     weights     in sequence after it, each at a multiple of 64 bytes and written one at a time: at most one
-                of them is held in addition to the file
+                of them is held in addition to the file, and a large file is not on the heap
 
 A number in a Buffer's table, filled in last, is its content's position. Up to 2 GB it is the flatbuffer's own
 offset to a vector, which every runtime reads; beyond, offsets of flatbuffers end, and it is the schema's
@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import io
 import struct
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from edgekit.tensor_spec import Array
+from edgekit.system.scratch_file import mapped
+from edgekit.tensor_spec import Array, Content
 from edgekit_tflite.records import Record
 from edgekit_tflite.tables import root_table
 
@@ -28,6 +30,8 @@ INSIDE_LIMIT_BYTES = 2**31 - 1
 ALIGNMENT_BYTES = 64
 """What TFLite aligns its own tensors to (kDefaultTensorAlignment): a runtime that maps the file reads weights
 in place."""
+MAPPED_BYTES = 32 << 20
+"""Size from which a file is written to disk and mapped."""
 TABLES_BYTES = 1 << 20
 """Room that the builder of the tables begins with; it doubles itself."""
 MODEL_BUFFERS = 4
@@ -48,8 +52,8 @@ def empty_buffer(outside: bool) -> Record:
     return Record("Buffer", data=np.zeros(0, np.uint8))
 
 
-def assembled(tables: bytes, contents: Sequence[Array]) -> bytes:
-    """Assemble the file.
+def assembled(tables: bytes, contents: Sequence[Array]) -> Content:
+    """Assemble the file; one of MAPPED_BYTES or more is returned on pages of a temporary file.
 
     Args:
         tables: A packed model whose buffers, from the second on, are ``empty_buffer`` s.
@@ -70,18 +74,19 @@ def assembled(tables: bytes, contents: Sequence[Array]) -> bytes:
         else:
             field = buffer.place(DATA)
             struct.pack_into("<I", head, field, start - 4 - field)
-    file = io.BytesIO()
-    file.seek(max(end - 1, 0))
-    file.write(b"\0")  # all the room at once
-    file.seek(0)
-    file.write(head)
-    for array, start in zip(contents, starts, strict=True):
-        file.seek(start - 4)
-        if not outside:
-            file.write(struct.pack("<I", array.nbytes))
-        file.seek(start)
-        file.write(_stored(array))
-    return file.getvalue()  # the memory that was written to, not a copy of it
+    with tempfile.TemporaryFile() if end >= MAPPED_BYTES else io.BytesIO() as file:
+        file.seek(max(end - 1, 0))
+        file.write(b"\0")  # all the room at once
+        file.seek(0)
+        file.write(head)
+        for array, start in zip(contents, starts, strict=True):
+            file.seek(start - 4)
+            if not outside:
+                file.write(struct.pack("<I", array.nbytes))
+            file.seek(start)
+            file.write(_stored(array))
+        # The memory that was written to, not a copy of it.
+        return file.getvalue() if isinstance(file, io.BytesIO) else mapped(file)
 
 
 def _stored(array: Array) -> memoryview:

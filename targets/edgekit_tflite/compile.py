@@ -47,6 +47,7 @@ from edgekit_tflite.graph import Graph
 from edgekit_tflite.integer import plan_integers
 from edgekit_tflite.integer_rules import RULES
 from edgekit_tflite.layout import identity
+from edgekit_tflite.npu import npu_files
 from edgekit_tflite.plain_rules import PLAIN_RULES
 from edgekit_tflite.quant_rules import rules
 from edgekit_tflite.shared_weights import share_weights
@@ -185,6 +186,7 @@ TARGET = TargetInfo(
     io_layouts=LAYOUTS,
     quantization_rules=rules,
     app_files=app_files,
+    npu_files=npu_files,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_tflite.compile_decoder",
     stores_rows=True,

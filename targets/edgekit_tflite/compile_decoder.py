@@ -14,6 +14,7 @@ its own. In floats that would be most of a gigabyte for a small model, so there 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,7 +25,7 @@ from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD, D
 from edgekit.compiler.lowering.language.graph_ir import as_ir
 from edgekit.compiler.model.language import LanguageModel
 from edgekit.compiler.passes import run_passes
-from edgekit.compiler.quantize.language.block_rounding import nearest8
+from edgekit.compiler.quantize.language.decoder_weights import NearestWeights
 from edgekit.compiler.quantize.language.rotated_model import RotatedModel, rotated_model
 from edgekit.errors import UsageError
 from edgekit.target import Artifact
@@ -53,10 +54,11 @@ def compile_decoder(
     if precision not in PRECISIONS:
         raise UsageError(f"tflite supports {', '.join(PRECISIONS)} for language models, not {precision}")
     rotated = rotated_model(model) if weights else RotatedModel(model, frozenset(), None, None)
-    whole = {name: nearest8(rotated.model.weight(name), 0) for name in weights}
+    whole = NearestWeights(rotated.model, list(weights), 0)
     writer = _TfliteDecoder(rotated, whole, context)
     canonical, others = _canonical(writer), {}
-    packed = sum(weight.stored.size for name, weight in whole.items() if name not in (EMBEDDING, HEAD))
+    shapes = model.config.weight_shapes()
+    packed = sum(math.prod(shapes[name]) for name in whole if name not in (EMBEDDING, HEAD))
     if precision in PROMPT_PRECISIONS and context > PROMPT_TOKENS and packed <= PROMPT_LIMIT_BYTES:
         others[PROMPT] = _canonical(_TfliteDecoder(rotated, whole, context, PROMPT_TOKENS))
     artifact = compile_model(canonical, find_profile("tflite"), FORMS[precision], others)
@@ -191,5 +193,5 @@ class _TfliteDecoder(DecoderWriter):
 
 
 def _signed(weights: BlockWeights) -> Array:
-    signed: Array = (weights.stored.astype(np.int16) - 128).astype(np.int8)
+    signed: Array = (weights.stored ^ 0x80).view(np.int8)
     return signed

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.compiler.model.rewriting import fingerprint, same_bits
-from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array, Content
 from edgekit_tflite.assembly import IDENTIFIER, TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.graph import Graph, Op, Tensor
 from edgekit_tflite.op_versions import op_version
@@ -109,7 +109,7 @@ def pack(
     *,
     others: Sequence[Program] = (),
     fp16_arithmetic: bool = False,
-) -> bytes:
+) -> Content:
     """Serialize. The same graph gives the same bytes.
 
     Args:

@@ -9,6 +9,7 @@ import flatbuffers
 import numpy as np
 from flatbuffers import number_types
 
+from edgekit.tensor_spec import Content
 from edgekit_tflite.schema import FIELDS, NUMBERS
 from edgekit_tflite.tables import DamagedFileError, Table, root_table
 
@@ -52,7 +53,7 @@ def packed(root: Record, identifier: bytes, room_bytes: int = 1024) -> bytes:
     return bytes(builder.Output())
 
 
-def unpacked(data: bytes, table: str) -> Record:
+def unpacked(data: Content, table: str) -> Record:
     """Read the table that a flatbuffer begins with; vectors of numbers are views of ``data``.
 
     Raises:

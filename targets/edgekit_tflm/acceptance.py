@@ -54,7 +54,7 @@ def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) 
             for node, code in without.items()
         ]
     try:
-        run.try_once(artifact.files[run.FILE], artifact.options["inputs"])
+        run.try_once(bytes(artifact.files[run.FILE]), artifact.options["inputs"])
     except MissingDependency:
         return []
     except EngineError as problem:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
+from edgekit.tensor_spec import Content
 from edgekit_tflm.run import FILE
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ PLACED = re.compile(
 """What ``--show-cpu-operations`` writes of each operator that it leaves to the CPU."""
 
 
-def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | None:
+def estimate(files: Mapping[str, Content], profile: Profile) -> CostEstimate | None:
     """Return vela's estimate of the file on the profile's NPU; None if the profile has no NPU.
 
     Raises:

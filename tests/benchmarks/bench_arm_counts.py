@@ -16,7 +16,8 @@ from contextlib import closing
 from pathlib import Path
 
 from edgekit.compiler.evaluate.arm import instructions as a64
-from edgekit.compiler.evaluate.arm.emulator import EmulatedEngine, emulator_folder
+from edgekit.compiler.evaluate.arm.emulator import EmulatedEngine
+from edgekit.compiler.evaluate.arm.emulator_folder import emulator_folder
 from edgekit.compiler.evaluate.arm.estimate import Estimate, Estimator
 from edgekit.compiler.evaluate.arm.processors import PROCESSORS
 from edgekit.compiler.model.onnx_file import open_model

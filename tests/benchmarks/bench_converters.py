@@ -89,7 +89,7 @@ def compiled(model: Path, io: str) -> bytes:
     run_passes(canonical)
     profile = find_profile("tflite")
     lay_out(canonical, io, [resolve(profile)])
-    return compiler("tflite").compile_model(canonical, profile, "fp32").files["model.tflite"]
+    return bytes(compiler("tflite").compile_model(canonical, profile, "fp32").files["model.tflite"])
 
 
 def layout_of(source: Path, other: Path) -> str:

@@ -1,12 +1,14 @@
 """CPU time of a language model's tokens on each engine, beside others with the same file, in turns.
 
     python -m tests.benchmarks.bench_generate MODEL.gguf ort:int4 ort:int8 openvino:int4 tflite:int8 \
-        [--peers PYTHON] [--rounds 3]
+        [--peers PYTHON] [--rounds 3] [--prompt 40] [--written 64]
 
 Times are CPU milliseconds of the process, one thread: on a machine with other work they repeat, where times
 by the clock do not. Each runs in a process of its own. PYTHON has some of the packages xllamacpp,
 openvino-genai and onnxruntime-genai: the first two read the file, the third the graph and the weights of each
-``ort`` variant. Each reads PROMPT tokens and writes WRITTEN; shown are the least times of all rounds.
+``ort`` variant. Shown are the least times of all rounds, and the same as tokens a second: with ``--prompt 512
+--written 128`` these are llama-bench's pp512 and tg128, the latter after the prompt. MODEL.gguf may be
+``0.5b`` or ``1.5b``: random weights in the form of Qwen2.5 (tests/fixtures/large_gguf.py).
 """
 
 from __future__ import annotations
@@ -16,16 +18,21 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
+from edgekit.compiler.build.language.evaluation import calibration_tokens
 from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.model.language import LanguageModel
 from edgekit.compiler.model.language.gguf_model import open_gguf_model
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.target.registry import decoder_compiler
 from tests.benchmarks.genai_folder import write_genai_folder
+from tests.fixtures.large_gguf import FORMS, write_large
 
-PROMPT, WRITTEN, CONTEXT = 40, 64, 1024
+CONTEXT = 1024
 TIMED = """
 import json, sys, time
 path, prompt, written, rounds = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -85,9 +92,17 @@ PEERS = {"llama.cpp": LLAMA, "openvino-genai": OPENVINO_GENAI}
 """Name -> what runs it on the GGUF file itself."""
 
 
+@cache
+def weights_of(model: LanguageModel, precision: str) -> Mapping[str, BlockWeights]:
+    """The integers of a precision, computed once."""
+    if precision.startswith("fp"):
+        return {}
+    return quantize_decoder(model, precision, calibration_tokens(model) if precision == "int4" else ())
+
+
 def write_variant(target: str, precision: str, model: LanguageModel, folder: Path) -> None:
     """A variant in ``folder``, which is made, with what ``open_decoder`` needs in ``made.json``."""
-    weights = {} if precision.startswith("fp") else quantize_decoder(model, precision)
+    weights = weights_of(model, precision)
     artifact = decoder_compiler(target).compile_decoder(model, precision, weights, CONTEXT)
     folder.mkdir()
     files = list(write_files(artifact, folder))
@@ -97,16 +112,21 @@ def write_variant(target: str, precision: str, model: LanguageModel, folder: Pat
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model")
     parser.add_argument("variants", nargs="+")
     parser.add_argument("--peers", default="")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="of each process")
+    parser.add_argument("--prompt", type=int, default=40)
+    parser.add_argument("--written", type=int, default=64)
     asked = parser.parse_args()
-    model = open_gguf_model(asked.model)
-    prompt = list(range(1000, 1000 + PROMPT))
+    prompt = list(range(1000, 1000 + asked.prompt))
     best: dict[str, tuple[float, float]] = {}
     missing: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
+        form, file = FORMS.get(asked.model), Path(asked.model)
+        file = write_large(Path(folder) / "large.gguf", form) if form else file
+        model = open_gguf_model(file)
         runs: dict[str, tuple[str, str, Path]] = {}
         for name in asked.variants:
             target, _, precision = name.partition(":")
@@ -114,17 +134,17 @@ def main() -> None:
             write_variant(target, precision, model, own)
             runs[name] = (sys.executable, OURS, own)
         if asked.peers:
-            runs |= {name: (asked.peers, script, asked.model) for name, script in PEERS.items()}
+            runs |= {name: (asked.peers, script, file) for name, script in PEERS.items()}
         for name in asked.variants if asked.peers else ():
             target, _, precision = name.partition(":")
             if target == "ort" and precision != "fp16":
-                weights = {} if precision == "fp32" else quantize_decoder(model, precision)
                 own = Path(folder) / f"genai-{precision}"
-                write_genai_folder(model, weights, CONTEXT, own)
+                write_genai_folder(model, weights_of(model, precision), CONTEXT, own)
                 runs[f"genai:{precision}"] = (asked.peers, GENAI, own)
         for _ in range(asked.rounds):
             for name, (python, script, path) in list(runs.items()):
-                command = [python, "-c", TIMED + script, str(path), json.dumps(prompt), str(WRITTEN), "3"]
+                figures = [json.dumps(prompt), str(asked.written), str(asked.repeats)]
+                command = [python, "-c", TIMED + script, str(path), *figures]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
                     missing.append(f"{name}: {(done.stderr.strip() or 'it crashed').splitlines()[-1]}")
@@ -133,9 +153,15 @@ def main() -> None:
                 read, token = json.loads(done.stdout.splitlines()[-1])
                 least = best.get(name, (read, token))
                 best[name] = (min(read, least[0]), min(token, least[1]))
-    print(f"{'':16}{f'{PROMPT} tokens read':>18}{'a token written':>18}   (CPU ms, one thread)")
+    heads = (
+        f"{asked.prompt} tokens read",
+        "a token written",
+        f"pp{asked.prompt} t/s",
+        f"tg{asked.written} t/s",
+    )
+    print(f"{'':16}" + "".join(f"{head:>18}" for head in heads) + "   (CPU ms, one thread)")
     for name, (read, token) in best.items():
-        print(f"{name:16}{read:18.1f}{token:18.2f}")
+        print(f"{name:16}{read:18.1f}{token:18.2f}{1000 * asked.prompt / read:18.1f}{1000 / token:18.1f}")
     print("\n".join(missing))
 
 

@@ -38,7 +38,8 @@ def write_genai_folder(
     folder.mkdir(parents=True, exist_ok=True)
     graph = _GenaiDecoder(model, weights, context).write()
     (folder / MODEL_FILE).write_bytes(graph.model(DATA_FILE).SerializeToString())
-    (folder / DATA_FILE).write_bytes(graph.data())
+    with (folder / DATA_FILE).open("wb") as file:
+        graph.write_data(file)
     c = model.config
     decoder = {
         "session_options": {"intra_op_num_threads": 1, "log_id": "genai", "provider_options": []},

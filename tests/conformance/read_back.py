@@ -40,7 +40,7 @@ def read_back(key: str, folder: Path) -> Outcome:
         artifact = compile_model(prepared.canonical, find_profile("tflite"), "fp32")
     except UnsupportedError:
         return Outcome("refused", REFUSED)
-    converted = convert(artifact.files[FILE], ImportOptions())
+    converted = convert(bytes(artifact.files[FILE]), ImportOptions())
     # A 0 in a file may stand for any size: an input without an element says that it means it.
     empty = {spec.name: spec.shape for spec in prepared.inputs if 0 in spec.shape}
     model = open_bytes(converted.onnx, "back.onnx", empty)

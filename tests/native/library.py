@@ -241,10 +241,11 @@ class NativeBundle:
         assert size == made.nbytes
         return made, placed
 
-    def decode(self, outputs: Mapping[str, Array], placed: Placement) -> Found:
+    def decode(self, outputs: Mapping[str, Array], placed: Placement | None) -> Found:
         """Decode outputs by the card."""
         tensors = (Tensor * len(outputs))(*(tensor(name, array) for name, array in outputs.items()))
-        found = library().edgekit_decode(self.handle, tensors, len(outputs), ctypes.byref(placed))
+        place = None if placed is None else ctypes.byref(placed)
+        found = library().edgekit_decode(self.handle, tensors, len(outputs), place)
         return taken(found)
 
 

@@ -25,6 +25,8 @@ WEB = ROOT / "edgekit" / "web"
 CASES = 100
 SIZE_LIMIT_BYTES = 400_000
 """Largest size of the WebAssembly, compressed."""
+LIBRARY_LIMIT_BYTES = 450_000
+"""Largest size of the library for aarch64, stripped, with zig's C++ library inside, in bytes."""
 REBUILD = "compile it again: python -m edgekit.native.build --target wasm32-wasi -o edgekit/web"
 
 
@@ -55,6 +57,12 @@ def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
     made = build.compile_library(tmp_path, target=webassembly.TARGET)
     assert made.read_bytes() == (WEB / "edgekit.wasm").read_bytes()
     assert (tmp_path / "edgekit.wasm.lock").read_text() == (WEB / "edgekit.wasm.lock").read_text()
+
+
+@pytest.mark.needs_zig
+def test_the_library_for_phones_is_small(tmp_path: Path) -> None:
+    made = build.compile_library(tmp_path, target="aarch64-linux-gnu.2.17")
+    assert made.stat().st_size < LIBRARY_LIMIT_BYTES
 
 
 @pytest.mark.needs_zig

@@ -131,6 +131,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             "operators.json",
             "compiler/build/language/*.txt",
             "native/README.md",
+            "native/standalone.cpp",
             "native/include/*.h",
             "native/source/*.h",
             "native/source/*.cpp",

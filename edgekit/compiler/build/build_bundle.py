@@ -10,12 +10,10 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.build.build_options import build_options
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import make_bundle
-from edgekit.compiler.build.language.language_bundle import build_language_model, refuse_options
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.build.shape_figures import evaluate_shapes
 from edgekit.compiler.build.shapes import shape_references, with_shapes
-from edgekit.compiler.build.speech.speech_bundle import build_speech_model
 from edgekit.compiler.build.stages import (
     VERIFIED_SAMPLES,
     add_quantized_variants,
@@ -26,7 +24,6 @@ from edgekit.compiler.build.stages import (
     prepare_samples,
     time_and_select,
 )
-from edgekit.compiler.build.text2text.text2text_bundle import build_text2text_model
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
@@ -48,10 +45,16 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     """
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
     if isinstance(source, Path) and is_speech_model(source):
+        from edgekit.compiler.build.speech.speech_bundle import build_speech_model  # others do without: 10 MB
+
         return build_speech_model(source, targets, request, claim)
     if isinstance(source, Path) and is_text2text_model(source):
+        from edgekit.compiler.build.text2text.text2text_bundle import build_text2text_model
+
         return build_text2text_model(source, targets, request, claim)
     if isinstance(source, Path) and is_language_model(source):
+        from edgekit.compiler.build.language.language_bundle import build_language_model, refuse_options
+
         refuse_options(request)
         return build_language_model(source, targets, request, claim)
     if inapplicable := request.given_beside("any", "graph"):

@@ -26,7 +26,7 @@ from edgekit.system.formats.plain_text import shortened, size
 from edgekit.system.formats.strict_json import encode
 from edgekit.target import registry
 from edgekit.target.precisions import FULL_PRECISION
-from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 """Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""
@@ -53,7 +53,7 @@ def make_bundle(
     explain_sizes(job.source, job.canonical, variants)
     files = job.card.files if job.card else {}
     names = encode(source_names(job.source, job.canonical))
-    entries: dict[str, bytes] = {source_names_entry.ENTRY: names}
+    entries: dict[str, Content] = {source_names_entry.ENTRY: names}
     entries |= {card_files.entry_of(name): content for name, content in files.items()}
     manifest: dict[str, Json] = {
         "edgekit": __version__,
@@ -124,12 +124,12 @@ def tool_versions() -> dict[str, str]:
     return versions
 
 
-def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json]:
+def variant_entry(variant: VariantBuild, entries: dict[str, Content]) -> dict[str, Json]:
     """Return a variant's manifest entry, and add its files to ``entries`` unless it is rejected."""
     files = {}
     if not variant.rejected:
         # Named by content: profiles of one target that compile to the same bytes share them, and so do files.
-        names: dict[bytes, str] = {}
+        names: dict[Content, str] = {}
         for file, content in variant.artifact.files.items():
             files[file] = names.setdefault(content, f"artifacts/{variant.digest[:16]}/{file}")
         entries.update({name: content for content, name in names.items()})
@@ -150,7 +150,7 @@ def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str,
     }
 
 
-def _own_golden(shrunk: Shrunk, entries: dict[str, bytes]) -> dict[str, Json]:
+def _own_golden(shrunk: Shrunk, entries: dict[str, Content]) -> dict[str, Json]:
     """Store the smaller model's outputs for the golden vector as entries, and return their names; its
     variants share them."""
     names = {name: f"golden/0/{shrunk.entry}-outputs-{k}.npy" for k, name in enumerate(shrunk.golden)}

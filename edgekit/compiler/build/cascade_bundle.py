@@ -13,7 +13,7 @@ from edgekit.processing.cascade import read_stages, stage_name
 from edgekit.system.formats.strict_tables import get
 from edgekit.system.formats.toml_files import load_toml
 from edgekit.system.regular_file import read_plain
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 
 CASCADE_LIMIT_BYTES = 1 << 20
 
@@ -72,7 +72,7 @@ def build_cascade(path: str | os.PathLike[str]) -> Bundle:
     return Bundle.create(manifest, contents)
 
 
-def _contents(bundle: Bundle) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _contents(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Content]]:
     """Return a bundle's manifest without the fields that depend on the file, and its entries."""
     manifest = {k: v for k, v in bundle.manifest.items() if k not in ("format", "version", "entries")}
     return manifest, {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}

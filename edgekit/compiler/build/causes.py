@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -11,12 +11,20 @@ from edgekit.bundle.evidence import Causes
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.rewriting import node_name
-from edgekit.compiler.quantize.causes import HALF_MAX, PER_TENSOR, LossCause, float16_causes, snr_db
+from edgekit.compiler.quantize.causes import (
+    HALF_MAX,
+    PER_TENSOR,
+    LossCause,
+    float16_causes,
+    snr_db,
+    without_repairs,
+)
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, CandidateConfig, Measurement
 from edgekit.target.precisions import precision_of
+from edgekit.target.quant_rules import Rules
 
 MOST_OF_A_KIND = 4
 """So many causes of a kind are kept in the bundle, the worst; the others are counted."""
@@ -30,19 +38,20 @@ def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
     )
 
 
-def plain_int8(opened: Callable[[], Candidates], variant_causes: Sequence[Causes]) -> Measurement | None:
+def plain_int8(candidates: Candidates, rules: Rules, variant_causes: Sequence[Causes]) -> Measurement | None:
     """Measure plain int8 if a variant repairs something in it; None if there is nothing to compare, or the
     engine does not run it.
 
     Args:
-        opened: Opens the candidates of the target without its repairs.
+        candidates: Candidates of the target, open.
+        rules: The target's rules.
         variant_causes: Causes of each variant.
     """
     if all(cause["kind"] == PER_TENSOR for causes in variant_causes for cause in causes["found"]):
         return None
     try:
-        with opened() as candidates:
-            measured = candidates.measure(PLAIN)
+        with candidates.under(without_repairs(rules)) as plain:
+            measured = plain.measure(PLAIN)
     except Exception:  # it is for comparison: whatever an engine throws at it costs no variant
         return None
     return measured if measured.fidelity is not None else None

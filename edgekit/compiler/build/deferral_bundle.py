@@ -13,7 +13,7 @@ from edgekit.system import cpu
 from edgekit.system.cpu import default_threads
 from edgekit.target.deferral import LARGE, NAME, SMALL, top_and_margin
 from edgekit.target.precisions import precision_of
-from edgekit.tensor_spec import Array, Json
+from edgekit.tensor_spec import Array, Content, Json
 
 if TYPE_CHECKING:
     from edgekit.compiler.evaluate.deferral_threshold import Threshold
@@ -54,7 +54,8 @@ def deferral_bundle(
     """
     assert card.task is not None
     manifest = {k: v for k, v in large.bundle.manifest.items() if k not in ("format", "version", "entries")}
-    entries = {e["name"]: bytes(large.bundle.read(e["name"])) for e in large.bundle.manifest["entries"]}
+    names = [entry["name"] for entry in large.bundle.manifest["entries"]]
+    entries: dict[str, Content] = {name: large.bundle.read(name) for name in names}
     variants = list(manifest["variants"])
     apart = small.bundle.digest != large.bundle.digest
     if apart:
@@ -108,7 +109,9 @@ def _options(variant: Variant) -> dict[str, Json]:
     return {"variant": variant.name, "target": variant.target, "options": dict(variant.options)}
 
 
-def _brought(small: DeferralPart, large: DeferralPart, entries: dict[str, bytes], runs: int) -> DeferralPart:
+def _brought(
+    small: DeferralPart, large: DeferralPart, entries: dict[str, Content], runs: int
+) -> DeferralPart:
     """Add the small variant's files to the large bundle's entries, and its evidence against the golden
     vectors."""
     files = {}

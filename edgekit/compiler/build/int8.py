@@ -28,7 +28,6 @@ from edgekit.compiler.build.int8_search import (
 from edgekit.compiler.build.quantization_data import QuantizationData
 from edgekit.compiler.build.variant_build import VariantBuild, lost_variant, runs_here
 from edgekit.compiler.evaluate.arm.estimate import ratio_estimator
-from edgekit.compiler.quantize.causes import without_repairs
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import (
     best_with_baseline,
@@ -260,6 +259,8 @@ def build_int8(
             if not variant.rejected:
                 missed[shipped[0].config] = f"on the test samples: {variants[0].reason}"
                 variants, winners = [variant], [second]
+        causes = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
+        plain = plain_int8(candidates, rules, causes)
     entries = [
         as_manifest_entry(m, "" if m in winners else rejection_reason(m, winners, missed[m.config]))
         for m in measured
@@ -269,8 +270,6 @@ def build_int8(
     variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
     if result.left_out:
         variants[0].evidence["search"]["limit_s"] = options.seconds
-    causes = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
-    plain = plain_int8(lambda: _opened(data, without_repairs(rules), parent)[0], causes)
     if plain is not None:
         variants[0].evidence["search"]["plain"] = as_manifest_entry(plain, "")
     for variant in variants:

@@ -9,7 +9,7 @@
 
 A language model needs, with the weights as float32:
 
-    weights       (targets + DECODER_COPIES) x weights               each target's variant; compiled, run
+    weights       (targets + DECODER_COPIES) x weights               variants, constants, engine, file pages
     cache         CACHE_COPIES    x keys and values of the context
     logits        LOGIT_COPIES    x a window's logits in float64     of which perplexity is judged
 

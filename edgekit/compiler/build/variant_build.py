@@ -110,7 +110,7 @@ class VariantBuild:
 
     @property
     def to_time(self) -> Timed:
-        return Timed(self.target.engine, self.artifact)
+        return Timed(self.target.engine, self.artifact, self.digest)
 
     @property
     def status(self) -> str:

@@ -101,6 +101,8 @@ def _of_class(
     for expected, picture in zip(ground_truth, detections, strict=True):
         expected_indices = np.flatnonzero(_classes(expected) == index)
         indices = np.flatnonzero(_classes(picture) == index)
+        if not len(expected_indices) and not len(indices):
+            continue
         indices = indices[np.argsort(-picture.scores[indices], kind="stable")][:MAX_DETECTIONS]
         present += len(expected_indices)
         scores.append(picture.scores[indices])
@@ -119,16 +121,16 @@ def _match(overlaps: Array) -> Array:
     """Match detections, in order of score, to ground-truth boxes: bool [thresholds, detections]."""
     matches = np.zeros((len(THRESHOLDS), len(overlaps)), np.bool_)
     free = np.ones((len(THRESHOLDS), overlaps.shape[1]), np.bool_)
+    levels = np.arange(len(THRESHOLDS))
     for index, row in enumerate(overlaps):
         if not row.size or row.max() < THRESHOLDS[0]:
             continue
-        for level, threshold in enumerate(THRESHOLDS):
-            free_overlaps = np.where(free[level], row, -1)
-            # Of equal IoUs the last one, as in COCO's code.
-            match = len(free_overlaps) - 1 - int(free_overlaps[::-1].argmax())
-            if free_overlaps[match] >= threshold:
-                matches[level, index] = True
-                free[level, match] = False
+        free_overlaps = np.where(free, row, -1)
+        # Of equal IoUs the last one, as in COCO's code.
+        match = row.size - 1 - free_overlaps[:, ::-1].argmax(axis=1)
+        matched = np.flatnonzero(free_overlaps[levels, match] >= THRESHOLDS)
+        matches[matched, index] = True
+        free[matched, match[matched]] = False
     return matches
 
 

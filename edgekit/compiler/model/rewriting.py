@@ -112,7 +112,7 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
 
     A new one is named ``name`` or, if that is taken, ``name_2``, ``name_3`` ...
     """
-    if (equal := equal_weight(model, array)) is not None:
+    if (equal := equal_weight(model.graph.initializers.values(), array)) is not None:
         return equal
     value = ir.Value(
         name=free_name(model, name),
@@ -124,11 +124,11 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
     return value
 
 
-def equal_weight(model: ir.Model, array: Array) -> ir.Value | None:
-    """Return the weight of the main graph that equals a large array bit for bit, if there is one."""
+def equal_weight(weights: Iterable[ir.Value], array: Array) -> ir.Value | None:
+    """Return the first of a main graph's weights that equals a large array bit for bit, if there is one."""
     if array.size < SHARED_FROM_ELEMENTS or (digest := fingerprint(array)) is None:
         return None
-    for value in model.graph.initializers.values():
+    for value in weights:
         if value.shape is None or value.shape.dims != array.shape or value.is_graph_output():
             continue
         other = array_of(value)

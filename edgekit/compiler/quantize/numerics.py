@@ -80,6 +80,20 @@ def affine(
     return Affine(scale, np.asarray(zero, dtype), dtype, axis)
 
 
+def with_bytes_as(affine: Affine, dtype: Dtype) -> Affine:
+    """Return a scale and zero point of one 8-bit type for another: the same real values, shifted integers.
+
+    >>> int(affine(-1.0, 0.5, "int8").zero_point), int(affine(-1.0, 0.5, "uint8").zero_point)
+    (42, 170)
+    >>> int(with_bytes_as(affine(-1.0, 0.5, "int8"), "uint8").zero_point)
+    170
+    """
+    if affine.dtype == dtype:
+        return affine
+    shift = stored_range(dtype)[0] - stored_range(affine.dtype)[0]
+    return Affine(affine.scale, np.asarray(affine.zero_point + np.int64(shift), dtype), dtype, affine.axis)
+
+
 def quantize(x: Array, affine: Affine) -> Array:
     """Return integers of ``affine.dtype``, bit for bit identical to ONNX's QuantizeLinear: saturate(round(x /
     scale) + zero point) in float32, halves to even. x is float32 and finite.

@@ -149,6 +149,7 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
     if request.verb == "check":
         from edgekit.compiler.build.check import check
 
+        _collect_from_here()
         return [*messages.findings_lines(check(**request.options)), messages.as_line({"done": "check"})]
 
     if request.verb in ("import", "card"):
@@ -167,6 +168,7 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
         from edgekit.compiler.build.shrink_request import ShrinkRequest
         from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
 
+        _collect_from_here()
         shrunk = shrink_model(ShrinkRequest(**request.options, progress=progress), claim)
         with open(Path(request.private_folder, SMALLER), "xb") as file:
             file.write(shrunk.onnx)
@@ -175,11 +177,17 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
     from edgekit.compiler.build.build_bundle import build_bundle
     from edgekit.compiler.build.build_request import BuildRequest
 
-    gc.freeze()  # modules are not searched for unused objects at the end of each stage, which takes 0.1 s
+    _collect_from_here()
     bundle = build_bundle(BuildRequest(**request.options, progress=progress), claim)
     with open(Path(request.private_folder, BUNDLE), "xb") as file:
         file.writelines(bundle.pieces())
     return [messages.as_line({"done": "build"})]
+
+
+def _collect_from_here() -> None:
+    """Start searching for unused objects, without modules, whose search takes 0.1 s each time."""
+    gc.freeze()
+    gc.enable()
 
 
 def _read(request: ChildRequest) -> list[bytes]:
@@ -189,10 +197,12 @@ def _read(request: ChildRequest) -> list[bytes]:
     if request.verb == "card":
         from edgekit.compiler.card_inference.draft import draft_card
 
+        _collect_from_here()
         figures = drafted_figures(draft_card(**request.options))
     else:
         from edgekit.compiler.build.import_onnx import import_model
 
+        _collect_from_here()
         imported_model = import_model(**request.options)
         with open(Path(request.private_folder, IMPORTED), "xb") as file:
             file.write(imported_model.imported.onnx)

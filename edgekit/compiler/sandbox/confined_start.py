@@ -7,6 +7,7 @@ The kernel confines threads, not processes; threads that are started later inher
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
@@ -19,6 +20,7 @@ from edgekit.system.confinement import STARVED_CODE, Bounds, confine
 def main() -> None:
     """Take the first message of the parent, which is trusted, and go on with the second."""
     sys.unraisablehook = threading.excepthook = _end_if_starved
+    gc.disable()  # until what the request needs is imported: a module holds almost nothing that is unused
     try:
         search_path, bounds = pickle.load(sys.stdin.buffer)
         sys.path[:] = search_path

@@ -10,7 +10,6 @@ loads earlier measurements from the caches.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import pickle
 import queue
@@ -80,10 +79,10 @@ def build_contained(request: BuildRequest) -> Bundle:
         from edgekit.bundle.bundle import Bundle  # while the child starts
 
         child.findings(request.progress)
-        with Bundle.open(child.folder / BUNDLE) as bundle:  # its file goes with the folder
-            _, manifest = itertools.islice(bundle.pieces(), 2)
-            parts = {entry["name"]: bundle.read(entry["name"]) for entry in bundle.manifest["entries"]}
-            return Bundle("new bundle", bytes(manifest), parts)
+        bundle = Bundle.open(child.folder / BUNDLE)  # the open file outlives its name, and is not in memory
+        bundle.name = "new bundle"
+        bundle.verify_entries()
+        return bundle
 
 
 def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:

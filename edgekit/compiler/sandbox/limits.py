@@ -268,7 +268,7 @@ def _linked(folder: str) -> set[str]:
 
 
 def _of_emulator() -> list[str]:
-    from edgekit.compiler.evaluate.arm.emulator import emulator_folder
+    from edgekit.compiler.evaluate.arm.emulator_folder import emulator_folder
 
     folder = emulator_folder()
     return [str(folder)] if folder is not None else []

@@ -62,7 +62,8 @@ typedef struct {
   double scale_x, scale_y, offset_x, offset_y;
 } edgekit_placement;
 
-/* One class of a picture (box is zero), or one object with its box x1, y1, x2, y2 in the picture's pixels. */
+/* One class (box is zero), one object with its box x1, y1, x2, y2 in the picture's pixels, or a window of a
+ * sound: index 1 is speech, 0 is none, and score the probability of speech. */
 typedef struct {
   int64_t index;
   const char* label;
@@ -70,7 +71,7 @@ typedef struct {
   float box[4];
 } edgekit_item;
 
-/* A task's answer, best first. kind is the card's: "classify" or "detect". */
+/* A task's answer, best first. kind is the card's: "classify", "detect" or "voice-activity". */
 typedef struct {
   const char* kind;
   size_t count;
@@ -163,7 +164,8 @@ EDGEKIT_API int64_t edgekit_prepare(const edgekit_bundle* bundle, const uint8_t*
                                     int height, int order, void* buffer, size_t size,
                                     edgekit_placement* placement);
 
-/* Decode the model's outputs by the card's task. The prediction is the caller's: edgekit_free_prediction.
+/* Decode the model's outputs by the card's task. placement is what edgekit_prepare wrote; NULL if the card
+ * takes a sound. The prediction is the caller's: edgekit_free_prediction.
  * NULL: the outputs do not fit, are not finite, or the task is not one of this library. */
 EDGEKIT_API edgekit_prediction* edgekit_decode(const edgekit_bundle* bundle, const edgekit_tensor* outputs,
                                                int count, const edgekit_placement* placement);

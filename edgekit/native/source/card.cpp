@@ -23,6 +23,10 @@ const Decoder DECODERS[] = {
     {"detect", "yolov5", "predictions", {"score", "iou", "top", "class_agnostic", "normalized"}},
     {"detect", "yolov8", "predictions", {"score", "iou", "top", "class_agnostic", "normalized"}},
     {"detect", "end2end", "predictions", {"score", "top", "normalized", "boxes"}},
+    {"voice-activity",
+     "probability",
+     "probability",
+     {"threshold", "hysteresis", "min_speech_s", "min_silence_s", "pad_s"}},
 };
 
 const Decoder& decoder_of(const Table& table) {
@@ -30,15 +34,17 @@ const Decoder& decoder_of(const Table& table) {
   for (const Decoder& one : DECODERS) {
     if (kind == one.kind && decode == one.name) return one;
   }
-  table.refuse(
-      ": libedgekit does not decode kind = " + ascii_text(kind) + ", decode = " + ascii_text(decode) +
-      "; it decodes classify (logits, probabilities) and detect (yolox, yolov5, yolov8, end2end). Take the "
-      "outputs of edgekit_run instead");
+  table.refuse(": libedgekit does not decode kind = " + ascii_text(kind) +
+               ", decode = " + ascii_text(decode) +
+               "; it decodes classify (logits, probabilities), detect (yolox, yolov5, yolov8, end2end) and "
+               "voice-activity (probability). Take the outputs of edgekit_run instead");
 }
 
 void set_defaults(Task& task) {
   if (task.kind == "classify") {
     task.top = 5;
+  } else if (task.kind == "voice-activity") {
+    task.top = 1, task.threshold = 0.5;
   } else if (task.decode == "yolox") {
     task.score = 0.3, task.iou = 0.5, task.top = 100, task.strides = {8, 16, 32};
   } else {
@@ -47,10 +53,21 @@ void set_defaults(Task& task) {
 }
 
 void check_options(const Task& task, const Table& table) {
-  auto within = [&](const char* name, double value) {
-    if (!(value >= 0 && value <= 1))
-      table.refuse(std::string(".") + name + " is " + short_text(value) + "; it must be from 0 to 1");
+  auto within = [&](const char* name, double value, double most = 1) {
+    if (!(value >= 0 && value <= most))
+      table.refuse(std::string(".") + name + " is " + short_text(value) + "; it must be from 0 to " +
+                   short_text(most));
   };
+  if (task.kind == "voice-activity") {
+    for (const char* key : {"threshold", "hysteresis"}) {
+      if (table.has(key)) within(key, table.real(key));
+    }
+    for (const char* key :
+         {"min_speech_s", "min_silence_s", "pad_s"}) {  // of segments, which the page has not
+      if (table.has(key)) within(key, table.real(key), 3600);
+    }
+    return;
+  }
   if (task.top < 1)
     table.refuse(".top is " + table.get("top", Json::whole).content + "; it must be at least 1");
   if (task.kind == "classify") {
@@ -68,6 +85,13 @@ void check_options(const Task& task, const Table& table) {
   if (task.boxes != "x1y1x2y2" && task.boxes != "y1x1y2x2" && task.boxes != "xywh") {
     table.refuse(".boxes is " + ascii_text(task.boxes) + "; it must be one of x1y1x2y2, y1x1y2x2, xywh");
   }
+}
+
+bool has_sound(const Json& inputs) {
+  for (const auto& [_, entry] : inputs.fields) {
+    if (const Json* kind = entry.find("kind"); kind && kind->content == "audio") return true;
+  }
+  return false;
 }
 
 std::string by(const std::vector<int64_t>& shape) {
@@ -89,38 +113,47 @@ const TensorSpec* find(const std::vector<TensorSpec>& specs, const std::string& 
   return nullptr;
 }
 
-void check_model(const Card& card, const std::vector<int64_t>& shape, const Manifest& manifest) {
-  const std::string& name = card.image.name;
-  const TensorSpec* spec = find(manifest.inputs, name);
-  if (!spec) {
-    throw Refusal(card.title + ": the model has no input " + name + "; its inputs are " +
-                  names_of(manifest.inputs));
+void check_model(const Card& card, const std::vector<Declared>& inputs, const Json* states, const char* role,
+                 const Manifest& manifest) {
+  for (const Declared& input : inputs) {
+    const TensorSpec* spec = find(manifest.inputs, input.name);
+    if (!spec) {
+      throw Refusal(card.title + ": the model has no input " + input.name + "; its inputs are " +
+                    names_of(manifest.inputs));
+    }
+    if (spec->shape != input.shape) {
+      throw Refusal(card.title + ": input " + input.name + " is " + by(input.shape) + " in the card but " +
+                    by(spec->shape) + " in the model");
+    }
+    if (!input.dtype.empty() && spec->dtype != input.dtype) {
+      throw Refusal(card.title + ": input " + input.name + " is " + input.dtype + " in the card but " +
+                    spec->dtype + " in the model");
+    }
   }
-  if (spec->shape != shape) {
-    throw Refusal(card.title + ": input " + name + " is " + by(shape) + " in the card but " +
-                  by(spec->shape) + " in the model");
-  }
-  if (spec->dtype != card.image.dtype) {
-    throw Refusal(card.title + ": input " + name + " is " + card.image.dtype + " in the card but " +
-                  spec->dtype + " in the model");
+  for (const auto& [name, output] : states ? states->fields : Json().fields) {
+    const TensorSpec *from = find(manifest.outputs, output.content), *to = find(manifest.inputs, name);
+    if (!from || from->shape != to->shape || from->dtype != to->dtype) {
+      throw Refusal(card.title + ": states." + name + " is " + ascii_text(output.content) +
+                    ", which is not an output with the shape and dtype of " + name);
+    }
   }
   if (card.has_task && !find(manifest.outputs, card.task.output)) {
-    throw Refusal(card.title + ": task.outputs." + (card.task.kind == "classify" ? "scores" : "predictions") +
-                  " is " + ascii_text(card.task.output) + ", but the model's outputs are " +
-                  names_of(manifest.outputs));
+    throw Refusal(card.title + ": task.outputs." + role + " is " + ascii_text(card.task.output) +
+                  ", but the model's outputs are " + names_of(manifest.outputs));
   }
 }
 
 }  // namespace
 
 std::string Task::label(int64_t index) const {
+  if (kind == "voice-activity") return index ? "speech" : "no speech";
   bool named = index >= 0 && index < static_cast<int64_t>(labels.size()) && !labels[index].empty();
   return named ? labels[index] : std::to_string(index);
 }
 
 Task read_task(const Json& json, const std::string& where) {
   Table table(json, where);
-  if (!json.is(Json::object)) table.only({});
+  if (!json.is(Json::object)) table.only(Words());
   const Decoder& decoder = decoder_of(table);
   std::vector<std::string> allowed = {"kind", "decode", "outputs", "labels"};
   allowed.insert(allowed.end(), decoder.options.begin(), decoder.options.end());
@@ -128,7 +161,7 @@ Task read_task(const Json& json, const std::string& where) {
   Task task;
   task.kind = decoder.kind, task.decode = decoder.name;
   Table outputs(table.get("outputs", Json::object), where + ".outputs");
-  outputs.only({decoder.role});
+  outputs.only(Words{decoder.role});
   task.output = outputs.text(decoder.role);
   if (table.has("labels")) {
     const auto& labels = table.get("labels", Json::list).items;
@@ -148,6 +181,7 @@ Task read_task(const Json& json, const std::string& where) {
     if (option == "scale") task.scale = table.real(key);
     if (option == "class_agnostic") task.class_agnostic = table.truth(key);
     if (option == "normalized") task.normalized = table.truth(key);
+    if (option == "threshold") task.threshold = table.real(key);
     if (option == "boxes") task.boxes = table.text(key);
     if (option == "strides") task.strides = table.wholes(key);
   }
@@ -162,24 +196,59 @@ Card read_card(const Json& json, const Manifest& manifest) {
   card.title = table.text("title");
   const Json& inputs = table.get("inputs", Json::object);
   if (inputs.fields.empty()) table.refuse(": inputs is empty; a card must describe at least one input");
-  std::vector<int64_t> shape;
+  std::vector<Declared> declared;
+  std::vector<std::string> not_fed;  // tensors without a value
   for (const auto& [name, entry] : inputs.fields) {
     const std::string where = "card: inputs." + name;
     Table input(entry, where);
-    if (!entry.is(Json::object)) input.only({});
+    if (!entry.is(Json::object)) input.only(Words());
     const std::string& kind = input.choice("kind", {"image", "tensor", "audio", "text"});
-    if (kind != "image" || inputs.fields.size() > 1) {
-      input.refuse(": libedgekit prepares a single image; this card has " +
-                   std::to_string(inputs.fields.size()) + " inputs, this one of kind " + kind +
-                   ". Prepare the inputs yourself and use edgekit_run");
+    Declared one{name, "", {}};
+    if (kind == "image" && inputs.fields.size() == 1) {
+      card.image = read_image(name, entry, where, one.shape);
+      one.dtype = card.image.dtype;
+    } else if (kind == "audio" && !card.has_sound) {
+      card.has_sound = true;
+      card.sound = read_audio(name, entry, where, one.shape);
+      one.dtype = card.sound.dtype;
+    } else if (kind == "tensor" && has_sound(inputs)) {
+      ConstantInput constant = read_tensor(name, entry, where, one);
+      if (constant.values.empty())
+        not_fed.push_back(name);
+      else
+        card.constants.push_back(std::move(constant));
+    } else {
+      input.refuse(
+          ": libedgekit prepares a single image, or a sound beside constants and states; this card has " +
+          std::to_string(inputs.fields.size()) + " inputs, this one of kind " + kind +
+          ". Prepare the inputs yourself and use edgekit_run");
     }
-    card.image = read_image(name, entry, where, shape);
-  }
-  if (const Json* states = json.find("states"); states && !states->fields.empty()) {
-    table.refuse(": libedgekit keeps no states between runs; pass them to edgekit_run yourself");
+    declared.push_back(std::move(one));
   }
   if ((card.has_task = table.has("task"))) card.task = read_task(json.at("task"), "card: task");
-  check_model(card, shape, manifest);
+  const Json* states = table.has("states") ? &table.get("states", Json::object) : nullptr;
+  if (states) {
+    Table named(*states, "card: states");
+    std::vector<std::string> names;
+    for (const auto& [name, _] : inputs.fields) names.push_back(name);
+    named.only(names);
+    for (const auto& [name, _] : states->fields) named.text(name.c_str());
+    if (!states->fields.empty() && !card.has_sound) {
+      table.refuse(": libedgekit keeps no states between pictures; pass them to edgekit_run yourself");
+    }
+  }
+  for (const std::string& name : not_fed) {
+    if (!states || !states->find(name))
+      table.refuse(": inputs." + name +
+                   " is an array without a value; pass it to edgekit_run of libedgekit yourself");
+    card.constants.push_back({name, {0}});
+  }
+  if (card.has_sound && card.task.kind == "detect")
+    table.refuse(": libedgekit decodes detect of pictures only; take the outputs of edgekit_run instead");
+  const char* role = card.task.kind == "classify" ? "scores"
+                     : card.task.kind == "detect" ? "predictions"
+                                                  : "probability";
+  check_model(card, declared, states, role, manifest);
   return card;
 }
 

@@ -68,10 +68,7 @@ ImageInput read_image(const std::string& name, const Json& json, const std::stri
               "interpolation", "antialias", "mean", "std", "dtype"});
   ImageInput image;
   image.name = name;
-  shape = table.wholes("shape");
-  for (int64_t d : shape) {
-    if (d < 1) table.refuse(".shape is " + list_text(shape) + "; it must be a list of whole numbers from 1");
-  }
+  shape = table.shape();
   image.layout = table.choice("layout", {"NCHW", "NHWC"});
   image.colour = table.choice("colour", {"RGB", "BGR", "GREY"});
   image.resize = table.choice("resize", {"stretch", "letterbox", "center-crop", "resize-crop", "fit-height"});

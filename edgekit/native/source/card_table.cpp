@@ -49,7 +49,10 @@ int64_t Table::whole(const char* key) const {
   return value.number;  // strtoll's bound where it does not fit
 }
 
-const std::string& Table::choice(const char* key, const std::vector<std::string>& allowed) const {
+void Table::only(Words allowed) const { only(std::vector<std::string>(allowed.begin(), allowed.end())); }
+
+const std::string& Table::choice(const char* key, Words words) const {
+  const std::vector<std::string> allowed(words.begin(), words.end());
   if (!has(key)) refuse(std::string(" has no ") + key + "; it must be one of " + joined(allowed));
   const std::string& value = text(key);
   if (std::find(allowed.begin(), allowed.end(), value) == allowed.end()) {
@@ -74,6 +77,23 @@ std::vector<int64_t> Table::wholes(const char* key) const {
     values.push_back(item.number);  // held within int64
   }
   return values;
+}
+
+std::vector<int64_t> Table::shape() const {
+  auto shape = wholes("shape");
+  for (int64_t d : shape) {
+    if (d < 1) refuse(".shape is " + list_text(shape) + "; it must be a list of whole numbers from 1");
+  }
+  return shape;
+}
+
+int64_t Table::count(const char* key, int64_t least, int64_t most) const {
+  const Json& value = get(key, Json::whole);
+  if (value.number < least || value.number > most) {
+    refuse(std::string(".") + key + " is " + value.content + "; it must be from " + std::to_string(least) +
+           " to " + std::to_string(most));
+  }
+  return value.number;
 }
 
 std::string list_text(const std::vector<double>& values) {

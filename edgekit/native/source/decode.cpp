@@ -68,6 +68,13 @@ std::vector<Found> decode_output(const Task& task, const edgekit_tensor& output,
       throw Refusal("output " + task.output + " is " + shape_text(output) + "; it has no class");
     return decode_classes(task, scores);
   }
+  if (task.kind == "voice-activity") {
+    auto values = floats_of(output);
+    if (values.size() != 1)
+      throw Refusal("the card decodes one probability per window, but the model returned " +
+                    shape_text(output));
+    return {{values[0] >= static_cast<float>(task.threshold), values[0], {}}};
+  }
   if (std::string(output.dtype) != "float32") {
     throw Refusal("output " + task.output + " is " + output.dtype + "; libedgekit decodes boxes of float32");
   }

@@ -40,6 +40,14 @@ Picture checked_picture(const uint8_t* pixels, int width, int height, int order)
   return {pixels, width, height, 3};
 }
 
+const ImageInput& image_of(const Card& card) {
+  if (card.has_sound)
+    throw Refusal(card.title +
+                  " takes a sound, which edgekit.h does not prepare; prepare it yourself and use "
+                  "edgekit_run");
+  return card.image;
+}
+
 const Task& task_of(const Card& card) {
   if (!card.has_task)
     throw Refusal(card.title + ": the card has no task, so outputs stay arrays; add one, or use edgekit_run");
@@ -68,8 +76,7 @@ edgekit_prediction* decoded(const Card& card, const edgekit_tensor* outputs, int
           {found.index, nullptr, found.score, {found.box[0], found.box[1], found.box[2], found.box[3]}});
     }
     for (size_t k = 0; k < answer->items.size(); k++) answer->items[k].label = answer->labels[k].c_str();
-    answer->head = {task.kind == "classify" ? "classify" : "detect", answer->items.size(),
-                    answer->items.data()};
+    answer->head = {task.kind.c_str(), answer->items.size(), answer->items.data()};
     return &answer.release()->head;
   }
   throw Refusal("the card decodes output " + task.output + ", but the model returned " + joined(names));
@@ -186,7 +193,7 @@ int64_t edgekit_prepare(const edgekit_bundle* bundle, const uint8_t* pixels, int
   return guarded<int64_t>(-1, [&] {
     given(bundle);
     Picture picture = checked_picture(pixels, width, height, order);
-    const ImageInput& image = bundle->bundle.card().image;
+    const ImageInput& image = image_of(bundle->bundle.card());
     size_t wanted = image_bytes(image);
     if (placement) *placement = place_image(image, width, height);
     if (buffer && size >= wanted)
@@ -198,12 +205,15 @@ int64_t edgekit_prepare(const edgekit_bundle* bundle, const uint8_t* pixels, int
 edgekit_prediction* edgekit_decode(const edgekit_bundle* bundle, const edgekit_tensor* outputs, int count,
                                    const edgekit_placement* placement) {
   return guarded<edgekit_prediction*>(nullptr, [&] {
-    given(bundle, outputs, placement);
+    given(bundle, outputs);
+    const Card& card = bundle->bundle.card();
+    if (card.has_sound) return decoded(card, outputs, count, {});
+    given(placement);
     const edgekit_placement& p = *placement;
     if (p.frame_width < 1 || p.frame_height < 1 || p.input_width < 1 || p.input_height < 1) {
       throw Refusal("the placement has a side below 1; pass what edgekit_prepare wrote");
     }
-    return decoded(bundle->bundle.card(), outputs, count, p);
+    return decoded(card, outputs, count, p);
   });
 }
 
@@ -254,15 +264,15 @@ edgekit_prediction* edgekit_predict(edgekit_session* session, const uint8_t* pix
     given(session);
     Session& running = session->session;
     const Card& card = running.bundle().card();
+    const ImageInput& image = image_of(card);
     task_of(card);
     Picture picture = checked_picture(pixels, width, height, order);
-    running.input().resize(image_bytes(card.image));
-    prepare_image(card.image, picture, order == EDGEKIT_BGR, running.input().data());
+    running.input().resize(image_bytes(image));
+    prepare_image(image, picture, order == EDGEKIT_BGR, running.input().data());
     edgekit_tensor input =
         tensor_of(running.bundle().manifest().inputs.at(0), running.input().data(), running.input().size());
     const auto& outputs = running.run(&input, 1);
-    return decoded(card, outputs.data(), static_cast<int>(outputs.size()),
-                   place_image(card.image, width, height));
+    return decoded(card, outputs.data(), static_cast<int>(outputs.size()), place_image(image, width, height));
   });
 }
 

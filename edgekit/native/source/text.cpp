@@ -1,8 +1,9 @@
 #include "text.h"
 
-#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 namespace edgekit {
 
@@ -95,17 +96,49 @@ std::string ascii_bytes(std::string_view bytes) {
   return "b" + ascii_text(latin);
 }
 
+namespace {
+
+struct Decimal {
+  std::string digits;  // the point follows the first one
+  int power;
+};
+
+// Return the next larger decimal of as many digits, or of one digit where all are 9.
+Decimal next_larger(Decimal decimal) {
+  std::string& digits = decimal.digits;
+  while (!digits.empty() && digits.back() == '9') digits.pop_back();
+  if (digits.empty()) return {"1", decimal.power + 1};
+  digits.back()++;
+  return decimal;
+}
+
+// Return the fewest digits that read back as a finite value above 0, the nearest ones of as many. Not by
+// std::to_chars: its tables take 110 kB. The nearest decimal may lie too far below a power of two, where
+// values are half as far apart as above it, and the next larger one within reach.
+Decimal shortest_decimal(double value) {
+  Decimal nearest;
+  auto reads_back = [&](const Decimal& decimal) {  // without a point, which is the locale's
+    int exponent = decimal.power - static_cast<int>(decimal.digits.size()) + 1;
+    return std::strtod((decimal.digits + "e" + std::to_string(exponent)).c_str(), nullptr) == value;
+  };
+  for (int count = 1; count <= 17; count++) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.*e", count - 1, value);
+    const char* e = std::strchr(text, 'e');
+    nearest = {text[0] + std::string(count > 1 ? e - count + 1 : e, e), std::atoi(e + 1)};
+    if (reads_back(nearest)) break;
+    if (Decimal larger = next_larger(nearest); reads_back(larger)) return larger;
+  }
+  return nearest;
+}
+
+}  // namespace
+
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char digits[64];
-  auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific).ptr;
-  std::string text(digits, end);
-  std::string sign = text[0] == '-' ? "-" : "";
-  size_t e = text.find('e');
-  std::string mantissa = text.substr(sign.size(), e - sign.size());
-  int power = std::atoi(text.c_str() + e + 1);
-  if (mantissa.size() > 1) mantissa.erase(1, 1);  // the point
+  std::string sign = std::signbit(value) ? "-" : "";
+  auto [mantissa, power] = value == 0 ? Decimal{"0", 0} : shortest_decimal(std::fabs(value));
   if (power >= -4 && power < 16) {
     if (power < 0) return sign + "0." + std::string(-power - 1, '0') + mantissa;
     if (mantissa.size() <= static_cast<size_t>(power) + 1) mantissa.append(power + 2 - mantissa.size(), '0');

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,9 @@ TITLE_LIMIT_CHARS = 80
 """Of the model's name, and of the variant's, in the names of files."""
 
 
-def export_variant(bundle: Bundle, name: str, folder: Path, *, metadata: bool = False) -> list[Path]:
+def export_variant(
+    bundle: Bundle, name: str, folder: Path, *, metadata: bool = False, npus: Sequence[str] = ()
+) -> list[Path]:
     """Write the files of the variant called ``name`` into ``folder``, which is made if absent.
 
     They are named by model and variant, so that several variants fit into one folder: ``model.tflite`` is
@@ -33,10 +35,13 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, metadata: bool = 
     Of a variant with several shapes they are those of the largest.
 
     ``metadata``: embed the card's contents, for an app without our runtime; coreml and tflite have it.
+    ``npus``: chips, e.g. ``Qualcomm SM8650``, for whose NPUs the file is compiled too; tflite has it.
 
     Raises:
         UsageError: no such variant, it was rejected, a file of that name is there already, the folder can't
             be written to, or there is no such form; nothing is written.
+        MissingDependency: an NPU's vendor's SDK is not installed; nothing is written.
+        EngineError: the vendor's compiler fails; nothing is written.
         BundleError: an entry is damaged; nothing is written.
     """
     variants = {variant.name: variant for variant in bundle.variants}
@@ -48,6 +53,8 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, metadata: bool = 
     files = {file: bytes(bundle.read(entry)) for file, entry in largest_files(variant.files).items()}
     if metadata:
         files = _for_apps(bundle, variant, files)
+    if npus:
+        files |= _for_npus(variant, files, npus)
     title = export_title(bundle.manifest["source"]["file"], name)
     files |= _extra_files(variant, files, title)
     names = {file: exported_name(file, title) for file in files}
@@ -137,3 +144,13 @@ def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict
     if bundle.card is None:
         raise UsageError("the bundle has no card, which --metadata needs; build it with --card")
     return make(files, variant.options, parse_card(bundle.card), bundle.outputs)
+
+
+def _for_npus(variant: Variant, files: Mapping[str, bytes], npus: Sequence[str]) -> dict[str, bytes]:
+    """Compile the files for the NPUs of chips with the target's ``npu_files``."""
+    from edgekit.target import registry
+
+    compile_for = registry.compiler(variant.target).TARGET.npu_files
+    if compile_for is None:
+        raise UsageError(f"{variant.target} has no files for NPUs; export {variant.name} without --npu")
+    return {name: content for chip in npus for name, content in compile_for(files, chip).items()}

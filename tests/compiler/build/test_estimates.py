@@ -24,6 +24,7 @@ from edgekit.target.build_target import resolve
 from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Fact, Profile
+from edgekit.tensor_spec import Content
 from tests.fixtures import models
 
 pytestmark = pytest.mark.needs_ort
@@ -51,7 +52,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, ram: int
     monkeypatch.setattr("edgekit.compiler.build.build_bundle.find_profile", lambda name: board)
     real, asked = registry.compiler("ort"), []
 
-    def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | None:
+    def estimate(files: Mapping[str, Content], profile: Profile) -> CostEstimate | None:
         asked.append((sorted(files), profile.name))
         if isinstance(answer, Exception):
             raise answer

@@ -77,7 +77,7 @@ def test_what_was_not_searched_for_is_timed_alone_and_remembered(monkeypatch: py
     engine = FakeEngine("ort")
     given = Rounds((1.0, 1.2), (1.0, 0.9), (1.0, 1.1))
     monkeypatch.setattr(relative_time, "turns", given)
-    one, other = (Timed(engine, Artifact({"model.bin": name})) for name in (b"a", b"b"))
+    one, other = (Timed(engine, Artifact({"model.bin": name.encode()}), name) for name in "ab")
     specs = [TensorSpec("x", "float32", (1,))]
     reference = ReferenceOutputs(specs, specs, [{"x": np.zeros(1, np.float32)}])
     for _ in range(2):  # the second time nothing is run

@@ -31,7 +31,7 @@ def engines() -> Engines:
 @pytest.fixture
 def pair(engines: Engines) -> tuple[Timed, Timed]:
     """Two variants of one engine."""
-    one, other = (Timed(engines["ort"], Artifact({"model.bin": name})) for name in (b"a", b"b"))
+    one, other = (Timed(engines["ort"], Artifact({"model.bin": name.encode()}), name) for name in "ab")
     return one, other
 
 

@@ -144,6 +144,18 @@ def test_a_streamed_transcript_is_the_same_text(server: Running) -> None:
     assert events[-1] == {"type": "transcript.text.done", "text": whole}
 
 
+def test_the_openai_client_streams_a_transcript(server: Running) -> None:
+    """By the package openai, which is not part of the tests' own requirements."""
+    openai = pytest.importorskip("openai", reason="openai is not installed (pip install openai)")
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret", max_retries=0)
+    request = {"model": "talk", "file": ("talk.wav", sound(1.3))}
+    whole = client.audio.transcriptions.create(**request).text
+    *parts, last = client.audio.transcriptions.create(**request, stream=True)
+    assert {part.type for part in parts} == {"transcript.text.delta"}
+    assert "".join(part.delta for part in parts) == whole
+    assert (last.type, last.text) == ("transcript.text.done", whole)
+
+
 def test_a_language_is_found_or_given(server: Running) -> None:
     file, verbose = ("file", sound()), ("response_format", "verbose_json")
 

@@ -49,7 +49,7 @@ def kinds(made: Artifact) -> Mapping[str, int]:
 def test_the_files_of_a_package(tmp_path: Path) -> None:
     made = artifact(SMALL_CNN, tmp_path)
     assert sorted(made.files) == sorted([MANIFEST, SPECIFICATION, WEIGHTS])
-    manifest = json.loads(made.files[MANIFEST])
+    manifest = json.loads(bytes(made.files[MANIFEST]))
     root = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]
     assert root["path"] == "com.apple.CoreML/model.mlmodel"
     assert kinds(made) == {"conv": 1, "reduce_mean": 1, "relu": 1, "reshape": 1, "softmax": 1}

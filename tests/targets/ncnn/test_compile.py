@@ -117,7 +117,7 @@ def test_a_wrong_shape_never_reaches_ncnn(tmp_path: Path) -> None:
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     model, artifact = compiled()
-    param = artifact.files["model.param"]
+    param = bytes(artifact.files["model.param"])
     for name, content, message in (
         ("model.param", b"no network", "does not begin with 7767517"),
         ("model.param", param.replace(b"\nConvolution", b"\nConvoluted"), "has no layer Convoluted"),

@@ -63,7 +63,7 @@ def test_pairs_are_computed_exactly_or_in_integers(zero_point: int, tmp_path: Pa
     canonical = model.clone()
     run_passes(canonical)
     artifact = host.compile_model(canonical, find_profile("ncnn"), "int8")
-    lines = artifact.files["model.param"].decode().splitlines()
+    lines = bytes(artifact.files["model.param"]).decode().splitlines()
     terms = [word for line in lines for word in line.split() if word.startswith("8=")]
     kinds = artifact.facts["layers"]
     if zero_point:  # ncnn's integers are symmetric: these pairs are computed in floats

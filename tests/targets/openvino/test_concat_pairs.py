@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from edgekit.compiler.sandbox.public import TRUSTED
 from edgekit.system.progress import Stage
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
+from edgekit.tensor_spec import Content
 from tests.fixtures.quantization_data import quantization_data
 from tests.targets.engine_trial import load, profile, same_as_reference, with_shapes
 
@@ -184,7 +185,7 @@ def fatal_chains(read: Any) -> list[str]:
     ]
 
 
-def ir_of(files: dict[str, bytes], folder: Path) -> Any:
+def ir_of(files: Mapping[str, Content], folder: Path) -> Any:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return loaded_openvino().Core().read_model(folder / "model.xml")
@@ -195,7 +196,7 @@ def test_the_scan_finds_them_in_what_is_not_rewritten(change: dict[str, Any], tm
     model = model_of(change)
     assert fatal_chains(loaded_openvino().Core().read_model(save_model(model))) != []
     files = openvino.compile_model(model, profile("openvino"), "fp32").files
-    assert fatal_chains(ir_of(dict(files), tmp_path)) == []
+    assert fatal_chains(ir_of(files, tmp_path)) == []
 
 
 def two_branches(folder: Path, size: int = 16) -> Path:
@@ -248,7 +249,7 @@ def test_no_candidate_of_ours_has_one(tmp_path: Path) -> None:
             for recipe in (QUICK, BASELINE, DEFAULT):
                 compiled = made.compile(CandidateConfig(placement, recipe))
                 rewritten += with_fake_quantized_concats(compiled.model) is not compiled.model
-                assert fatal_chains(ir_of(dict(compiled.artifact.files), tmp_path)) == []
+                assert fatal_chains(ir_of(compiled.artifact.files, tmp_path)) == []
     assert rewritten > 0
 
 

@@ -49,7 +49,7 @@ def test_a_row_becomes_an_integer_kernel(rule: OpRule, arch: str, tmp_path: Path
     assert rule in [kernel.rule for kernel in found]
     plan = with_weights(model, place(model, given, seen(model), NEAREST), given)
     artifact = compile_model(emit(model, plan, given), find_profile("ort"), "fp32")
-    ops = kernels_run(artifact.files["model.onnx"], samples_for(model)[0], tmp_path)
+    ops = kernels_run(bytes(artifact.files["model.onnx"]), samples_for(model)[0], tmp_path)
     assert ops.count("QuantizeLinear") == 1
     assert ops.count("DequantizeLinear") <= 1
     assert not {"Conv", "FusedConv", "Gemm", "MatMul", "FusedMatMul", "Clip", "Relu"} & set(ops)
@@ -66,7 +66,7 @@ def test_an_activation_is_absorbed_by_the_pair(activation: str, tmp_path: Path) 
     model = g.model(tmp_path, g.conv(middle, 8, 8))
     plan = with_weights(model, place(model, RULES, seen(model), NEAREST), RULES)
     artifact = compile_model(emit(model, plan, RULES), find_profile("ort"), "fp32")
-    ops = kernels_run(artifact.files["model.onnx"], samples_for(model)[0], tmp_path)
+    ops = kernels_run(bytes(artifact.files["model.onnx"]), samples_for(model)[0], tmp_path)
     assert sorted(set(ops)) == ["DequantizeLinear", "QLinearConv", "QuantizeLinear", "Transpose"]
 
 

@@ -62,10 +62,10 @@ def test_the_file_has_opset_19_and_the_source_models_signature(precision: str) -
     ]
     assert artifact.options == {"precision": precision, "prepared_on_device": True}
     assert set(artifact.files) == {"model.onnx", "trt.json", "golden-0.npy", "golden-1.npy"}
-    settings = json.loads(artifact.files["trt.json"])
+    settings = json.loads(bytes(artifact.files["trt.json"]))
     sha256 = settings.pop("golden_sha256")
     assert settings == {"floor": "10.3", "workspace_mb": 1024, "int8": [], "golden_integers": "coins"}
-    kept_files = [artifact.files[f"golden-{number}.npy"] for number in range(2)]
+    kept_files = [bytes(artifact.files[f"golden-{number}.npy"]) for number in range(2)]
     assert sha256 == golden_sha256(golden_feeds(inputs), kept_files)
 
 
@@ -87,7 +87,7 @@ def test_float16_halves_the_weights() -> None:
 def test_int8_layers_are_named() -> None:
     model = ir.from_proto(Case("q", IMAGE, PAIR + CONV, f"{SCALES}, {WEIGHTS}", opset=19).model())
     artifact = compiled(model)
-    assert json.loads(artifact.files["trt.json"])["int8"] == ["Conv_3"]
+    assert json.loads(bytes(artifact.files["trt.json"]))["int8"] == ["Conv_3"]
     assert artifact.options["precision"] == "int8"
 
 

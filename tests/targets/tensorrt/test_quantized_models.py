@@ -96,7 +96,7 @@ def test_the_pairs_obey_every_rule(shared: Path, name: str, placement: str) -> N
         assert not zero.any()
         assert (scale > 0).all()
         assert node.op_type == "DequantizeLinear" or scale.size == 1
-    named = json.loads(files["trt.json"])["int8"]
+    named = json.loads(bytes(files["trt.json"]))["int8"]
     assert named == quantized_nodes(model)
     for node in nodes(model, "Conv", "Gemm", "MatMul"):
         pair = producer_of(node.inputs[1], "DequantizeLinear")
@@ -126,7 +126,7 @@ def test_nvidias_compiler_computes_them_on_int8(shared: Path, name: str) -> None
     """At least 95 % of what the plan stores; the plan names what it leaves in float."""
     given = quantized(shared / "models" / f"{name}.onnx", "all, centred")
     files = compile_model(given, profile("tensorrt"), "int8").files
-    named = json.loads(files["trt.json"])["int8"]
-    answer = ask_compiler(files["model.onnx"], named)
+    named = json.loads(bytes(files["trt.json"]))["int8"]
+    answer = ask_compiler(bytes(files["model.onnx"]), named)
     assert answer.accepted
     assert len(answer.quantized) >= 0.95 * len(named) > 0

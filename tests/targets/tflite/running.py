@@ -52,11 +52,15 @@ def compiled(model: ir.Model, precision: str = "fp32") -> Artifact:
     return compile_model(model, PROFILE, precision)
 
 
+def files_of(artifact: Artifact) -> dict[str, bytes]:
+    return {name: bytes(content) for name, content in artifact.files.items()}
+
+
 def ran(artifact: Artifact, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs by source name, on one thread, XNNPACK as LiteRT applies it."""
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_content=artifact.files[FILE], num_threads=1)
+    interpreter = Interpreter(model_content=bytes(artifact.files[FILE]), num_threads=1)
     run = interpreter.get_signature_runner(artifact.options["signature"])
     dtypes = {row["signature_name"]: row["dtype"] for row in artifact.options["inputs"]}
     outputs: dict[str, Any] = run(**{name: x.astype(dtypes[name]) for name, x in feeds.items()})

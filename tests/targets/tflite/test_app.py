@@ -28,7 +28,7 @@ from edgekit.target import Artifact
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array, TensorSpec
-from tests.targets.tflite.running import compiled, model_of, ran, with_weights
+from tests.targets.tflite.running import compiled, files_of, model_of, ran, with_weights
 
 OUTPUTS = [TensorSpec("y", "float32", (1, 5))]
 
@@ -106,7 +106,7 @@ def metadata_of(file: bytes) -> Fields:
 
 def test_the_card_is_inside() -> None:
     artifact = for_android()
-    told = metadata_of(app_files(artifact.files, artifact.options, card(), OUTPUTS)[FILE])
+    told = metadata_of(app_files(files_of(artifact), artifact.options, card(), OUTPUTS)[FILE])
     assert [told.text(i) for i in (0, 1, 2, 4, 5, 7)] == [
         "Birds",
         "Names birds.",
@@ -136,8 +136,8 @@ def test_the_card_is_inside() -> None:
 
 def test_labels_are_a_zip_behind_the_model() -> None:
     artifact = for_android()
-    files = app_files(artifact.files, artifact.options, card(["wren", "dipper", "swift"]), OUTPUTS)
-    again = app_files(artifact.files, artifact.options, card(["wren", "dipper", "swift"]), OUTPUTS)
+    files = app_files(files_of(artifact), artifact.options, card(["wren", "dipper", "swift"]), OUTPUTS)
+    again = app_files(files_of(artifact), artifact.options, card(["wren", "dipper", "swift"]), OUTPUTS)
     assert files == again
     with zipfile.ZipFile(io.BytesIO(files[FILE])) as archive:
         assert archive.namelist() == ["labels.txt"]
@@ -153,7 +153,7 @@ def test_it_answers_as_before(outside: bool, monkeypatch: pytest.MonkeyPatch) ->
     if outside:
         monkeypatch.setattr(assembly, "INSIDE_LIMIT_BYTES", 1000)
     artifact = for_android()
-    files = app_files(artifact.files, artifact.options, card(["wren"]), OUTPUTS)
+    files = app_files(files_of(artifact), artifact.options, card(["wren"]), OUTPUTS)
     x = np.random.default_rng(0).normal(size=(1, 4, 6, 3)).astype(np.float32)
     before, after = ran(artifact, {"x": x}), ran(Artifact(files, artifact.options, {}), {"x": x})
     assert np.array_equal(before["y"], after["y"])
@@ -199,7 +199,7 @@ def test_channels_become_the_last_axis_where_they_were_built_first(
         monkeypatch.setattr(assembly, "INSIDE_LIMIT_BYTES", 1000)
     declared = "float[5, 3, 3, 3] w, float[72, 5] v"
     artifact = compiled(with_weights(model_of("float[1, 3, 4, 6] x", BODIES[body], declared), WEIGHTS))
-    files = app_files(artifact.files, artifact.options, card(), OUTPUTS)
+    files = app_files(files_of(artifact), artifact.options, card(), OUTPUTS)
     x = np.random.default_rng(0).normal(size=(1, 3, 4, 6)).astype(np.float32)
     after = Artifact(files, artifact.options, {})
     expected = ran(artifact, {"x": x})["y"]
@@ -219,7 +219,7 @@ def test_labels_of_what_is_no_row_of_scores_are_beside_the_model() -> None:
     picture = {"kind": "image", "shape": [1, 3, 4, 6], "layout": "NCHW", "colour": "RGB", "resize": "stretch"}
     task = {"kind": "detect", "decode": "yolox", "outputs": {"predictions": "y"}, "labels": ["bird"]}
     told = parse_card({"title": "Boxes", "inputs": {"x": picture}, "task": task})
-    file = app_files(artifact.files, artifact.options, told, OUTPUTS)[FILE]
+    file = app_files(files_of(artifact), artifact.options, told, OUTPUTS)[FILE]
     (labels,) = metadata_of(file).all(6)
     assert (labels.text(0), labels.number(2)) == ("labels.txt", 0)
     assert zipfile.ZipFile(io.BytesIO(file)).read("labels.txt") == b"bird\n"
@@ -228,7 +228,7 @@ def test_labels_of_what_is_no_row_of_scores_are_beside_the_model() -> None:
 def test_what_the_tools_would_prepare_wrongly_is_refused() -> None:
     artifact = compiled(network())
     with pytest.raises(UsageError) as caught:
-        app_files(artifact.files, artifact.options, card(colour="BGR"), OUTPUTS)
+        app_files(files_of(artifact), artifact.options, card(colour="BGR"), OUTPUTS)
     assert str(caught.value) == (
         "Birds: input x is BGR, and Android's tools give RGB or grey; "
         "export it without --metadata, and prepare the picture yourself"

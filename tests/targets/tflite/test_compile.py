@@ -337,6 +337,6 @@ def test_no_two_constants_have_one_name() -> None:
     body, weights = "c = Conv(x, w, b)\ny = Conv(c, v)", f"{CONV}, float[4] b, float[4,4,3,3] v"
     arrays = {**conv_weights(), "b": normal(4), "v": normal(4, 4, 3, 3)}
     model = with_weights(model_of("float[1,3,8,8] x", body, weights), arrays)
-    graph = read_file(compiled(model).files[FILE]).graph
+    graph = read_file(bytes(compiled(model).files[FILE])).graph
     names = [tensor.name for tensor in graph.tensors if tensor.data is not None]
     assert len(names) == len(set(names)) >= 4

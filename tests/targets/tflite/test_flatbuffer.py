@@ -17,6 +17,7 @@ from edgekit_tflite.op_versions import VERSIONS, op_version
 from edgekit_tflite.records import unpacked
 from edgekit_tflite.schema import NUMBERS
 
+from edgekit.tensor_spec import Content
 from tests.targets.tflite.running import compiled, model_of, with_weights
 
 
@@ -32,8 +33,8 @@ def small() -> Graph:
     return graph
 
 
-def read(data: bytes) -> Any:
-    return unpacked(data, "Model")
+def read(data: Content) -> Any:
+    return unpacked(bytes(data), "Model")
 
 
 def test_what_is_written_is_read() -> None:
@@ -60,7 +61,7 @@ def test_what_is_written_is_read() -> None:
 
 def test_weights_are_aligned() -> None:
     data = pack(small(), ["x"], ["y"])
-    assert data.index(np.arange(15, dtype=np.float32).tobytes()) % 64 == 0
+    assert bytes(data).index(np.arange(15, dtype=np.float32).tobytes()) % 64 == 0
 
 
 def test_the_same_graph_gives_the_same_bytes() -> None:

@@ -10,6 +10,7 @@ import pytest
 from edgekit_tflm.c_files import export_files
 
 from edgekit.target import Artifact
+from tests.targets.tflite.running import files_of
 from tests.targets.tflm.networks import classifier, compiled, quantized
 
 ARENA = {"runner": {"arena": {"bytes": 4096}}}
@@ -41,7 +42,7 @@ def artifact() -> Artifact:
 
 
 def written(artifact: Artifact, folder: Path) -> None:
-    for name, content in export_files(artifact.files, artifact.options, ARENA, "m-1").items():
+    for name, content in export_files(files_of(artifact), artifact.options, ARENA, "m-1").items():
         (folder / name).write_bytes(content)
 
 
@@ -103,7 +104,7 @@ def test_compiled_for_a_microcontroller_the_model_is_in_flash(
 
 
 def test_without_a_recorded_arena_it_says_so(artifact: Artifact) -> None:
-    header = export_files(artifact.files, artifact.options, {}, "m")["model.h"].decode()
+    header = export_files(files_of(artifact), artifact.options, {}, "m")["model.h"].decode()
     assert "ARENA_BYTES" not in header
     assert "The arena was not recorded" in header
 
@@ -111,6 +112,6 @@ def test_without_a_recorded_arena_it_says_so(artifact: Artifact) -> None:
 def test_names_that_would_end_a_comment(artifact: Artifact) -> None:
     ends = [{**artifact.options["inputs"][0], "name": "*/ #error"}]
     options = {**artifact.options, "inputs": ends}
-    header = export_files(artifact.files, options, ARENA, "m")["model.h"].decode()
+    header = export_files(files_of(artifact), options, ARENA, "m")["model.h"].decode()
     assert "*/ #error" not in header
     assert "__ #error" in header

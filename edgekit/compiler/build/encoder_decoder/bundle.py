@@ -22,7 +22,7 @@ from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.progress import Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, TensorSpec
 
 TRIED: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in FORMS},
@@ -138,7 +138,7 @@ def assembled(
         origin: Description of the samples.
         golden: Arrays of the golden vector: ``inputs`` and ``outputs`` by name.
     """
-    entries = {entry_of(name): content for name, content in card.files.items()}
+    entries: dict[str, Content] = {entry_of(name): content for name, content in card.files.items()}
     names: dict[str, Json] = {}
     for kind, arrays in golden.items():
         names[kind] = {name: f"golden/0/{kind}-{number}.npy" for number, name in enumerate(arrays)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from edgekit.compiler.lowering.encoder_decoder.part_writer import MIDDLE
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.target.encoder_decoder import DECODER
-from edgekit.tensor_spec import Array, Json
+from edgekit.tensor_spec import Array, Content, Json
 
 ROWS, SCALES = "embedding/rows", "embedding/scales"
 SEARCHED_BYTES = 512
@@ -17,7 +18,7 @@ SEARCHED_BYTES = 512
 
 
 def stored_embedding(
-    matrix: Array, packed: BlockWeights | None, files: Mapping[str, bytes]
+    matrix: Array, packed: BlockWeights | None, files: Mapping[str, Content]
 ) -> tuple[dict[str, Json], dict[str, bytes]]:
     """Return the table of ``EmbeddingTable``, and files that belong to it.
 
@@ -50,12 +51,13 @@ def _table(name: str, offset: int, array: Array, columns: bool, zero: int) -> di
     return {**place, "zero": zero, "scales": SCALES}
 
 
-def _offset(content: bytes, whole: bytes) -> int:
+def _offset(content: bytes, whole: Content) -> int:
     """Return where ``whole`` has the content, or -1."""
-    size, view = min(SEARCHED_BYTES, len(content)), memoryview(whole)
-    offset = whole.find(content[:size])
-    while offset >= 0:
-        if view[offset : offset + len(content)] == content:
-            return offset
-        offset = whole.find(content[:size], offset + 1)
+    view = memoryview(whole)
+    start = re.compile(re.escape(content[:SEARCHED_BYTES]))
+    match = start.search(view)
+    while match is not None:
+        if view[match.start() : match.start() + len(content)] == content:
+            return match.start()
+        match = start.search(view, match.start() + 1)
     return -1

@@ -35,7 +35,7 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.encoder_decoder import DECODER, ENCODER, OPTION, PADDING, EncoderDecoderShape
 from edgekit.target.precisions import TABLE, LanguageBar, SpeechBar, precision_of
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner
@@ -126,7 +126,7 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
     form = form_of(target, precision)
     assert form is not None
     model = job.model if precision_of(precision).is_float else job.folded
-    files, options, nodes = dict[str, bytes](), dict[str, Json](), 0
+    files, options, nodes = dict[str, Content](), dict[str, Json](), 0
     rounds, weights = precision_of(form).rounds_inputs, _weights(job, precision)
     writer_options = {
         "rows": target.info.stores_rows, "by_row": rounds,

@@ -18,7 +18,7 @@ from edgekit.errors import UsageError
 from edgekit.processing.tokenizer import guarded, open_whole
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target.precisions import LanguageBar, precision_of
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 
 LOGITS = "golden/draft-logits.npy"
 PERPLEXITY = 0.5
@@ -75,7 +75,7 @@ def draft_bars(bars: Mapping[str, LanguageBar]) -> dict[str, LanguageBar]:
 
 def draft_contents(
     model: LanguageJob, draft: LanguageJob, variants: Sequence[VariantBuild]
-) -> tuple[dict[str, Json], dict[str, bytes]]:
+) -> tuple[dict[str, Json], dict[str, Content]]:
     """Return the draft's contents of a bundle.
 
     Args:
@@ -86,7 +86,7 @@ def draft_contents(
     Returns:
         The manifest's extension, in the form that ``draft_entry.py`` reads, and the entries.
     """
-    entries = {LOGITS: npy_bytes(draft.reference.logits)}
+    entries: dict[str, Content] = {LOGITS: npy_bytes(draft.reference.logits)}
     share, tokens = agreement(model.reference, draft)
     extension: dict[str, Json] = {
         "title": draft.model.name,

@@ -33,6 +33,8 @@ GOLDEN_PROMPTS = (
     "def mean(values):\n    ",
     "Once upon a time, in a village at the foot of a mountain,",
 )
+LOGITS_BYTES = 64 << 20
+"""Most logits of a window that are in memory at one time: an engine has them twice."""
 GREEDY_TOKENS = 32
 """How many tokens a variant writes after each golden prompt."""
 TIE = 0.01
@@ -164,9 +166,8 @@ def written_by(
     for window in reference.windows[:windows]:
         runner.truncate(0)
         started = time.perf_counter()
-        rows = runner.forward(window[:-1], rows=len(window) - 1)
+        likelihood, best = _read(runner, window, max(1, LOGITS_BYTES // reference.logits[0].nbytes))
         seconds.append((time.perf_counter() - started, len(window)))
-        likelihood, best = judged(rows, window[1:])
         likelihoods.append(likelihood)
         likeliest.append(best)
     longest = max(length for _, length in seconds)
@@ -183,6 +184,17 @@ def written_by(
         len(likelihoods), perplexity(likelihoods), agreement, np.stack(logits), answers, each_seconds,
         token_seconds,
     )  # fmt: skip
+
+
+def _read(runner: DecoderRunner, window: Sequence[int], rows: int) -> tuple[Array, Array]:
+    """Read a window in steps of up to ``rows`` tokens, and judge their logits as ``judged``."""
+    judgements = []
+    for start in range(0, len(window) - 1, rows):
+        targets = window[start + 1 : start + 1 + rows]
+        tokens = window[start : start + len(targets)]
+        judgements.append(judged(runner.forward(tokens, rows=len(tokens)), targets))
+    likelihoods, likeliest = zip(*judgements, strict=True)
+    return np.concatenate(likelihoods), np.concatenate(likeliest)
 
 
 def _answer(

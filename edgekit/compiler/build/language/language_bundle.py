@@ -34,7 +34,7 @@ from edgekit.system.progress import Progress, stage
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, LanguageBar, precision_of
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 
 CONTEXT_TOKENS = 2048
 """Most tokens of a text with its answer where nothing is said: the cache grows with it."""
@@ -211,7 +211,7 @@ def _bundle(
     targets: Sequence[BuildTarget],
     variants: Sequence[VariantBuild],
     extension: Mapping[str, Json],
-    draft_entries: Mapping[str, bytes],
+    draft_entries: Mapping[str, Content],
     request: BuildRequest,
 ) -> Bundle:
     """Assemble the bundle: the card with its files, the variants, the golden prompts with the reference's
@@ -222,8 +222,8 @@ def _bundle(
     card = GenerationCard(
         model.name, TOKENIZER_FILE, template, model.stop_ids, model.bos_id, job.context, about
     )
-    entries = {entry_of(TOKENIZER_FILE): model.tokenizer, "golden/logits.npy": npy_bytes(reference.logits)}
-    entries |= draft_entries
+    entries: dict[str, Content] = {entry_of(TOKENIZER_FILE): model.tokenizer, **draft_entries}
+    entries["golden/logits.npy"] = npy_bytes(reference.logits)
     if template:
         entries[entry_of(template)] = model.chat_template.encode()
     nodes = [variant.artifact.facts.get("nodes", 0) for variant in variants]

@@ -50,13 +50,6 @@ class BasicBlock:
     words: tuple[int, ...]
 
 
-def emulator_folder() -> Path | None:
-    """Return the folder that ``tests/arm/setup`` made if it can count instructions, else None."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(os.environ.get("EDGEKIT_ARM") or cache / "edgekit-arm")
-    return folder if (folder / "counting" / "block_counts.so").is_file() else None
-
-
 class EmulatedEngine:
     """Python for aarch64 with a target's engine, kept running: its start takes seconds. Close it after use.
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.compiler.evaluate.arm.emulator import BasicBlock, EmulatedEngine, emulator_folder
+from edgekit.compiler.evaluate.arm.emulator import BasicBlock, EmulatedEngine
+from edgekit.compiler.evaluate.arm.emulator_folder import emulator_folder
 from edgekit.compiler.evaluate.arm.instructions import class_of
 from edgekit.compiler.evaluate.arm.processors import PROCESSORS, Processor
 from edgekit.compiler.evaluate.samples import Sample

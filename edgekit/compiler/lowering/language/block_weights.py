@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
 
@@ -70,6 +71,17 @@ class BlockWeights:
         zeros = None if self.zeros is None else self.zeros[index]
         minima = None if self.minima is None else self.minima[index]
         return BlockWeights(self.stored[index], self.scales[index], zeros, minima, self.bits)
+
+    def kept(self, scratch: ScratchFile) -> BlockWeights:
+        """Return the same matrix on pages of a file.
+
+        Raises:
+            OSError: the temporary folder has no room.
+        """
+        zeros, minima = (
+            None if array is None else scratch.keep(array) for array in (self.zeros, self.minima)
+        )
+        return BlockWeights(scratch.keep(self.stored), scratch.keep(self.scales), zeros, minima, self.bits)
 
 
 def stacked(parts: list[BlockWeights]) -> BlockWeights | None:

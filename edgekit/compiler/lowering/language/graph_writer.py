@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
 OPSET, IR_VERSION = 20, 10
@@ -22,13 +22,14 @@ CONTRIB = "com.microsoft"
 
 
 class GraphWriter:
-    """A graph being written."""
+    """A graph being written. Large constants are on pages of temporary files, not on the heap."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, Array] = {}
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
+        self._scratch = ScratchFile()
         self._small: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def op(self, kind: str, *inputs: str, out: str = "", domain: str = "", **attributes: Any) -> str:
@@ -54,7 +55,10 @@ class GraphWriter:
 
     def constant(self, array: Array, name: str = "") -> str:
         """Add a constant and return its name. Without a name it is small, and equal ones are stored once."""
-        array = np.ascontiguousarray(array) if array.ndim else array
+        if array.nbytes >= EXTERNAL_BYTES:
+            array = self._scratch.keep(array)
+        elif array.ndim:
+            array = np.ascontiguousarray(array)
         if not name:
             key = (array.dtype.str, array.shape, array.tobytes())
             name = self._small.setdefault(key, f"c{len(self._small)}")
@@ -81,7 +85,7 @@ class GraphWriter:
         """Return the model.
 
         Args:
-            external: Name of the file of constants, beside the model, with the content of ``data``.
+            external: Name of the file of constants, beside the model, with what ``write_data`` writes.
         """
         places = dict(self._places())
         tensors = [
@@ -94,18 +98,15 @@ class GraphWriter:
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgekit")
 
-    def data(self) -> bytes:
-        """Return the content of the file of constants."""
-        places = list(self._places())
-        file = io.BytesIO()
-        if places:  # all the room at once: it is there once, and not copied as it grows
-            name, place = places[-1]
-            file.seek(place + self.constants[name].nbytes - 1)
-            file.write(b"\0")
-        for name, place in places:
+    def write_data(self, file: IO[bytes]) -> None:
+        """Write the content of the file of constants.
+
+        Raises:
+            OSError: there is no room.
+        """
+        for name, place in self._places():
             file.seek(place)
             file.write(self.constants[name].reshape(-1).view(np.uint8).data)
-        return file.getvalue()
 
     def _places(self) -> Iterator[tuple[str, int]]:
         """Yield names of the large constants, and where each begins in the file of constants."""

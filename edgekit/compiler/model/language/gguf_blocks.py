@@ -20,6 +20,10 @@ Unpacked = tuple[Array, Array, Array]
 """integers uint8 [blocks, size], scales and minima float32 [blocks, size / shared]."""
 
 
+PART_BLOCKS = 1 << 16
+"""Blocks that become floats at one time: an embedding's integers, scales and floats are not all in memory."""
+
+
 class ElementType(NamedTuple):
     """Element type of GGUF tensors.
 
@@ -49,7 +53,12 @@ def read_values(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> Array:
         shape: Its last dimension is a multiple of the block.
     """
     if kind.unpack is not None:
-        return read_packed(kind, raw, shape).values().reshape(shape)
+        values = np.empty(shape, np.float32)
+        blocks, flat = raw.reshape(-1, kind.size_bytes), values.reshape(-1, kind.block)
+        for start in range(0, len(blocks), PART_BLOCKS):
+            part = blocks[start : start + PART_BLOCKS]
+            flat[start : start + len(part)] = read_packed(kind, part, (len(part), kind.block)).values()
+        return values
     if kind.name == "BF16":
         return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
     return raw.view("<f2" if kind.name == "F16" else "<f4").astype(np.float32).reshape(shape)

@@ -1,9 +1,9 @@
 """The float reference of a language model: numpy, float32, layer by layer.
 
-It shares no code with the targets. Each layer's weights are read once for all texts and then released, so
-that a model needs the memory of one layer only. Formulas: RMSNorm (Zhang and Sennrich
-2019), the rotary embedding in halves (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), the
-gated MLP (Shazeer 2020), and for Gemma 2 and 3 their technical reports.
+It shares no code with the targets. Each layer's weights are read once for all texts and then released, and
+the embedding is on pages of a file, so that a model needs the memory of one matrix only. Formulas: RMSNorm
+(Zhang and Sennrich 2019), the rotary embedding in halves (Su et al. 2021), grouped-query attention (Ainslie
+et al. 2023), the gated MLP (Shazeer 2020), and for Gemma 2 and 3 their technical reports.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from edgekit.compiler.model.language.language_model import SILU, DecoderConfig, LanguageModel
+from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
 _NEVER = np.float32(-np.inf)
@@ -27,9 +28,9 @@ class ReferenceDecoder:
 
     def __init__(self, model: LanguageModel) -> None:
         self._model, self._config = model, model.config
-        self._embedding = model.weight("model.embed_tokens.weight")
-        tied = model.config.tied_embedding
-        self._head = self._embedding if tied else model.weight("lm_head.weight")
+        scratch, tied = ScratchFile(), model.config.tied_embedding
+        self._embedding = scratch.keep(model.weight("model.embed_tokens.weight"))
+        self._head = self._embedding if tied else scratch.keep(model.weight("lm_head.weight"))
 
     def hidden(self, texts: Sequence[Sequence[int]]) -> list[Array]:
         """Return the final norm's output for every token, float32 [tokens, width] for each text.

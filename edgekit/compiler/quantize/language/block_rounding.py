@@ -9,6 +9,8 @@ from edgekit.tensor_spec import Array
 
 SMALLEST = np.float32(1e-12)
 """Scale of a block whose weights are equal."""
+PART_ROWS = 1024
+"""Rows that are rounded at one time: copies of an embedding would take gigabytes."""
 RANGES = (1.0, 0.93, 0.86, 0.8, 0.74)
 """Parts of a block's range that are tried as the range of its integers."""
 DAMP = 0.1
@@ -25,9 +27,12 @@ def nearest8(matrix: Array, block: int) -> BlockWeights:
     """
     outputs, inputs = matrix.shape
     blocks = matrix.reshape(outputs, -1, block or inputs)
-    scales = np.maximum(np.abs(blocks).max(axis=-1) / 127, SMALLEST).astype(np.float32)
-    stored = np.rint(blocks / scales[..., None]) + 128
-    return BlockWeights(stored.astype(np.uint8).reshape(outputs, inputs), scales, bits=8)
+    stored, scales = np.empty(blocks.shape, np.uint8), np.empty(blocks.shape[:2], np.float32)
+    for start in range(0, outputs, PART_ROWS):
+        rows = slice(start, start + PART_ROWS)
+        scales[rows] = np.maximum(np.abs(blocks[rows]).max(axis=-1) / 127, SMALLEST)
+        stored[rows] = np.rint(blocks[rows] / scales[rows, :, None]) + 128
+    return BlockWeights(stored.reshape(outputs, inputs), scales, bits=8)
 
 
 def fitted4(matrix: Array, moments: Array, block: int) -> BlockWeights:

@@ -6,7 +6,7 @@ Inputs of a layer hold the rounding errors of those before it, which it can then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD
 from edgekit.compiler.model.language.language_model import GELU_TANH, LanguageModel
 from edgekit.compiler.quantize.language.block_rounding import centred4, fitted4, nearest8
 from edgekit.errors import UsageError
+from edgekit.system.scratch_file import ScratchFile
 from edgekit.target.precisions import TABLE, precision_of
 from edgekit.tensor_spec import Array
 
@@ -29,13 +30,40 @@ BARS = {row.name: row.language for row in TABLE if row.language is not None}
 PRECISIONS = tuple(name for name in BARS if not precision_of(name).is_float)
 
 
+class NearestWeights(Mapping[str, BlockWeights]):
+    """Matrices of a model as int8, rounded to the nearest whenever one is read, so that none is kept.
+
+    Args:
+        model: The model.
+        names: Names of the matrices.
+        block: Inputs that share a scale; 0: all of them.
+    """
+
+    def __init__(self, model: LanguageModel, names: Sequence[str], block: int) -> None:
+        self._model, self._names, self._block = model, dict.fromkeys(names), block
+
+    def __getitem__(self, name: str) -> BlockWeights:
+        if name not in self._names:
+            raise KeyError(name)
+        return nearest8(self._model.weight(name), self._block)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def quantize_decoder(
     model: LanguageModel,
     precision: str,
     tokens: Sequence[int] = (),
     *,
     block: int = BLOCK,
-) -> dict[str, BlockWeights]:
+) -> Mapping[str, BlockWeights]:
     """Quantize the matrices of a model to integers.
 
     ``int8``: to the nearest, symmetric. ``int4``: with a scale and a minimum for each block, on the file's
@@ -51,9 +79,10 @@ def quantize_decoder(
             stays float.
 
     Returns:
-        Name -> integers.
+        Name -> integers, which are not on the heap: computed when they are read, or on pages of a file.
 
     Raises:
+        OSError: the temporary folder has no room.
         UsageError: an unknown precision, or no calibration text where one is needed.
         ModelError: the model's file has changed or can't be read.
     """
@@ -65,13 +94,14 @@ def quantize_decoder(
     ]
     ends = [name for name in matrices if name in (EMBEDDING, HEAD)]
     if not BARS[precision].fitted:
-        return {name: nearest8(model.weight(name), block) for name in matrices}
-    blocks = {name: nearest8(model.weight(name), block) for name in ends}
+        return NearestWeights(model, matrices, block)
+    scratch = ScratchFile()
+    blocks = {name: nearest8(model.weight(name), block).kept(scratch) for name in ends}
     layers = [name for name in matrices if name not in ends]
     for name in layers:
         packed = model.packed(name)
         if packed is not None and packed.bits == 4 and packed.block == block:
-            blocks[name] = centred4(packed.integers, packed.scales, packed.minima)
+            blocks[name] = centred4(packed.integers, packed.scales, packed.minima).kept(scratch)
     left = [name for name in layers if name not in blocks]
     if not left:
         return blocks
@@ -82,7 +112,7 @@ def quantize_decoder(
         )
     count = min(len(tokens) // SEQUENCE, SEQUENCES)
     text = np.array(tokens[: count * SEQUENCE]).reshape(count, SEQUENCE)
-    return blocks | _fitted(model, text, set(left), blocks, block)
+    return _fitted(model, text, set(left), blocks, block, scratch)
 
 
 def _fitted(
@@ -91,6 +121,7 @@ def _fitted(
     names: set[str],
     blocks: Mapping[str, BlockWeights],
     block: int,
+    scratch: ScratchFile,
 ) -> dict[str, BlockWeights]:
     """Quantize the matrices of ``names``, in the order in which the text passes through them."""
     config, quantized = model.config, dict(blocks)
@@ -103,7 +134,7 @@ def _fitted(
             together = fitted4(np.concatenate(floats), flat.T @ flat / len(flat), block)
             start = 0
             for name, matrix in zip(fitted, floats, strict=True):
-                quantized[name] = together.rows(slice(start, start + len(matrix)))
+                quantized[name] = together.rows(slice(start, start + len(matrix))).kept(scratch)
                 start += len(matrix)
         return [inputs @ (quantized[n].floats() if n in quantized else model.weight(n)).T for n in matrices]
 

@@ -25,6 +25,8 @@ from edgekit.tensor_spec import Array
 
 LARGEST_FACTOR = 128
 """Of a rotation: a width of 2048 is turned by matrices of 128 and 16. And the size of D at most."""
+PART_VALUES = 1 << 20
+"""Values that are turned at one time: a step has two copies of them."""
 LEAST_BLOCK = 16
 """Blocks of down's inputs that are smaller are not turned: a large channel would be spread over few."""
 LAST_NORM = "model.norm.weight"
@@ -112,12 +114,16 @@ class _Rotation:
         self._signs = np.random.default_rng(size).choice(np.array([-1, 1], np.float32), size)
 
     def __call__(self, rows: Array) -> Array:
-        """``rows`` [..., size] times the matrix."""
-        product, after = rows * self._signs, rows.shape[-1]
-        for factor in self._factors:
-            after //= len(factor)
-            product = factor @ product.reshape(-1, len(factor), after)
-        rotated: Array = product.reshape(rows.shape)
+        """Multiply ``rows`` [..., size] by the matrix, float32."""
+        rotated = np.empty(rows.shape, np.float32)
+        step = max(1, PART_VALUES * len(rows) // max(1, rows.size))
+        for start in range(0, len(rows), step):
+            product, after = rows[start : start + step] * self._signs, rows.shape[-1]
+            shape = product.shape
+            for factor in self._factors:
+                after //= len(factor)
+                product = factor @ product.reshape(-1, len(factor), after)
+            rotated[start : start + step] = product.reshape(shape)
         return rotated
 
 

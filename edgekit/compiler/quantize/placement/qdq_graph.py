@@ -77,11 +77,14 @@ class _Writer:
     """Writer of Q/DQ pairs and constants with unique names into one graph."""
 
     def __init__(self, model: ir.Model, plan: QuantizationPlan, rules: Rules) -> None:
-        self._model = model
         self._graph = model.graph
         self._scales: dict[int, tuple[ir.Value, ir.Value, Affine]] = {}
         self._plan = plan
         self._rules = rules
+        self._by_shape: dict[tuple[object, ...], list[ir.Value]] = {}
+        for value in model.graph.initializers.values():
+            if value.shape is not None:
+                self._by_shape.setdefault(value.shape.dims, []).append(value)
         self._used_names = {str(value.name) for value in _values(model)} | set(model.graph.initializers)
 
     def store(self, value: ir.Value, affine: Affine) -> None:
@@ -243,7 +246,8 @@ class _Writer:
         return value
 
     def _constant(self, name: str, array: Array) -> ir.Value:
-        if (equal := equal_weight(self._model, array)) is not None:  # of layers that share their weights
+        alike = self._by_shape.setdefault(array.shape, [])
+        if (equal := equal_weight(alike, array)) is not None:  # of layers that share their weights
             return equal
         value = ir.Value(
             name=self._unique_name(name),
@@ -252,6 +256,7 @@ class _Writer:
             const_value=ir.Tensor(array),
         )
         self._graph.initializers.add(value)
+        alike.append(value)
         return value
 
     def _unique_name(self, name: str) -> str:

@@ -11,7 +11,13 @@ import onnx_ir as ir
 
 from edgekit.compiler.lowering.byte_pairs import bytes_below
 from edgekit.compiler.model.rewriting import array_of, float_of
-from edgekit.compiler.quantize.numerics import affine, channel_affine, channel_noise, choose_range
+from edgekit.compiler.quantize.numerics import (
+    affine,
+    channel_affine,
+    channel_noise,
+    choose_range,
+    with_bytes_as,
+)
 from edgekit.compiler.quantize.observe.observers import Observation, pool
 from edgekit.compiler.quantize.placement.kernels import (
     Groups,
@@ -23,7 +29,7 @@ from edgekit.compiler.quantize.placement.kernels import (
 )
 from edgekit.compiler.quantize.placement.zero_centring import can_center
 from edgekit.compiler.quantize.recipe import Affine, QuantizationPlan, Recipe
-from edgekit.target.quant_rules import Rules
+from edgekit.target.quant_rules import Dtype, Rules
 from edgekit.tensor_spec import Array
 
 RangeCache = dict[tuple[object, ...], Affine]
@@ -173,13 +179,13 @@ def _affines(
             after = _curve_after(values[0]) if len(values) == 1 else None
             observed = tuple(_observation(value, observations) for value in values)
             symmetric = rules.symmetric and not (rules.centred and can_center(values, kernels))
-            key = (observed, recipe.ranges, rules.activations, symmetric, after)
+            dtype: Dtype = "int8" if rules.activations == "uint8" else rules.activations  # for all targets
+            key = (observed, recipe.ranges, dtype, symmetric, after)
             if key not in range_cache:
                 one_tensor = pool(observed) if len(observed) > 1 else observed[0]
-                range_cache[key] = choose_range(
-                    one_tensor, recipe.ranges, rules.activations, symmetric, after
-                )
+                range_cache[key] = choose_range(one_tensor, recipe.ranges, dtype, symmetric, after)
             one = range_cache[key]
+            one = with_bytes_as(one, rules.activations) if dtype == "int8" else one
         affines.update({str(value.name): one for value in values})
     return affines
 

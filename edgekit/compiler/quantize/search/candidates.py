@@ -45,6 +45,7 @@ from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regi
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
+from edgekit.system.memory import release_unused
 from edgekit.system.progress import Notify, counted, unheard
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
@@ -164,6 +165,12 @@ class Candidates:
             distinct.setdefault((floats, rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
+    def under(self, rules: Rules) -> Candidates:
+        """Return candidates by other rules, which are timed against the same parent, while this is open."""
+        other = Candidates(self._context, self._target, rules, None, self._version)
+        other._timer = self._timer
+        return other
+
     def __enter__(self) -> Candidates:
         return self
 
@@ -266,6 +273,7 @@ class Candidates:
 
     def _measured(self, config: CandidateConfig) -> Measurement:
         validation, ratio, estimated = self._context.validation, None, None
+        release_unused()  # the graphs of the last candidate
         try:
             quantized = self._quantized(config)
             float_share = float_share_of(self._blocks, quantized.floats)

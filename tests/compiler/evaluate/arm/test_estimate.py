@@ -82,7 +82,7 @@ class FakeEstimator:
         self.seconds, self.ran = seconds, list[bytes]()
 
     def estimate(self, artifact: Artifact, timeout_seconds: float) -> estimate.Estimate:
-        content = artifact.files["m"]
+        content = bytes(artifact.files["m"])
         self.ran.append(content)
         if self.seconds > timeout_seconds:
             raise EngineError("the time limit for runs under qemu was reached")

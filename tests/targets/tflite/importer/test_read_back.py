@@ -45,7 +45,7 @@ def tflite(onnx: bytes) -> bytes:
     """The model as EdgeKit's own .tflite file."""
     model = open_bytes(onnx, "model.onnx")
     run_passes(model)
-    return compile_model(model, find_profile("tflite"), "fp32").files[FILE]
+    return bytes(compile_model(model, find_profile("tflite"), "fp32").files[FILE])
 
 
 @pytest.mark.needs_tflite
@@ -66,7 +66,7 @@ def test_integers_are_exact_again(key: str, tmp_path: Path) -> None:
 def test_names_shapes_and_the_signature_stay(tmp_path: Path) -> None:
     model = open_model(models.write(tmp_path, models.SMALL_CNN))
     run_passes(model)
-    found = convert(compile_model(model, find_profile("tflite"), "fp32").files[FILE], ImportOptions())
+    found = convert(bytes(compile_model(model, find_profile("tflite"), "fp32").files[FILE]), ImportOptions())
     back = open_bytes(found.onnx, "back.onnx")
     assert [(v.name, tuple(v.shape or ())) for v in back.graph.inputs] == [("image", (1, 3, 16, 16))]
     assert [v.name for v in back.graph.outputs] == ["scores", "features"]

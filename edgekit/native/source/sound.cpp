@@ -1,0 +1,116 @@
+#include "sound.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "manifest.h"
+#include "numbers.h"
+#include "pairwise_sum.h"
+#include "refusal.h"
+#include "resize.h"
+
+namespace edgekit {
+namespace {
+
+constexpr double VARIANCE_LEAST = 1e-7;
+
+void normalize_samples(std::vector<double>& samples, const AudioInput& sound) {
+  if (sound.normalize == "none") {
+    for (double& sample : samples) sample *= sound.full_scale;
+    return;
+  }
+  const double count = static_cast<double>(samples.size());
+  if (sound.normalize == "mean-std") {
+    double mean = pairwise_sum(samples.data(), samples.size()) / count;
+    std::vector<double> squares;
+    for (double& sample : samples) {
+      sample -= mean;
+      squares.push_back(sample * sample);
+    }
+    double deviation = std::sqrt(pairwise_sum(squares.data(), squares.size()) / count + VARIANCE_LEAST);
+    for (double& sample : samples) sample /= deviation;
+    return;
+  }
+  double greatest = sound.normalize == "max" ? samples[0] : 0;
+  for (double sample : samples)
+    greatest = std::max(greatest, sound.normalize == "max" ? sample : std::fabs(sample));
+  if (greatest > 0) {
+    for (double& sample : samples) sample /= greatest;
+  }
+}
+
+const AudioInput& sound_of(const Card& card) {
+  if (!card.has_sound) throw Refusal(card.title + " does not take sound: its input is a picture");
+  return card.sound;
+}
+
+int checked_rate(int rate) {
+  if (rate < 1 || rate > RATE_LIMIT_HZ) {
+    throw Refusal("rate is " + std::to_string(rate) + "; it must be a whole number of Hz from 1 to " +
+                  std::to_string(RATE_LIMIT_HZ));
+  }
+  return rate;
+}
+
+}  // namespace
+
+size_t sound_bytes(const AudioInput& sound) {
+  return memory_size(1, sound.elements, element_bytes(sound.dtype));
+}
+
+void prepare_sound(const AudioInput& sound, std::vector<double> samples, const std::vector<double>& context,
+                   unsigned char* out) {
+  normalize_samples(samples, sound);
+  std::vector<double> values(context);
+  for (double& value : values) value *= sound.full_scale;
+  values.insert(values.end(), samples.begin(), samples.end());
+  if (sound.has_features) {
+    const size_t count = sound.features.count();
+    values = compute_features(values, sound.features, sound.rate);
+    values.resize(sound.elements);  // without the last frame, if the input has one less
+    if (sound.layout == "FT") {
+      const size_t frames = values.size() / count;
+      std::vector<double> turned(values.size());
+      for (size_t i = 0; i < values.size(); i++) turned[i % count * frames + i / count] = values[i];
+      values.swap(turned);
+    }
+  }
+  const bool whole = sound.dtype[0] != 'f';
+  const double low = sound.dtype == "int16"  ? -32768
+                     : sound.dtype == "int8" ? -128
+                                             : 0,
+               high = sound.dtype == "int16"  ? 32767
+                      : sound.dtype == "int8" ? 127
+                                              : 255;
+  for (double& value : values) {
+    value = (value - sound.mean) / sound.std;
+    if (whole) value = value > low ? std::nearbyint(std::min(value, high)) : low;  // low for NaN
+  }
+  write_numbers(sound.dtype, values, out);
+}
+
+Listener::Listener(const Card& card, int rate)
+    : sound_(sound_of(card)),
+      capacity_(sound_.window - sound_.context),
+      resampler_(checked_rate(rate), sound_.rate),
+      context_(sound_.context) {}
+
+void Listener::add(const float* samples, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (!std::isfinite(samples[i])) throw Refusal("a sound has samples that are NaN or infinite");
+  }
+  resampler_.add(samples, count, waiting_);
+}
+
+void Listener::window(unsigned char* out, double* start_s, double* end_s) {
+  std::vector<double> samples(waiting_.begin(), waiting_.begin() + capacity_);
+  prepare_sound(sound_, samples, context_, out);
+  *start_s = static_cast<double>(position_) / sound_.rate;
+  *end_s = *start_s + static_cast<double>(capacity_) / sound_.rate;
+  position_ += sound_.hop;
+  context_.insert(context_.end(), samples.begin(), samples.end());
+  context_.erase(context_.begin(), context_.end() - sound_.context);
+  waiting_.erase(waiting_.begin(), waiting_.begin() + sound_.hop);
+}
+
+}  // namespace edgekit

@@ -1,0 +1,175 @@
+"""The short form of ``python -m tests.native.sounds``, and refusals of cards of sounds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.errors import EdgeKitError
+from edgekit.native import build
+from edgekit.processing.card import parse_card
+from edgekit.tensor_spec import TensorSpec
+from tests.native.library import NativeBundle, RefusedError
+from tests.native.sound_models import TONE_CARD, tones_bundle
+from tests.native.sounds import (
+    PROGRAM,
+    SoundCase,
+    SoundTotals,
+    compare_sounds,
+    judge_sound,
+    make_sound,
+    write_sound,
+    write_sound_bundle,
+)
+
+pytestmark = pytest.mark.needs_compiler
+CASES = 150
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.compile_program(PROGRAM, tmp_path_factory.mktemp("run") / "run_sounds", flags=["-O1"])
+
+
+def is_long_and_real(case: SoundCase) -> bool:
+    return (
+        "features" in case.inputs["x"] and case.inputs["x"]["dtype"] == "float32" and len(case.sound) > 9000
+    )
+
+
+def test_cards_and_sounds_of_both_are_equal(program: Path, tmp_path: Path) -> None:
+    totals = SoundTotals()
+    assert compare_sounds(range(CASES), program, tmp_path, totals) == []
+    assert totals.windows > 3000
+    case = next(one for one in map(make_sound, range(CASES)) if is_long_and_real(one))
+    write_sound(tmp_path, 0, case._replace(sound=np.ascontiguousarray(case.sound[::-1])))
+    subprocess.run([program, tmp_path, "1"], check=True, timeout=100)
+    with pytest.raises(AssertionError):
+        judge_sound(case, (tmp_path / "0.windows").read_bytes(), totals)
+
+
+AUDIO: dict[str, Any] = {"kind": "audio", "shape": [1, 400], "rate": 8000}
+MEL: dict[str, Any] = {"kind": "mel", "frame": 200, "hop": 100, "mels": 4, "log": "ln", "offset": 1e-6}
+WITH_MEL: dict[str, Any] = {**AUDIO, "shape": [1, 3, 4], "features": MEL}
+BROKEN: dict[str, dict[str, Any]] = {
+    "unknown key": {**AUDIO, "bits": 16},
+    "rate": {**AUDIO, "rate": 0},
+    "rate beyond int64": {**AUDIO, "rate": 10**30},
+    "normalize": {**AUDIO, "normalize": "loud"},
+    "full scale": {**AUDIO, "full_scale": 0},
+    "std": {**AUDIO, "std": -1.5},
+    "layout of samples": {**AUDIO, "layout": "TF"},
+    "window": {**AUDIO, "window": 399},
+    "too long": {**AUDIO, "shape": [1, 1 << 25]},
+    "context": {**AUDIO, "context": 400},
+    "hop": {**AUDIO, "hop": 401},
+    "hop with a context": {**AUDIO, "context": 10, "hop": 100},
+    "normalized context": {**AUDIO, "context": 10, "normalize": "peak"},
+    "shape of features": {**WITH_MEL, "window": 500},
+    "shape of features, turned": {**WITH_MEL, "window": 500, "layout": "FT"},
+    "features": {**AUDIO, "features": 1},
+    "kind of features": {**WITH_MEL, "features": {**MEL, "kind": "cepstrum"}},
+    "mels of a spectrogram": {**WITH_MEL, "features": {**MEL, "kind": "spectrogram"}},
+    "no frame": {**WITH_MEL, "features": {key: MEL[key] for key in MEL if key != "frame"}},
+    "short transform": {**WITH_MEL, "features": {**MEL, "n_fft": 128}},
+    "negative floor": {**WITH_MEL, "features": {**MEL, "floor": -1}},
+    "preemphasis": {**WITH_MEL, "features": {**MEL, "preemphasis": 1}},
+    "bands": {**WITH_MEL, "features": {**MEL, "fmax": 5000}},
+    "coefficients": {**WITH_MEL, "features": {**MEL, "kind": "mfcc", "coefficients": 5}},
+    "no logarithm": {**WITH_MEL, "features": {**MEL, "kind": "mfcc", "coefficients": 2, "log": "none"}},
+    "logarithm of zero": {**WITH_MEL, "features": {**MEL, "offset": 0}},
+    "range without a logarithm": {
+        **WITH_MEL,
+        "features": {"kind": "mel", "frame": 200, "hop": 100, "mels": 4, "range": 8},
+    },
+    "dtype": {**AUDIO, "dtype": "int32"},
+}
+
+
+def refusal_of_python(inputs: Mapping[str, Any]) -> str:
+    """Return the text with which Python refuses a card, or ""."""
+    specs = [
+        TensorSpec(name, row.get("dtype", "float32"), tuple(row["shape"])) for name, row in inputs.items()
+    ]
+    try:
+        parse_card({"title": "sound", "inputs": dict(inputs)}, specs, [TensorSpec("y", "float32", (1, 3))])
+    except EdgeKitError as problem:
+        return str(problem)
+    return ""
+
+
+def refusal_of_library(program: Path, inputs: Mapping[str, Any], folder: Path) -> str:
+    """Return the text with which the library refuses to listen, or ""."""
+    write_sound_bundle(folder / "0.edgekit", inputs)
+    (folder / "0.sound").write_bytes(np.array([8000, 100], np.int32).tobytes())
+    subprocess.run([program, folder, "1"], check=True, timeout=100)
+    refused = folder / "0.refused"
+    return refused.read_text("utf-8") if refused.exists() else ""
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_card_is_refused_with_python_s_text(program: Path, tmp_path: Path, broken: str) -> None:
+    inputs = {"x": BROKEN[broken]}
+    refusal = refusal_of_python(inputs)
+    assert refusal
+    assert refusal_of_library(program, inputs, tmp_path) == refusal
+
+
+TENSORS: dict[str, dict[str, Any]] = {
+    "value and range": {"kind": "tensor", "shape": [1], "value": 1, "dtype": "int8", "range": [0, 1]},
+    "dtype alone": {"kind": "tensor", "shape": [1], "dtype": "int8"},
+    "too large": {"kind": "tensor", "shape": [1], "value": 300, "dtype": "int8"},
+    "a part": {"kind": "tensor", "shape": [2], "value": [0.5, 1], "dtype": "int8"},
+    "too many": {"kind": "tensor", "shape": [2], "value": [1, 2, 3], "dtype": "int8"},
+    "range": {"kind": "tensor", "shape": [2], "range": [2, 1]},
+}
+
+
+@pytest.mark.parametrize("tensor", TENSORS)
+def test_a_broken_constant_is_refused_with_python_s_text(program: Path, tmp_path: Path, tensor: str) -> None:
+    inputs = {"x": AUDIO, "gain": TENSORS[tensor]}
+    refusal = refusal_of_python(inputs)
+    assert refusal
+    assert refusal_of_library(program, inputs, tmp_path) == refusal
+
+
+def test_what_is_not_fed_is_refused(program: Path, tmp_path: Path) -> None:
+    inputs = {"x": AUDIO, "gain": {"kind": "tensor", "shape": [1]}}
+    assert refusal_of_library(program, inputs, tmp_path) == (
+        "card: inputs.gain is an array without a value; pass it to edgekit_run of libedgekit yourself"
+    )
+    two = {"x": AUDIO, "y": AUDIO}
+    assert "libedgekit prepares a single image, or a sound beside" in refusal_of_library(
+        program, two, tmp_path
+    )
+
+
+def test_a_rate_of_the_device_is_checked(program: Path, tmp_path: Path) -> None:
+    write_sound_bundle(tmp_path / "0.edgekit", {"x": AUDIO})
+    (tmp_path / "0.sound").write_bytes(np.array([0, 100], np.int32).tobytes())
+    subprocess.run([program, tmp_path, "1"], check=True, timeout=100)
+    assert (
+        tmp_path / "0.refused"
+    ).read_text() == "rate is 0; it must be a whole number of Hz from 1 to 768000"
+
+
+def test_the_c_interface_decodes_and_names_what_it_does_not_prepare(tmp_path: Path) -> None:
+    with NativeBundle(tones_bundle().save(tmp_path / "t.edgekit")) as bundle:
+        with pytest.raises(RefusedError, match=r"^Tones takes a sound, which edgekit\.h does not prepare"):
+            bundle.prepare(np.zeros((4, 4, 3), np.uint8), "rgb", "float32", (1, 8, 3))
+        found = bundle.decode({"scores": np.array([[0.0, 2.0, 1.0]], np.float32)}, None)
+    assert (found.kind, found.labels) == ("classify", ["middle", "high", "low"])
+
+
+def test_states_are_outputs_of_the_model(tmp_path: Path) -> None:
+    bundle = tones_bundle({**TONE_CARD, "states": {"before": "missing"}})
+    with NativeBundle(bundle.save(tmp_path / "t.edgekit")) as opened, pytest.raises(RefusedError) as refused:
+        opened.decode({"scores": np.zeros((1, 3), np.float32)}, None)
+    with pytest.raises(EdgeKitError) as error:
+        parse_card(bundle.card or {}, bundle.inputs, bundle.outputs)
+    assert str(refused.value) == str(error.value)
