@@ -51,9 +51,9 @@ class ScratchFile:
         for start in range(0, len(rows), step):
             file.write(np.ascontiguousarray(rows[start : start + step]).reshape(-1).view(np.uint8).data)
         file.flush()
-        kept = np.frombuffer(pages, array.dtype, math.prod(array.shape), self._end).reshape(array.shape)
+        copy = np.frombuffer(pages, array.dtype, math.prod(array.shape), self._end).reshape(array.shape)
         self._end += array.nbytes + -array.nbytes % ALIGNMENT_BYTES
-        return kept
+        return copy
 
     def _room(self, size: int) -> tuple[IO[bytes], mmap.mmap]:
         """Return the file and its pages, with room for ``size`` bytes from ``_end`` on."""

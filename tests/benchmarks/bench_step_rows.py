@@ -140,8 +140,8 @@ def main() -> None:
             least = [needed(ms / single, n) for n, ms in enumerate(rows, 1)]
             heads = [needed(ms / single + (n - 1) * share, n) for n, ms in enumerate(rows, 1)]
             print(f"{name:16}{kind:12}" + "".join(f"{ms:8.2f}" for ms in rows) + "   ms")
-            print(f"{'':16}{'p needed':12}" + "".join(f"{p:8.2f}" for p in least))
-            print(f"{'':16}{'with heads':12}" + "".join(f"{p:8.2f}" for p in heads))
+            for kind, row in (("p needed", least), ("with heads", heads)):
+                print(f"{'':16}{kind:12}{'':8}" + "".join(f"{p:8.2f}" for p in row[1:]))
             if right:
                 written = [1 + sum(right[: n - 1]) for n in range(1, MOST + 1)]
                 gains = [written[n - 1] / (ms / single + (n - 1) * share) for n, ms in enumerate(rows, 1)]
