@@ -159,7 +159,8 @@ def _original(model: Any, options: ImportOptions) -> Original:
                 try:
                     return trace()
                 finally:
-                    model.set_attn_implementation(attention)
+                    with contextlib.suppress(ValueError):  # a part of the model has this one alone
+                        model.set_attn_implementation(attention)
         except Exception as problem:
             if reason := _untraceable(model, problem):
                 raise ModelError(f"{type(model).__name__}: {reason}") from None
@@ -196,7 +197,7 @@ def _untraceable(model: Any, problem: Exception) -> str:
             "can't trace: write the branch with torch.where, or keep that part outside the module"
         )
     config = getattr(model, "config", None)
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False) and hasattr(config, "vocab_size"):  # detectors have none
         return f"{ENCODER_DECODER}; {ENCODER_ALONE}"
     if hasattr(model, "can_generate") and model.can_generate():
         return (
@@ -229,7 +230,8 @@ def _line_of(problem: Exception) -> str:
 
 def _export(program: Any) -> Converted:
     torch = _torch()
-    onnx_program = torch.onnx.export(program, (), dynamo=True, verbose=False)
+    with torch.no_grad():  # as traced: attention has other strides where it may need a gradient
+        onnx_program = torch.onnx.export(program, (), dynamo=True, verbose=False)
     proto = onnx_program.model_proto
     renamed_outputs(proto, _output_names(program))
     _without_traces(proto)

@@ -115,16 +115,12 @@ def rows() -> Iterator[Row]:
     yield row("CLIP, images and texts", clip, clip_inputs)
     yield row("SwinV2", model("Swinv2ForImageClassification", "Swinv2Config", image_size=64, embed_dim=32,
               depths=[1, 1], num_heads=[2, 4], window_size=4), pictures())  # fmt: skip
-    yield row("MobileViT", model("MobileViTForImageClassification", "MobileViTConfig", image_size=64,
-              hidden_sizes=[32, 48, 64], neck_hidden_sizes=[8, 16, 24, 32, 48, 64, 80]),
-              pictures())  # fmt: skip
     yield row("YOLOS, boxes", model("YolosForObjectDetection", "YolosConfig", **{**VIT, "image_size": [64,
               64]},
               num_detection_tokens=10), pictures())  # fmt: skip
-    yield row("DPT, depth", model("DPTForDepthEstimation", "DPTConfig", **{**VIT,
-              "num_hidden_layers": 4}, patch_size=16, backbone_out_indices=[0, 1, 2, 3],
-              neck_hidden_sizes=[16, 16, 32, 32], fusion_hidden_size=32),
-              pictures())  # fmt: skip
+    yield row("DPT, depth", model("DPTForDepthEstimation", "DPTConfig", **{**VIT, "num_hidden_layers": 4},
+              patch_size=16, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[16, 16, 32, 32],
+              fusion_hidden_size=32), pictures())  # fmt: skip
     yield row("GLPN, depth", model("GLPNForDepthEstimation", "GLPNConfig", hidden_sizes=[16, 32, 40, 64],
               depths=[1, 1, 1, 1], decoder_hidden_size=32), pictures())  # fmt: skip
     yield row("SegFormer", model("SegformerForSemanticSegmentation", "SegformerConfig", depths=[1, 1, 1, 1],

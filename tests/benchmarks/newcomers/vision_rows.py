@@ -11,6 +11,8 @@ import numpy as np
 from tests.benchmarks.newcomers.rows import Made, Row
 from tests.benchmarks.newcomers.torch_modules import image, module_row, noise
 
+GAIN = 2.5
+"""Factor of the norms of an untrained YOLO: without it, its answers are the same for all inputs."""
 TORCHVISION = {
     "resnet18": 96,
     "squeezenet1_1": 96,
@@ -149,6 +151,9 @@ def ultralytics_row(name: str, known: bool) -> Row:
         torch.manual_seed(0)
         yaml = name.replace("yolov5nu", "yolov5n")
         model = YOLO(f"{yaml}.yaml", verbose=False)
+        for part in model.model.modules():
+            if isinstance(part, torch.nn.BatchNorm2d):
+                part.weight.data.mul_(GAIN)
         path = folder / f"{name}.pt"
         model.save(path)
         network = YOLO(path).model.eval()

@@ -97,6 +97,17 @@ class TestPyTorch:
         is_right(edgekit.import_model(Decoder(), example_inputs=example), "PyTorch", ["output"])
         assert torch.nn.modules.transformer._detect_is_causal_mask is detect
 
+    def test_attention_with_strides_of_its_own(self) -> None:
+        """SAM's: with gradients, torch.onnx decomposes it into other strides than those that were traced."""
+        transformers = pytest.importorskip("transformers")
+        config = transformers.SamVisionConfig(
+            hidden_size=32, output_channels=16, num_hidden_layers=1, num_attention_heads=2, image_size=64,
+            patch_size=8, window_size=4, global_attn_indexes=[0], mlp_dim=64,
+        )  # fmt: skip
+        example = {"pixel_values": self.torch.rand(1, 3, 64, 64)}
+        found = edgekit.import_model(transformers.SamVisionModel(config).eval(), example_inputs=example)
+        assert all(error.within_limit for error in found.compared.outputs.values())
+
     def test_a_branch_on_a_value(self) -> None:
         torch = self.torch
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Network:
@@ -39,3 +41,18 @@ NETWORKS = [
     Network("vww_96_int8", {"input_1_int8": (1, 96, 96, 3)}, 100, 30),
     Network("yolox_nano", {}, 100, 40, 1),
 ]
+
+NOISY = """
+<ir_version: 10, opset_import: ["": 23]>
+noisy (float[1,1,8,8] x) => (float[1,1,8,8] y, float[1,1,8,8] z)
+<float[1,1,1,1] one = {1}, float[1,1,1,1] two = {2}, float[1] up = {2000}, float[1] down = {-2000}>
+{
+    [lifted] a = Conv(x, one, up)
+    [kept] r = Relu(a)
+    [lowered] y = Conv(r, one, down)
+    [beside] b = Conv(x, two)
+    [end] z = Sigmoid(b)
+}
+"""
+"""A network that float16 rounds too much, on the inputs X."""
+X = np.random.default_rng(0).uniform(1, 10, (1, 1, 8, 8)).astype(np.float32)

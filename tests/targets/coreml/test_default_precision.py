@@ -12,7 +12,7 @@ from edgekit.bundle import Bundle
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile, profile_names
 from tests.fixtures.models import SMALL_CNN, write
-from tests.targets.coreml.test_float32_regions import NOISY, X
+from tests.targets.coreml.networks import NOISY, X
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_coreml]
 IPHONES = {"ios-15", "ios-26", "iphone-12", "iphone-15-pro"}

@@ -18,6 +18,7 @@ from edgekit.target import Artifact, registry
 from edgekit.tensor_spec import Array
 from tests.compiler.passes.meaning import snr_db
 from tests.fixtures.models import SMALL_CNN, write
+from tests.targets.coreml.networks import NOISY, X
 from tests.targets.engine_trial import profile, specs, with_shapes
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
@@ -33,19 +34,6 @@ far (float[1,1,8,8] x) => (float[1,1,8,8] y)
     [back] y = Conv(r, down)
 }
 """
-NOISY = """
-<ir_version: 10, opset_import: ["": 23]>
-noisy (float[1,1,8,8] x) => (float[1,1,8,8] y, float[1,1,8,8] z)
-<float[1,1,1,1] one = {1}, float[1,1,1,1] two = {2}, float[1] up = {2000}, float[1] down = {-2000}>
-{
-    [lifted] a = Conv(x, one, up)
-    [kept] r = Relu(a)
-    [lowered] y = Conv(r, one, down)
-    [beside] b = Conv(x, two)
-    [end] z = Sigmoid(b)
-}
-"""
-X = np.random.default_rng(0).uniform(1, 10, (1, 1, 8, 8)).astype(np.float32)
 
 
 def both(text: str) -> tuple[Artifact, Artifact]:
