@@ -45,8 +45,8 @@ class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
         self._lease = app.memory.lease(self.client[0] if self.client else "")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give its memory back: a large message in a later turn, because the system needs a millisecond for
-        each 12 MB, and a client may close many connections at once."""
+        """Give its memory back: a large message in a later turn, because the system takes its time for it,
+        and a client may close many connections at once."""
         super().connection_lost(exc)
         self.resume_writing()
         self.drop_held()
