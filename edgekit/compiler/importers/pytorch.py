@@ -22,6 +22,7 @@ from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Imp
 from edgekit.compiler.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
+from edgekit.compiler.importers.torch_forms import missing_forms
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.tensor_spec import Array
@@ -231,7 +232,9 @@ def _line_of(problem: Exception) -> str:
 def _export(program: Any) -> Converted:
     torch = _torch()
     with torch.no_grad():  # as traced: attention has other strides where it may need a gradient
-        onnx_program = torch.onnx.export(program, (), dynamo=True, verbose=False)
+        onnx_program = torch.onnx.export(
+            program, (), dynamo=True, verbose=False, custom_translation_table=missing_forms(torch)
+        )
     proto = onnx_program.model_proto
     renamed_outputs(proto, _output_names(program))
     _without_traces(proto)

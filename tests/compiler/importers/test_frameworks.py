@@ -108,6 +108,18 @@ class TestPyTorch:
         found = edgekit.import_model(transformers.SamVisionModel(config).eval(), example_inputs=example)
         assert all(error.within_limit for error in found.compared.outputs.values())
 
+    def test_a_check_of_values_is_exported(self) -> None:
+        """As transformers writes them; torch.onnx has no form of the operator."""
+        torch = self.torch
+
+        class Checked(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, x: Any) -> Any:
+                return torch.where(torch.ops.aten._is_all_true(x > 0), x, -x)
+
+        for values in ([1.0, 2.0], [1.0, -2.0]):  # the examples are compared
+            found = edgekit.import_model(Checked(), example_inputs=(torch.tensor(values),))
+            is_right(found, "PyTorch", ["output"])
+
     def test_a_branch_on_a_value(self) -> None:
         torch = self.torch
 
