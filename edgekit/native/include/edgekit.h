@@ -177,9 +177,9 @@ EDGEKIT_API void edgekit_free_prediction(edgekit_prediction* prediction);
  * it (-1000 where other values are not finite); 0: they are equal; -1: dtype or shape differ. */
 EDGEKIT_API int edgekit_snr_db(const edgekit_tensor* expected, const edgekit_tensor* actual, double* db);
 
-/* Return the adapter of an engine for a target, "ort" (ONNX Runtime) or "tflite" (LiteRT), from its shared
- * library (NULL: the one that the program is linked with, else the system's name of it). It is loaded once and
- * stays. NULL: it cannot be loaded, or the target has no adapter. */
+/* Return the adapter of an engine for a target, "ort" (ONNX Runtime), "tflite" (LiteRT) or "openvino", from
+ * its shared library (NULL: the one that the program is linked with, else the system's name of it). It is
+ * loaded once and stays. NULL: it cannot be loaded, or the target has no adapter. */
 EDGEKIT_API const edgekit_engine* edgekit_adapter(const char* target, const char* library);
 
 /* Start a session: the best variant that loads on one of the engines and whose golden vectors are right. The

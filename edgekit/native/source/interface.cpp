@@ -12,6 +12,7 @@
 #include "image.h"
 #include "litert.h"
 #include "onnx_runtime.h"
+#include "openvino.h"
 #include "refusal.h"
 #include "session.h"
 
@@ -234,8 +235,9 @@ const edgekit_engine* edgekit_adapter(const char* target, const char* library) {
     given(target);
     if (std::strcmp(target, "ort") == 0) return onnx_runtime(library);
     if (std::strcmp(target, "tflite") == 0) return litert(library);
+    if (std::strcmp(target, "openvino") == 0) return openvino(library);
     throw Refusal(std::string("libedgekit has no adapter for target ") + target +
-                  "; it has ort and tflite. Hand in an edgekit_engine of your own");
+                  "; it has ort, tflite and openvino. Hand in an edgekit_engine of your own");
   });
 }
 
