@@ -134,9 +134,10 @@ def test_int8_reads_the_bytes(network: Path, photos: Path, tmp_path: Path, engin
     if engine == "ort":
         graph = onnx.load(files["model.onnx"]).graph
         assert "Cast" not in [node.op_type for node in graph.node]
-        first = next(node for node in graph.node if node.op_type == "DequantizeLinear")
-        made = next(node for node in graph.node if node.op_type == "Transpose").output[0]
-        assert first.input[0] == made
+        first = {kind: next(n for n in graph.node if n.op_type == kind) for kind in ("Transpose", "Pad")}
+        assert first["Pad"].input[0] == first["Transpose"].output[0]  # from three channels to four
+        read = next(node for node in graph.node if node.op_type == "DequantizeLinear").input[0]
+        assert read == first["Pad"].output[0]
     elif engine == "openvino":
         assert way_to_convolution(runner) == ["Reorder", "Input"]  # of bytes, without a copy
     else:
