@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.processing.card import parse_card
-from edgekit.runtime import Session
+from tests.native.answers import assert_answers_as_python
 from tests.native.library import NativeBundle, NativeSession, RefusedError, ort_library
 from tests.native.models import yolox_bundle
-from tests.web.host import first_photograph
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_tflite]
 
@@ -39,24 +37,7 @@ def bundle(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.needs_shared
 def test_yolox_nano_answers_as_python(bundle: Path, shared: Path) -> None:
-    frame = first_photograph(shared)
-    with Session(bundle, threads=1) as session:
-        feeds = session.prepare(frame)[0]
-        expected, boxes = session.run(feeds), session.predict(frame)
-        assert session.active.engine.startswith("LiteRT ")
-    with NativeBundle(bundle) as opened, NativeSession(opened, litert_library(), target="tflite") as native:
-        assert native.active == "tflite-fp32"
-        assert native.fallbacks == []
-        for _ in range(2):
-            outputs = native.run(feeds, 1)
-            assert [array.tobytes() for array in outputs.values()] == [
-                array.tobytes() for array in expected.values()
-            ]
-        found = native.predict(frame, "rgb")
-    assert len(boxes) > 3
-    assert found.labels == [one.label for one in boxes]
-    assert found.scores.tobytes() == boxes.scores.tobytes()
-    np.testing.assert_allclose(found.boxes, boxes.boxes, atol=0.01)
+    assert_answers_as_python(bundle, shared, "tflite", litert_library(), "LiteRT ")
 
 
 @pytest.mark.needs_shared

@@ -5,17 +5,15 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import edgekit
 from edgekit.processing.card import parse_card
-from edgekit.runtime import Session
+from tests.native.answers import assert_answers_as_python
 from tests.native.library import NativeBundle, NativeSession, RefusedError, ort_library
 from tests.native.models import yolox_bundle
-from tests.web.host import first_photograph
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_openvino]
 
@@ -45,27 +43,7 @@ def bundle(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pytes
 
 @pytest.mark.needs_shared
 def test_yolox_nano_answers_as_python(bundle: Path, shared: Path) -> None:
-    frame = first_photograph(shared)
-    with Session(bundle, threads=1) as session:
-        feeds = session.prepare(frame)[0]
-        expected, boxes = session.run(feeds), session.predict(frame)
-        assert session.active.engine.startswith("OpenVINO ")
-        variant = session.active.variant
-    with (
-        NativeBundle(bundle) as opened,
-        NativeSession(opened, openvino_library(), target="openvino", threads=1) as native,
-    ):
-        assert (native.active, native.fallbacks) == (variant, [])
-        for _ in range(2):
-            outputs = native.run(feeds, 1)
-            assert [array.tobytes() for array in outputs.values()] == [
-                array.tobytes() for array in expected.values()
-            ]
-        found = native.predict(frame, "rgb")
-    assert len(boxes) > 3
-    assert found.labels == [one.label for one in boxes]
-    assert found.scores.tobytes() == boxes.scores.tobytes()
-    np.testing.assert_allclose(found.boxes, boxes.boxes, atol=0.01)
+    assert_answers_as_python(bundle, shared, "openvino", openvino_library(), "OpenVINO ")
 
 
 def test_integers_that_openvino_narrows_are_refused(tmp_path: Path) -> None:

@@ -8,15 +8,14 @@
 
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "json.h"
 #include "manifest.h"
-#include "mutex.h"
 #include "refusal.h"
+#include "opened_engine.h"
 #include "shared_library.h"
 
 namespace edgekit {
@@ -246,19 +245,7 @@ std::unique_ptr<Runtime> open_runtime(const char* path) {
 }  // namespace
 
 const edgekit_engine* litert(const char* library) {
-  static Mutex mutex;
-  static auto& engines = *new std::map<std::string, edgekit_engine>;  // never freed, as the library is not
-  Lock held(mutex);
-  auto [at, is_new] = engines.try_emplace(library ? library : "");
-  if (is_new) {
-    try {
-      at->second = {"tflite", open_runtime(library).release(), load_tflite, run_tflite, unload_tflite};
-    } catch (...) {
-      engines.erase(at);
-      throw;
-    }
-  }
-  return &at->second;
+  return opened_engine(library, {"tflite", nullptr, load_tflite, run_tflite, unload_tflite}, open_runtime);
 }
 
 }  // namespace edgekit

@@ -4,16 +4,15 @@
 
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "json.h"
 #include "manifest.h"
-#include "mutex.h"
 #include "ort_functions.h"
 #include "refusal.h"
+#include "opened_engine.h"
 #include "shared_library.h"
 
 namespace edgekit {
@@ -197,20 +196,7 @@ void unload(void* loaded) { delete static_cast<Model*>(loaded); }
 }  // namespace
 
 const edgekit_engine* onnx_runtime(const char* library) {
-  static Mutex mutex;
-  // Never freed: ONNX Runtime does not survive its library's end.
-  static auto& engines = *new std::map<std::string, edgekit_engine>;
-  Lock held(mutex);
-  auto [at, is_new] = engines.try_emplace(library ? library : "");
-  if (is_new) {
-    try {
-      at->second = {"ort", open_library(library).release(), load, run, unload};
-    } catch (...) {
-      engines.erase(at);
-      throw;
-    }
-  }
-  return &at->second;
+  return opened_engine(library, {"ort", nullptr, load, run, unload}, open_library);
 }
 
 }  // namespace edgekit

@@ -6,15 +6,14 @@
 
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "json.h"
 #include "manifest.h"
-#include "mutex.h"
 #include "refusal.h"
+#include "opened_engine.h"
 #include "shared_library.h"
 #include "signal_stack.h"
 
@@ -263,19 +262,7 @@ std::unique_ptr<Runtime> open_runtime(const char* path) {
 }  // namespace
 
 const edgekit_engine* openvino(const char* library) {
-  static Mutex mutex;
-  static auto& engines = *new std::map<std::string, edgekit_engine>;  // never freed, as the library is not
-  Lock held(mutex);
-  auto [at, is_new] = engines.try_emplace(library ? library : "");
-  if (is_new) {
-    try {
-      at->second = {"openvino", ov::open_runtime(library).release(), ov::load, ov::run, ov::unload};
-    } catch (...) {
-      engines.erase(at);
-      throw;
-    }
-  }
-  return &at->second;
+  return opened_engine(library, {"openvino", nullptr, ov::load, ov::run, ov::unload}, ov::open_runtime);
 }
 
 }  // namespace edgekit
