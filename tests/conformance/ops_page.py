@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx.defs
 
 from edgekit.compiler.model.onnx_file import OPSETS
+from edgekit.compiler.passes.decompositions.fourier import MOST_NUMBERS
 from edgekit.compiler.passes.decompositions.linear_algebra import MOST_ROWS
 from edgekit.compiler.passes.decompositions.recurrent import MOST_STEPS
 from edgekit.compiler.passes.unroll_loops import MOST_NODES
@@ -51,8 +52,9 @@ and pass at 40 dB. A dash: not run.
 
 Limits: a Loop or Scan with a known number of steps is unrolled into up to {MOST_NODES:,} nodes; otherwise it
 runs on ort only. Without a kernel of the target, Det is limited to {MOST_ROWS} rows, CumProd to
-{CUM_PROD_LENGTH} elements, and LSTM, GRU and RNN to {MOST_STEPS} steps. On ort and openvino, one dimension of
-an output may depend on the data.
+{CUM_PROD_LENGTH} elements, LSTM, GRU and RNN to {MOST_STEPS} steps, and DFT and STFT, which have no cases
+here, to {MOST_NUMBERS:,} cosines and sines. On ort and openvino, one dimension of an output may depend on the
+data.
 """
 
 

@@ -19,7 +19,7 @@ from edgekit.bundle.variant import Status, status_text
 from edgekit.compiler.build.faults import Fault, Faults, traceback_path
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.noise_floor import with_perturbed_sums
+from edgekit.compiler.evaluate.noise_floor import with_exact_transforms, with_perturbed_sums
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import saturating_outputs
@@ -193,7 +193,14 @@ def run_reference(
     if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
         reference = Reference(with_perturbed_sums(source))
     perturbed = [reference.run(verify.perturbed(sample, seed)) for seed, sample in enumerate(chosen)]
-    floors_db = {o.name: _floor_db(o.name, expected[: len(chosen)], perturbed) for o in outputs}
+    others = [perturbed]
+    if (exact := with_exact_transforms(source)) is not None:
+        reference = Reference(exact)
+        others.append([reference.run(sample) for sample in chosen])
+    floors_db = {}
+    for output in outputs:
+        floors = [_floor_db(output.name, expected[: len(chosen)], runs) for runs in others]
+        floors_db[output.name] = min((floor for floor in floors if floor is not None), default=None)
     return ReferenceOutputs(inputs, outputs, samples, expected, saturating_outputs(source), floors_db)
 
 

@@ -1,4 +1,5 @@
-"""The noise floor of a model whose inputs are not floats: how the order of summation changes its outputs.
+"""The noise floor of a model whose inputs are not floats: how the order of summation changes its outputs. And
+that of kernels which lose precision in the reference.
 
 Float inputs are perturbed by a unit in the last place (``verify.perturbed``); token ids, bytes and pixels
 cannot be. Engines differ in the order of summation, so the results of sums in a copy of the model are
@@ -14,6 +15,9 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import opset_of
+from edgekit.compiler.passes.decompositions.fourier import is_inexact
+from edgekit.compiler.passes.expand_functions import expand_functions
 
 SUMMING_OPS = frozenset(
     {
@@ -85,3 +89,11 @@ def with_broken_ties(model: ir.Model, seed: int = 0) -> ir.Model:
             perturbed.graph.insert_before(node, step)
         node.replace_input_with(0, result)
     return perturbed
+
+
+def with_exact_transforms(model: ir.Model) -> ir.Model | None:
+    """Return a copy whose DFT and STFT are products, where ONNX Runtime's kernels for them lose precision;
+    None without such nodes. What they lose is a part of the reference's noise floor."""
+    copy = model.clone()
+    changed = expand_functions(copy, is_inexact, opset_of(copy.opset_imports.items()))
+    return copy if changed else None

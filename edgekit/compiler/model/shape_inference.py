@@ -231,6 +231,8 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
     arrays = [known_array(value, walk.inferred.constants) for value in node.inputs]
     if wrong := value_complaint(node, arrays, opset):
         return wrong
+    if node.op_type == "STFT" and "onesided" not in node.attributes:  # ONNX's inference has another default
+        node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
     if node.domain == ML_DOMAIN:
         done, wrong = infer_ml_shapes(node)
         if done:

@@ -12,6 +12,7 @@ from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing t
     convolutions,
     counting,
     einsum,
+    fourier,
     integers,
     linear_algebra,
     linear_attention,
