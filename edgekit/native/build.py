@@ -31,7 +31,7 @@ INCLUDE = FOLDER / "include"
 JNI = "kotlin/jni.cpp"
 """Functions for Kotlin and Java, relative to FOLDER."""
 STANDALONE = "standalone.cpp"
-"""What only the shared library has, relative to FOLDER."""
+"""Source that only the shared library is compiled with, relative to FOLDER."""
 FLAGS = (
     "-std=c++17",
     "-fvisibility=hidden",

@@ -26,7 +26,8 @@ COPIES = 2
 UNREAD_BYTES = 1 << 20
 """Answers to pings, and others, that a client has not read."""
 RELEASED_BYTES, RELEASED_BYTES_PER_SECOND = 1 << 20, 1 << 30
-"""Memory that a closed connection gives back at once; with more it waits, as long as this speed has it."""
+"""A closed connection gives so much memory back at once. More of it waits for its turn, and the turns of an
+address lie as far apart as this speed has it."""
 
 
 class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):

@@ -125,7 +125,7 @@ RULES = (
 )  # fmt: skip
 
 WIDE_NAMED = 8
-"""How many float32 layers a report names."""
+"""Number of float32 layers that a report names."""
 UNJUDGED = ("const", "cast", "identity")
 
 

@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FILE, COMPILED, FACTS = "model.tflite", "npu.tflite", "facts.json"
+from edgekit_tflite.run import FILE
+
+COMPILED, FACTS = "npu.tflite", "facts.json"
 UNKNOWN_CHIP = 3
 """Exit status."""
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgekit.errors import EngineError, MissingDependency, UsageError
-from edgekit_tflite.compile_npu import COMPILED, FACTS, FILE, UNKNOWN_CHIP
+from edgekit_tflite.compile_npu import COMPILED, FACTS, UNKNOWN_CHIP
+from edgekit_tflite.run import FILE
 
 SECONDS = 600
 """The networks that were tried took 0.4 to 4 s."""

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_folder_of_tests_is_entered(pytestconfig: pytest.Config) -> None:
-    """pytest skips folders called ``build`` unless it is told otherwise; one of them holds 400 tests."""
+    """By default pytest skips folders called ``build``; one of them holds 400 tests."""
     patterns = pytestconfig.getini("norecursedirs")
     files = (path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py"))
     skipped = {

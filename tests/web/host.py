@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.report.browser import DESK
+from tests.report.browser import DESK, chromium
 
 OPENED = "body:is([data-state=ready], [data-state=refused])"
 PREDICTED = "body:is([data-state=predicted], [data-state=failed])"
@@ -123,3 +123,28 @@ def violations(page: Any) -> list[str]:
 
     listed = Axe().run(page).response["violations"]
     return [f"{each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in listed]
+
+
+@contextmanager
+def browser_with(device: str, file: Path | None, *flags: str, allowed: bool = True) -> Iterator[Any]:
+    """Start a browser with a device that plays a file, or without one.
+
+    Args:
+        device: ``camera`` or ``microphone``.
+        file: Video or sound; None: the browser has no such device.
+        flags: Further flags of the browser.
+        allowed: Whether pages may use the device.
+    """
+    from playwright.sync_api import sync_playwright
+
+    own = ["--no-sandbox", *flags]
+    if file is not None:
+        capture = {"camera": "video", "microphone": "audio"}[device]
+        own += ["--use-fake-device-for-media-stream", f"--use-file-for-fake-{capture}-capture={file}"]
+    with sync_playwright() as playwright:
+        program = playwright.chromium.launch(executable_path=chromium(), args=own)
+        context = program.new_context()
+        if allowed:
+            context.grant_permissions([device])
+        yield context
+        program.close()

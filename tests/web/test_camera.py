@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from PIL import Image
 from edgekit.runtime import Session
 from edgekit.web.folder import write_web
 from tests.native.models import colours_bundle, yolox_bundle
-from tests.report.browser import DESK, PHONE, chromium
+from tests.report.browser import DESK, PHONE
 from tests.web.host import (
     WAIT_MS,
     Host,
     assert_same_boxes,
+    browser_with,
     choose_photograph,
     hosted,
     opened,
@@ -53,23 +53,6 @@ def write_camera(path: Path, frame: np.ndarray[Any, np.dtype[np.uint8]]) -> Path
     return path
 
 
-@contextmanager
-def camera(video: Path | None, *flags: str, allowed: bool = True) -> Iterator[Any]:
-    """A browser with a camera that plays a file, or with none."""
-    from playwright.sync_api import sync_playwright
-
-    own = ["--no-sandbox", *flags]
-    if video is not None:
-        own += ["--use-fake-device-for-media-stream", f"--use-file-for-fake-video-capture={video}"]
-    with sync_playwright() as playwright:
-        program = playwright.chromium.launch(executable_path=chromium(), args=own)
-        context = program.new_context()
-        if allowed:
-            context.grant_permissions(["camera"])
-        yield context
-        program.close()
-
-
 @pytest.fixture(scope="module")
 def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     folder = tmp_path_factory.mktemp("host") / "site"
@@ -92,7 +75,11 @@ def test_boxes_over_the_live_video_are_python_s(npm_package: Path, shared: Path,
     photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
     frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
     video = write_camera(tmp_path / "camera.y4m", frame)
-    with hosted(tmp_path / "site") as host, camera(video) as context, opened(context, host.url) as (page, _):
+    with (
+        hosted(tmp_path / "site") as host,
+        browser_with("camera", video) as context,
+        opened(context, host.url) as (page, _),
+    ):
         page.click("#camera")
         page.wait_for_selector(LIVE, timeout=WAIT_MS)
         page.wait_for_timeout(2500)
@@ -135,7 +122,7 @@ HIDE = """() => {
 def test_the_camera_ends_when_it_is_left(site: Host, tmp_path: Path) -> None:
     photo = save_photograph(tmp_path / "photo.png", np.zeros((48, 64, 3), np.uint8))
     bundle = colours_bundle().save(tmp_path / "c.edgekit")
-    with camera(small_camera(tmp_path)) as context, opened(context, site.url) as (page, _):
+    with browser_with("camera", small_camera(tmp_path)) as context, opened(context, site.url) as (page, _):
         for leave in (
             lambda: page.click("#camera"),
             lambda: page.evaluate(HIDE),
@@ -153,7 +140,7 @@ def test_the_camera_ends_when_it_is_left(site: Host, tmp_path: Path) -> None:
 
 
 def test_a_camera_that_is_disconnected_is_an_error(site: Host, tmp_path: Path) -> None:
-    with camera(small_camera(tmp_path)) as context, opened(context, site.url) as (page, _):
+    with browser_with("camera", small_camera(tmp_path)) as context, opened(context, site.url) as (page, _):
         page.click("#camera")
         page.wait_for_selector(LIVE, timeout=WAIT_MS)
         page.evaluate(
@@ -180,7 +167,10 @@ def test_refusals_are_text(site: Host, tmp_path: Path) -> None:
             "The camera needs https: browsers allow it only there, and on",
         ),
     ):
-        with camera(video, INSECURE, allowed=allowed) as context, opened(context, url) as (page, _):
+        with (
+            browser_with("camera", video, INSECURE, allowed=allowed) as context,
+            opened(context, url) as (page, _),
+        ):
             page.click("#camera")
             page.wait_for_selector(FAILED, timeout=WAIT_MS)
             assert page.inner_text("#problem").startswith(text)

@@ -6,7 +6,6 @@ import base64
 import os
 import wave
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from edgekit.web.folder import write_web
 from tests.fixtures.whisper_folders import speech
 from tests.native.models import colours_bundle
 from tests.native.sound_models import tones_bundle
-from tests.report.browser import DESK, PHONE, chromium
-from tests.web.host import OFFLINE, WAIT_MS, Host, choose_bundle, hosted, opened, violations
+from tests.report.browser import DESK, PHONE
+from tests.web.host import OFFLINE, WAIT_MS, Host, browser_with, choose_bundle, hosted, opened, violations
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
 CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"
@@ -60,23 +59,6 @@ def write_wav(path: Path, sound: np.ndarray[Any, np.dtype[Any]], rate: int) -> P
     return path
 
 
-@contextmanager
-def microphone(sound: Path | None, *flags: str, allowed: bool = True) -> Iterator[Any]:
-    """A browser with a microphone that plays a file, or with none."""
-    from playwright.sync_api import sync_playwright
-
-    own = ["--no-sandbox", *flags]
-    if sound is not None:
-        own += ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={sound}"]
-    with sync_playwright() as playwright:
-        program = playwright.chromium.launch(executable_path=chromium(), args=own)
-        context = program.new_context()
-        if allowed:
-            context.grant_permissions(["microphone"])
-        yield context
-        program.close()
-
-
 def three_tones(folder: Path) -> Path:
     """A low, a middle and a high tone, one second each."""
     time = np.arange(48_000) / 48_000
@@ -105,7 +87,7 @@ def compare(heard: dict[str, Any], bundle: Bundle, path: Path) -> list[Any]:
 
 
 def test_classes_over_time_are_python_s(site: Host, tmp_path: Path) -> None:
-    with microphone(three_tones(tmp_path)) as context, opened(context, site.url) as (page, _):
+    with browser_with("microphone", three_tones(tmp_path)) as context, opened(context, site.url) as (page, _):
         heard = page.evaluate(HEAR, 4)
     expected = compare(heard, tones_bundle(), tmp_path / "t.edgekit")
     assert len(expected) > 20
@@ -127,7 +109,7 @@ def test_speech_by_a_model_with_states_is_python_s(npm_package: Path, shared: Pa
     write_web(bundle, tmp_path / "site", [npm_package])
     with (
         hosted(tmp_path / "site") as host,
-        microphone(sound) as context,
+        browser_with("microphone", sound) as context,
         opened(context, host.url) as (page, _),
     ):
         heard = page.evaluate(HEAR, 4)
@@ -144,7 +126,7 @@ def test_the_page_shows_it_live_and_without_a_network(npm_package: Path, tmp_pat
     """EDGEKIT_SCREENSHOTS: the folder that screenshots stay in."""
     pictures = Path(os.environ.get("EDGEKIT_SCREENSHOTS") or tmp_path)
     write_web(tones_bundle(), tmp_path / "site", [npm_package])
-    with microphone(three_tones(tmp_path)) as context:
+    with browser_with("microphone", three_tones(tmp_path)) as context:
         with hosted(tmp_path / "site") as host, opened(context, host.url) as (page, _):
             page.wait_for_selector(OFFLINE, timeout=WAIT_MS)
         with opened(context, host.url) as (page, _):  # nothing listens there
@@ -172,7 +154,7 @@ def test_controls_follow_the_bundle_and_it_ends_when_it_is_left(site: Host, tmp_
         tones_bundle().save(tmp_path / "t.edgekit"),
         colours_bundle().save(tmp_path / "c.edgekit"),
     )
-    with microphone(three_tones(tmp_path)) as context, opened(context, site.url) as (page, _):
+    with browser_with("microphone", three_tones(tmp_path)) as context, opened(context, site.url) as (page, _):
         page.evaluate(
             "() => { const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);"
             "navigator.mediaDevices.getUserMedia = async (wanted) => (window.stream = await ask(wanted)); }"
@@ -210,7 +192,10 @@ def test_refusals_are_text(site: Host, tmp_path: Path) -> None:
         (sound, insecure, True, "The microphone needs https: browsers allow it only there, and on "
          "localhost."),
     ):  # fmt: skip
-        with microphone(file, INSECURE, allowed=allowed) as context, opened(context, url) as (page, _):
+        with (
+            browser_with("microphone", file, INSECURE, allowed=allowed) as context,
+            opened(context, url) as (page, _),
+        ):
             page.click("#microphone")
             page.wait_for_selector(FAILED, timeout=WAIT_MS)
             assert page.inner_text("#problem") == text

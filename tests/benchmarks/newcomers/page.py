@@ -17,7 +17,7 @@ from tests.benchmarks.newcomers.rows import Row
 AT_ONCE, PASTED, REFUSED, FAILED = "right at once", "right after a paste", "refused plainly", "FAILED"
 BEGIN = "<!-- table: made by tests/benchmarks/bench_newcomers.py -->"
 EARLIER = Path(__file__).with_name("earlier_refusals.json")
-"""What the rows that are refused printed before."""
+"""Messages that refused rows printed in an earlier version."""
 LINE = 200
 """Maximum characters of an error in the table of refusals."""
 PACKAGES = (

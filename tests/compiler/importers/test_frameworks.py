@@ -109,7 +109,7 @@ class TestPyTorch:
         assert all(error.within_limit for error in found.compared.outputs.values())
 
     def test_a_check_of_values_is_exported(self) -> None:
-        """As transformers writes them; torch.onnx has no form of the operator."""
+        """Networks of transformers have such checks; torch.onnx lacks a form of the operator."""
         torch = self.torch
 
         class Checked(torch.nn.Module):  # type: ignore[misc,name-defined]

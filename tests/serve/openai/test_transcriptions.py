@@ -145,7 +145,7 @@ def test_a_streamed_transcript_is_the_same_text(server: Running) -> None:
 
 
 def test_the_openai_client_streams_a_transcript(server: Running) -> None:
-    """By the package openai, which is not part of the tests' own requirements."""
+    """Reads the stream with the package openai, which the tests do not install."""
     openai = pytest.importorskip("openai", reason="openai is not installed (pip install openai)")
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret", max_retries=0)
     request = {"model": "talk", "file": ("talk.wav", sound(1.3))}

@@ -102,7 +102,7 @@ class GraphWriter:
         """Write the content of the file of constants.
 
         Raises:
-            OSError: there is no room.
+            OSError: the disk is full.
         """
         for name, place in self._places():
             file.seek(place)

@@ -31,7 +31,7 @@ PRECISIONS = tuple(name for name in BARS if not precision_of(name).is_float)
 
 
 class NearestWeights(Mapping[str, BlockWeights]):
-    """Matrices of a model as int8, rounded to the nearest whenever one is read, so that none is kept.
+    """Matrices of a model as int8. One is rounded each time that it is read, and not stored.
 
     Args:
         model: The model.

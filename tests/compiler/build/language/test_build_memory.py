@@ -54,7 +54,7 @@ def test_a_compiler_has_a_few_matrices_on_the_heap(wide_file: Path, target: str,
         weights: Any = {} if precision == "fp32" else quantize_decoder(model, precision)
         return decoder_compiler(target).compile_decoder(model, precision, weights, 64)
 
-    decoder_compiler(target)  # what is imported is no part of the peak
+    decoder_compiler(target)  # imports do not count as part of the peak
     assert heap_peak(compiled) < 3 * LARGEST_BYTES + 10e6 < WEIGHT_BYTES / 2
 
 
