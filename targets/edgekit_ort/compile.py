@@ -29,7 +29,7 @@ from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensor_spec import Json
-from edgekit_ort.linear_layers import with_integer_gemms, with_integer_products
+from edgekit_ort.linear_layers import has_large_pairs, with_integer_gemms, with_integer_products
 from edgekit_ort.opset_downgrade import with_older_opset
 from edgekit_ort.padded_channels import with_padded_channels
 from edgekit_ort.prelu import with_prelu_written_out
@@ -100,6 +100,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         options |= {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
     if _only_weights_are_stored(stored):
         options["widened_weights"] = True
+    if has_large_pairs(stored):
+        options["wide_sums"] = True
     if _has_float_island(model):
         options["float_islands"] = True
     if stored is not model:
@@ -137,7 +139,7 @@ TARGET = TargetInfo(
     quantization_rules=rules,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_ort.compile_decoder",
-    unsigned_weights=True,
+    shared_range=True,
     share_weights=share_weights,
 )
 
