@@ -2,7 +2,7 @@
 
 numpy's OpenBLAS multiplies on all cores from 262,144 multiplications on (interface/gemm.c: SMP_THRESHOLD_MIN
 times GEMM_MULTITHREAD_THRESHOLD), and its threads wait for each other busily. With other processes on the
-cores, mel bands of 30 s took 82 ms of CPU and 214 ms on the clock so, and take 2 ms in small products.
+cores, that took more CPU time than all else of a spectrogram. tests/benchmarks/bench_speech.py has the time.
 """
 
 from __future__ import annotations
