@@ -19,6 +19,7 @@ from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import UsageError
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Content, Json
 from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.concat_pairs import with_fake_quantized_concats
@@ -114,8 +115,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
     names = {name for port in read.inputs for name in port.get_names()}
     unused = [value.name for value in model.graph.inputs if value.name not in names]
-    options: dict[str, Json] = {"stored_weights": True} if precision.startswith("int8-") else {}
-    if precision == "int8-dynamic":
+    row = precision_of(precision)
+    options: dict[str, Json] = {"stored_weights": True} if row.stage == "weights" else {}
+    if row.rounds_inputs:
         options[ROUNDED_INPUTS] = ROUNDED_TOGETHER
     if precision in INSTRUCTION_SETS:
         options = {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
