@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.activation_parameters import (
-    batch_norm_factors,
-    refuse_random_dropout,
-    scalar_exponent,
-)
+from edgekit.compiler.lowering.activation_parameters import batch_norm_factors, scalar_exponent
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import masked, select
@@ -158,7 +152,7 @@ WRAPPED = {ir.DataType.INT8: 8, ir.DataType.UINT8: 8}
 
 
 @lower("Cast", since=13)
-def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast(b: Builder, input: Value, *, to: int) -> Value:
     """Cast between floats, bool and integers; int64 is stored as int32."""
     target = ir.DataType(to)
     if target not in STORED:
@@ -181,9 +175,7 @@ def _low_bits(b: Builder, x: Value, bits: int, signed: bool) -> Value:
 
 
 @lower("CastLike", since=15)
-def cast_like(
-    b: Builder, input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up"
-) -> Value:
+def cast_like(b: Builder, input: Value, target_type: Value) -> Value:
     """Cast to the element type of another value."""
     return to_dtype(b, input, b.out_dtype())
 
@@ -200,19 +192,10 @@ def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
 
 @lower("BatchNormalization", since=15)
 def batch_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    B: Value,
-    input_mean: Value,
-    input_var: Value,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    b: Builder, X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, *, epsilon: float
 ) -> Value:
     """Emit mul and add, if it was not folded into a convolution; inference only."""
-    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
+    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon)
     if factors is None:
         raise Inexpressible("the model computes its statistics; they must be constant")
     factor, offset = factors
@@ -226,9 +209,6 @@ def identity_op(b: Builder, input: Value) -> Value:
 
 
 @lower("Dropout", since=13)
-def dropout(
-    b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
-) -> Value:
+def dropout(b: Builder, data: Value) -> Value:
     """Return the input, as inference does; the mask is not supported."""
-    refuse_random_dropout(training_mode)
     return data

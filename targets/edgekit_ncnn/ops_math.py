@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from edgekit.compiler.lowering.activation_parameters import batch_norm_factors
 from edgekit.compiler.model.rewriting import producer_of
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
@@ -327,22 +327,10 @@ def scaled(b: Builder, x: Value, scale: Array | None, offset: Array | None) -> V
 
 @lower("BatchNormalization", since=15)
 def batch_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    B: Value,
-    input_mean: Value,
-    input_var: Value,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    b: Builder, X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, *, epsilon: float
 ) -> Value:
     """BinaryOp by a factor and an offset for each channel."""
-    constants: list[Any] = [value.const for value in (scale, B, input_mean, input_var)]
-    if training_mode or any(array is None for array in constants):
+    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon)
+    if factors is None:
         raise Inexpressible("the model computes its statistics; they must be constant")
-    gamma, beta, average, variance = (np.asarray(array, np.float64) for array in constants)
-    factor = gamma / np.sqrt(variance + epsilon)
-    shape = (-1, *(1,) * (X.rank - 2))
-    return scaled(b, X, factor.reshape(shape), (beta - average * factor).reshape(shape))
+    return scaled(b, X, *factors)

@@ -173,7 +173,7 @@ def identity(b: Builder, input: Value) -> Value:
 
 
 @lower("Cast", since=13)
-def cast(b: Builder, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast(b: Builder, input: Value, *, to: int) -> Value:
     """Return the same blob, which holds floats. Only casts to float32 or to the type of the input are
     supported."""
     assert b.node is not None

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import constant_scalar, reduced_axes
+from edgekit.compiler.lowering.index_arguments import constant_scalar
+from edgekit.compiler.lowering.op_arguments import Axes
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import Perm
@@ -58,19 +59,11 @@ REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
 
 
 def _register(op: str, before: Step, code: str, after: Step) -> None:
-    def lowering(
-        b: Builder,
-        data: Value,
-        axes: Value | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
-    ) -> Value:
-        reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
+    def lowering(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
         x = before(b, data)
-        if reduced is None:  # without axes each element is reduced alone
+        if axes is None:  # without axes each element is reduced alone
             return after(b, x)
-        return after(b, reduce(b, code, x, reduced, bool(keepdims)))
+        return after(b, reduce(b, code, x, axes, keepdims))
 
     lowering.__doc__ = f"{code} over any axes, in any layout."
     lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
@@ -81,16 +74,13 @@ for _op, (_before, _code, _after) in REDUCTIONS.items():
 
 
 @lower("ReduceLogSumExp", since=18)
-def reduce_log_sum_exp(
-    b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-) -> Value:
+def reduce_log_sum_exp(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
     """max + log(sum(exp(x - max))): the plain form overflows above 88."""
-    reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
-    if reduced is None:
+    if axes is None:
         return data
-    top = reduce(b, "REDUCE_MAX", data, reduced, keep=True)
+    top = reduce(b, "REDUCE_MAX", data, axes, keep=True)
     shifted = b.unary("EXP", b.binary("SUB", data, top))
-    total = b.unary("LOG", reduce(b, "SUM", shifted, reduced, keep=True))
+    total = b.unary("LOG", reduce(b, "SUM", shifted, axes, keep=True))
     out = b.binary("ADD", total, top)
     return out if keepdims else b.reshape(out, b.out_shape())
 

@@ -7,8 +7,9 @@
         return b.emit("SOFTMAX", ...)
 
 A lowering's signature is the ONNX signature: inputs by position, attributes by keyword with ONNX's defaults.
-An attribute that the function does not name is reported as unsupported, never ignored. ``since`` is the opset
-that last changed the op; a model of opset 22 uses the newest function whose ``since`` is at most 22.
+Ops of ``op_arguments.DECODERS`` have theirs decoded before: the lowering takes what the decoder returns.
+An attribute that the signature does not name is reported as unsupported, never ignored. ``since`` is the
+opset that last changed the op; a model of opset 22 uses the newest function whose ``since`` is at most 22.
 
 The table is independent of the target's format: the target provides a builder with opaque handles.
 """
@@ -21,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.op_arguments import DECODERS, Decoded
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Finding, Inexpressible
@@ -104,10 +106,11 @@ class OpTable(Generic[H]):
         if function is None:
             reason = f"{self.target} does not support {_title(node)} at opset {opset}"
             return self._finding(node, "EK1001", reason, UNKNOWN_OP_FIX)
-        parameters = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(_decoder(node) or function).parameters.values()
         named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         unknown = sorted(set(node.attributes) - named)
-        if unknown:
+        passes_any = _decoder(node) is not None and any(p.kind is p.VAR_KEYWORD for p in parameters)
+        if unknown and not passes_any:
             reason = f"attribute {', '.join(unknown)} is not supported"
             return self._finding(node, "EK1002", reason, UNKNOWN_OP_FIX)
         takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
@@ -158,7 +161,10 @@ class OpTable(Generic[H]):
         assert function is not None
         try:
             inputs = [build.handle(v) if v is not None and v.name else None for v in node.inputs]
-            attributes = {name: _python(attr) for name, attr in node.attributes.items()}
+            attributes = {name: attr.value for name, attr in node.attributes.items()}
+            if (decode := _decoder(node)) is not None:
+                decoded, attributes = decode(build, *inputs, **attributes)
+                inputs = list(decoded)
             result = function(build, *inputs, **attributes)
             handles: tuple[H, ...] = result if isinstance(result, tuple) else (result,)
             used_outputs = [o for o in node.outputs if o.uses() or o.is_graph_output()]
@@ -217,5 +223,5 @@ def _title(node: ir.Node) -> str:
     return f"{node.domain}.{node.op_type}" if _domain(node) else node.op_type
 
 
-def _python(attribute: ir.Attr) -> Any:
-    return attribute.value
+def _decoder(node: ir.Node) -> Callable[..., Decoded] | None:
+    return None if _domain(node) else DECODERS.get(node.op_type)

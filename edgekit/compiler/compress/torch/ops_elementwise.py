@@ -128,7 +128,7 @@ def clip(b: GraphProgram, input: Value, min: Value | None = None, max: Value | N
 
 
 @lower("Cast", since=9)
-def cast(b: GraphProgram, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Values:
+def cast(b: GraphProgram, input: Value, *, to: int) -> Values:
     """Emit a conversion to another element type."""
     dtype = _dtype(b.out())
     return b.emit(lambda x: x.to(dtype), input)

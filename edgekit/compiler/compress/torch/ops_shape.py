@@ -13,7 +13,7 @@ from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, 
 from edgekit.compiler.compress.torch.ops_products import torch_pads
 from edgekit.compiler.lowering.index_arguments import constant_ints, slice_objects, slice_ranges
 from edgekit.compiler.lowering.pad_amounts import pad_amounts
-from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
+from edgekit.compiler.lowering.resize_arguments import Resizing, repetition
 from edgekit.diagnostics import Inexpressible
 
 
@@ -189,51 +189,27 @@ def space_to_depth(b: GraphProgram, input: Value, *, blocksize: int) -> Values:
 
 
 @lower("Resize", since=13)
-def resize(
-    b: GraphProgram,
-    X: Value,
-    roi: Value | None = None,
-    scales: Value | None = None,
-    sizes: Value | None = None,
-    *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Values:
+def resize(b: GraphProgram, X: Value, *, resizing: Resizing) -> Values:
     """Emit a resize in any mode, one axis after the other: by indices, or by a constant matrix."""
-    lines = resized_axes(
-        X.shape, b.out().shape, roi, scales, sizes, axes=axes, mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-    )  # fmt: skip
-    changed = [axis for axis in range(X.rank) if not lines[axis].is_identity]
+    nearest = resizing.mode == "nearest"
     steps: list[tuple[int, int, Tensor]] = []
-    for axis in changed:
-        if mode == "nearest":
-            picked = lines[axis].indices(nearest_mode)
-            times = repetition(picked, lines[axis].size)
+    for axis in resizing.changed:
+        if nearest:
+            picked = resizing.indices(axis)
+            times = repetition(picked, X.shape[axis])
             steps.append((axis, times or 0, constant(picked.astype(np.int64))))
         else:
-            matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
-            steps.append((axis, 0, constant(matrix.T)))
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    is_inside = inside_of_image(lines) if crops else np.ones((), bool)
-    mask = None if is_inside.all() else constant(is_inside)
+            steps.append((axis, 0, constant(resizing.matrix(axis).T)))
+    mask = None if resizing.is_inside.all() else constant(resizing.is_inside)
 
-    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+    def run(x: Tensor) -> Tensor:
         for axis, times, mapping in steps:
             if times:
                 x = x.repeat_interleave(times, axis)
-            elif mode == "nearest":
+            elif nearest:
                 x = x.index_select(axis, mapping)
             else:
                 x = (x.movedim(axis, -1) @ mapping.to(x.dtype)).movedim(-1, axis)
-        return x if mask is None else torch.where(mask, x, extrapolation_value)
+        return x if mask is None else torch.where(mask, x, resizing.extrapolation_value)
 
-    return b.emit(run, X, roi, scales, sizes)
+    return b.emit(run, X)
