@@ -25,8 +25,18 @@ def _register(op: str, mil: str) -> None:
     lower(op, since=6)(lowering)
 
 
+def _register_variadic(op: str, mil: str) -> None:
+    def lowering(b: Builder, *data_0: Value) -> Value:
+        return _variadic(b, mil, data_0)
+
+    lowering.__doc__ = f"Emit a chain of {mil}."
+    lower(op, since=8)(lowering)
+
+
 for _op, _mil in {**UNARY, **HIDDEN_EPSILON}.items():
     _register(_op, _mil)
+for _op, _mil in {"Max": "maximum", "Min": "minimum", "Sum": "add"}.items():
+    _register_variadic(_op, _mil)
 
 
 @lower("Add", since=7)
@@ -73,28 +83,10 @@ def _variadic(b: Builder, mil: str, values: tuple[Value, ...]) -> Value:
     return result
 
 
-@lower("Sum", since=8)
-def sum_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of add."""
-    return _variadic(b, "add", data_0)
-
-
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
     """Emit a chain of add, then mul."""
     return b.binary("mul", _variadic(b, "add", data_0), b.scalar(1.0 / len(data_0)))
-
-
-@lower("Max", since=8)
-def max_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of maximum."""
-    return _variadic(b, "maximum", data_0)
-
-
-@lower("Min", since=8)
-def min_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of minimum."""
-    return _variadic(b, "minimum", data_0)
 
 
 @lower("Pow", since=7)
@@ -202,13 +194,8 @@ def batch_normalization(
     return b.binary("add", b.binary("mul", X, b.constant(factor)), b.constant(offset))
 
 
+@lower("Dropout", since=13)
 @lower("Identity", since=1)
 def identity_op(b: Builder, input: Value) -> Value:
     """Return the input; no operator is emitted."""
     return input
-
-
-@lower("Dropout", since=13)
-def dropout(b: Builder, data: Value) -> Value:
-    """Return the input, as inference does; the mask is not supported."""
-    return data

@@ -7,34 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.lowering.index_arguments import constant_ints, slice_ends, slice_objects, slice_ranges
+from edgekit.compiler.lowering.op_arguments import VIEWS
 from edgekit.compiler.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import broadcast
 
 
-@lower("Reshape", since=13)
-def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+def reshaped(b: Builder, data: Value) -> Value:
     """Emit reshape, or expand_dims and squeeze for scalars."""
     return b.reshape(data, b.out_shape())
 
 
-@lower("Flatten", since=13)
-def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """Reshape to the output's shape."""
-    return b.reshape(input, b.out_shape())
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """Reshape to the output's shape."""
-    return b.reshape(data, b.out_shape())
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """Reshape to the output's shape."""
-    return b.reshape(data, b.out_shape())
+for _op in VIEWS:
+    lower(_op, since=13)(reshaped)
 
 
 @lower("Shape", since=19)

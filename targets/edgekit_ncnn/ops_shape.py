@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from edgekit.compiler.lowering.index_arguments import constant_ints, non_negative, slice_ranges
+from edgekit.compiler.lowering.op_arguments import VIEWS
 from edgekit.compiler.lowering.pad_amounts import pad_amounts, pad_parts
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
@@ -142,28 +143,13 @@ def _permuted(b: Builder, x: Value, sizes: Shape, places: Sequence[int]) -> Valu
     return b.emit("Permute", [b.blob(x, sizes)], stored, {0: order})
 
 
-@lower("Reshape", since=13)
-def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+def reshaped(b: Builder, data: Value) -> Value:
     """Return the same blob with another shape. A Reshape follows where a layer needs it."""
     return b.reshape(data, b.out_shape())
 
 
-@lower("Flatten", since=13)
-def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """Return the same blob with another shape."""
-    return b.reshape(input, b.out_shape())
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """Return the same blob with another shape."""
-    return b.reshape(data, b.out_shape())
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """Return the same blob with another shape."""
-    return b.reshape(data, b.out_shape())
+for _op in VIEWS:
+    lower(_op, since=13)(reshaped)
 
 
 @lower("Identity", since=14)

@@ -18,6 +18,7 @@ UNARY = {"Abs": "ABS", "Ceil": "CEIL", "Cos": "COS", "Exp": "EXP", "Floor": "FLO
 BYTES = TensorQuantization((1.0,), (0,))
 """The quantization of bytes that stand for 0 to 255."""
 
+VARIADIC = {"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}
 BINARY = {"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}
 
 
@@ -45,10 +46,20 @@ def _register_binary(op: str, code: str) -> None:
     lower(op, since=7)(lowering)
 
 
+def _register_variadic(op: str, code: str) -> None:
+    def lowering(b: Builder, *data_0: Value) -> Value:
+        return _variadic(b, code, data_0)
+
+    lowering.__doc__ = f"Emit a chain of {code}."
+    lower(op, since=8)(lowering)
+
+
 for _op, _code in UNARY.items():
     _register_unary(_op, _code)
 for _op, _code in BINARY.items():
     _register_binary(_op, _code)
+for _op, _code in VARIADIC.items():
+    _register_variadic(_op, _code)
 
 
 def wrapped_16(b: Builder, x: Value) -> Value:
@@ -77,28 +88,10 @@ def _variadic(b: Builder, code: str, values: tuple[Value, ...]) -> Value:
     return result
 
 
-@lower("Sum", since=8)
-def sum_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of ADD."""
-    return _variadic(b, "ADD", data_0)
-
-
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
     """Emit a chain of ADD, then MUL."""
     return b.binary("MUL", _variadic(b, "ADD", data_0), b.scalar(1.0 / len(data_0)))
-
-
-@lower("Max", since=8)
-def max_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of MAXIMUM."""
-    return _variadic(b, "MAXIMUM", data_0)
-
-
-@lower("Min", since=8)
-def min_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of MINIMUM."""
-    return _variadic(b, "MINIMUM", data_0)
 
 
 @lower("Pow", since=7)
@@ -223,13 +216,8 @@ def batch_normalization(
     return b.binary("ADD", b.binary("MUL", X, b.constant(factor)), b.constant(offset))
 
 
+@lower("Dropout", since=13)
 @lower("Identity", since=1)
 def identity_op(b: Builder, input: Value) -> Value:
     """Return the input; no operator is emitted."""
     return input
-
-
-@lower("Dropout", since=13)
-def dropout(b: Builder, data: Value) -> Value:
-    """Return the input, as inference does; the mask is not supported."""
-    return data

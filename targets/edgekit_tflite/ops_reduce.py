@@ -98,20 +98,18 @@ def _arg(b: Builder, code: str, data: Value, axis: int, keepdims: int, select_la
     return b.reshape(out, b.out_shape()) if keepdims else out
 
 
-@lower("ArgMax", since=13)
-def arg_max(
-    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Value:
-    """Return the index of the first or last of equal maxima, along any axis."""
-    return _arg(b, "ARG_MAX", data, axis, keepdims, select_last_index)
+def _register_arg(op: str, code: str, extremes: str) -> None:
+    def lowering(
+        b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Value:
+        return _arg(b, code, data, axis, keepdims, select_last_index)
+
+    lowering.__doc__ = f"Return the index of the first or last of equal {extremes}, along any axis."
+    lower(op, since=13)(lowering)
 
 
-@lower("ArgMin", since=13)
-def arg_min(
-    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Value:
-    """Return the index of the first or last of equal minima, along any axis."""
-    return _arg(b, "ARG_MIN", data, axis, keepdims, select_last_index)
+_register_arg("ArgMax", "ARG_MAX", "maxima")
+_register_arg("ArgMin", "ARG_MIN", "minima")
 
 
 @lower("CumSum", since=14)

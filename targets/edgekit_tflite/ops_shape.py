@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.compiler.lowering.index_arguments import constant_ints, slice_ends, slice_objects, slice_ranges
+from edgekit.compiler.lowering.op_arguments import VIEWS
 from edgekit.compiler.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite import layout
@@ -23,7 +24,7 @@ SLICE_RANK = 5
 
 
 def reshaped(b: Builder, x: Value) -> Value:
-    """Reshape ``x`` to the shape of the node's output."""
+    """Emit RESHAPE, after a TRANSPOSE only if axes to be joined or split are not stored together."""
     assert b.node is not None
     shape = b.out_shape()
     if int(np.prod(shape)) != x.size:
@@ -36,28 +37,8 @@ def reshaped(b: Builder, x: Value) -> Value:
     return b.reshape(x, shape, prefer=b.demand())
 
 
-@lower("Reshape", since=13)
-def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """Emit RESHAPE, after a TRANSPOSE only if axes to be joined or split are not stored together."""
-    return reshaped(b, data)
-
-
-@lower("Flatten", since=13)
-def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """Reshape to the output's shape."""
-    return reshaped(b, input)
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """Reshape to the output's shape."""
-    return reshaped(b, data)
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """Reshape to the output's shape."""
-    return reshaped(b, data)
+for _op in VIEWS:
+    lower(_op, since=13)(reshaped)
 
 
 @lower("Shape", since=19)

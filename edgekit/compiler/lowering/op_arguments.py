@@ -214,18 +214,18 @@ def _cast(b: Node, *inputs: NodeInput, saturate: int = 1, round_mode: str = "up"
     return inputs, to
 
 
-def _dropout(
-    b: Node,
-    data: NodeInput,
-    ratio: NodeInput | None = None,
-    training_mode: NodeInput | None = None,
-    *,
-    seed: int = 0,
-) -> Decoded:
-    refuse_random_dropout(training_mode)
+def _dropout(b: Node, data: NodeInput, *rest: NodeInput | None, seed: int = 0) -> Decoded:
+    refuse_random_dropout(rest[1] if len(rest) > 1 else None)
     return (data,), {}
 
 
+def _view(b: Node, data: NodeInput, *rest: NodeInput | None, allowzero: int = 0, axis: int = 1) -> Decoded:
+    """The output's static shape is the argument."""
+    return (data,), {}
+
+
+VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+"""Ops that keep the elements in their order; their lowerings take the data alone."""
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 DECODERS: Mapping[str, Callable[..., Decoded]] = {
     "AveragePool": _average_pool,
@@ -236,6 +236,7 @@ DECODERS: Mapping[str, Callable[..., Decoded]] = {
     "ConvTranspose": _conv_transpose,
     "DequantizeLinear": _quantize,
     "Dropout": _dropout,
+    **dict.fromkeys(VIEWS, _view),
     "GroupNormalization": _group_norm,
     "LayerNormalization": _layer_norm,
     "LpPool": _lp_pool,

@@ -12,39 +12,20 @@ import torch.nn.functional as F  # noqa: N812
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, constant, lower
 from edgekit.compiler.compress.torch.ops_products import torch_pads
 from edgekit.compiler.lowering.index_arguments import constant_ints, slice_objects, slice_ranges
+from edgekit.compiler.lowering.op_arguments import VIEWS
 from edgekit.compiler.lowering.pad_amounts import pad_amounts
 from edgekit.compiler.lowering.resize_arguments import Resizing, repetition
 from edgekit.diagnostics import Inexpressible
 
 
-def _to_shape(b: GraphProgram, *inputs: Value | None) -> Values:
-    """Emit all elements of the first input in their order, in the output's static shape."""
+def _to_shape(b: GraphProgram, data: Value) -> Values:
+    """Emit all elements in their order, in the output's static shape."""
     shape = b.out().shape
-    return b.emit(lambda x, *_: x.reshape(shape), *inputs)
+    return b.emit(lambda x: x.reshape(shape), data)
 
 
-@lower("Reshape", since=5)
-def reshape(b: GraphProgram, data: Value, shape: Value, *, allowzero: int = 0) -> Values:
-    """Emit a reshape to the static shape of the output."""
-    return _to_shape(b, data, shape)
-
-
-@lower("Flatten", since=1)
-def flatten(b: GraphProgram, input: Value, *, axis: int = 1) -> Values:
-    """Emit a reshape to two axes."""
-    return _to_shape(b, input)
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: GraphProgram, data: Value, axes: Value | None = None) -> Values:
-    """Emit the removal of axes of length 1."""
-    return _to_shape(b, data, axes)
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: GraphProgram, data: Value, axes: Value) -> Values:
-    """Emit the insertion of axes of length 1."""
-    return _to_shape(b, data, axes)
+for _op in VIEWS:
+    lower(_op, since=13)(_to_shape)
 
 
 @lower("Expand", since=8)
