@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -35,11 +35,9 @@ from edgekit.compiler.evaluate.text_files import TEXTS, is_line, text_lines
 from edgekit.compiler.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.compiler.model.input_range import InputRange
 from edgekit.errors import SampleError
+from edgekit.processing.card import Card
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, Json, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 __all__ = [
     "PICTURES", "RANDOM_COUNT", "FileSamples", "Sample", "Samples", "load_into_memory", "load_samples",

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from edgekit.bundle.variant import Variant
 from edgekit.errors import MissingDependency, NoVariantError
 from edgekit.system.cpu import processor_kind
+from edgekit.tensor_spec import Json
 
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
-    from edgekit.tensor_spec import Json
 EQUAL_RATIO = 1.03
 """Times within this ratio of the fastest count as equal, and the order in the bundle decides: measurements
 vary by more than a percent, and the choice must not."""
