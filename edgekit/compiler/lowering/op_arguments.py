@@ -132,7 +132,7 @@ def _reduce(
     keepdims: int = 1,
     noop_with_empty_axes: int = 0,
 ) -> Decoded:
-    """``axes`` is None where each element is reduced alone."""
+    # axes is None where each element is reduced alone
     reduced = reduced_axes(len(data.shape), axes, noop_with_empty_axes)
     return (data,), {"axes": reduced, "keepdims": bool(keepdims)}
 
@@ -220,7 +220,6 @@ def _dropout(b: Node, data: NodeInput, *rest: NodeInput | None, seed: int = 0) -
 
 
 def _view(b: Node, data: NodeInput, *rest: NodeInput | None, allowzero: int = 0, axis: int = 1) -> Decoded:
-    """The output's static shape is the argument."""
     return (data,), {}
 
 

@@ -50,8 +50,10 @@ class Resizing(NamedTuple):
 
     @property
     def is_inside(self) -> Array:
-        """Return which outputs have their source inside the image (all, unless ``crops``): bool, of the output's
-        shape, or 1 along axes that are all inside."""
+        """Return which outputs have their source inside the image (all, unless ``crops``).
+
+        A mask of booleans: of the output's shape, or 1 along axes that are all inside.
+        """
         mask: Array = np.ones((), bool)
         for line in self.lines if self.crops else ():
             is_inside = (line.coordinates >= 0) & (line.coordinates <= line.size - 1)
