@@ -275,8 +275,7 @@ def celu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
 
 
 @lower("Selu", since=6)
-def selu(b: Builder, X: Value, *, alpha: float = 1.67326319217681884765625,
-         gamma: float = 1.05070102214813232421875) -> Value:  # fmt: skip
+def selu(b: Builder, X: Value, *, alpha: float, gamma: float) -> Value:
     """SELU."""
     return elementwise(b, "SELU", X, {0: float(alpha), 1: float(gamma)})
 

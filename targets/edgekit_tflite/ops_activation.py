@@ -113,13 +113,7 @@ def elu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
 
 
 @lower("Selu", since=6)
-def selu(
-    b: Builder,
-    X: Value,
-    *,
-    alpha: float = 1.67326319217681884765625,
-    gamma: float = 1.05070102214813232421875,
-) -> Value:
+def selu(b: Builder, X: Value, *, alpha: float, gamma: float) -> Value:
     """gamma * elu(x, alpha)."""
     return b.binary("MUL", elu(b, X, alpha=alpha), b.scalar(gamma))
 

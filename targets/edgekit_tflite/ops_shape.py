@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import constant_ints, slice_ends, slice_objects, slice_ranges
+from edgekit.compiler.lowering.index_arguments import SliceRanges, constant_ints, slice_ends, slice_objects
 from edgekit.compiler.lowering.op_arguments import VIEWS
-from edgekit.compiler.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
+from edgekit.compiler.lowering.pad_amounts import PadAmounts, PadPart, pad_parts
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, View, lower
@@ -176,11 +176,8 @@ def _stepped(
 
 
 @lower("Slice", since=13)
-def slice_op(
-    b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
-) -> Value:
+def slice_op(b: Builder, data: Value, *, ranges: SliceRanges) -> Value:
     """SLICE or STRIDED_SLICE; negative steps also REVERSE_V2."""
-    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     if 0 in ranges.shape:
         raise Inexpressible("its result is empty; TFLite does not support empty tensors")
     out = strided_slice(b, data, ranges.begin, ranges.step, ranges.shape)
@@ -191,17 +188,8 @@ def slice_op(
 
 
 @lower("Pad", since=13)
-def pad(
-    b: Builder,
-    data: Value,
-    pads: Value,
-    constant_value: Value | None = None,
-    axes: Value | None = None,
-    *,
-    mode: str = "constant",
-) -> Value:
+def pad(b: Builder, data: Value, constant_value: Value | None, *, amounts: PadAmounts, mode: str) -> Value:
     """PAD, PADV2, MIRROR_PAD; edge and wrap by CONCATENATION; negative pads by SLICE."""
-    amounts = pad_amounts(data.shape, pads, axes, mode)
     data = strided_slice(b, data, amounts.begin, (1,) * data.rank, amounts.shape)
     if not amounts.adds:
         return data

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.activation_parameters import refuse_random_dropout
-from edgekit.compiler.lowering.index_arguments import NodeInput, axes_from, reduced_axes
+from edgekit.compiler.lowering.index_arguments import NodeInput, axes_from, reduced_axes, slice_ranges
+from edgekit.compiler.lowering.pad_amounts import pad_amounts
 from edgekit.compiler.lowering.resize_arguments import Resizing, resized_axes
 from edgekit.compiler.model.rewriting import array_of, dims_of
 from edgekit.compiler.model.sliding_windows import Window, conv_window, transposed_window, window
@@ -210,6 +211,51 @@ def _quantize(
     return inputs, {"axis": axis, "block_size": block_size}
 
 
+def _gemm(
+    b: Node,
+    *matrices: NodeInput | None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Decoded:
+    added = matrices[2] if len(matrices) > 2 else None
+    return (*matrices[:2], added), {"alpha": alpha, "beta": beta, "transA": transA, "transB": transB}
+
+
+def _selu(
+    b: Node,
+    X: NodeInput,
+    *,
+    alpha: float = 1.67326319217681884765625,
+    gamma: float = 1.05070102214813232421875,
+) -> Decoded:
+    return (X,), {"alpha": alpha, "gamma": gamma}
+
+
+def _pad(
+    b: Node,
+    data: NodeInput,
+    pads: NodeInput,
+    constant_value: NodeInput | None = None,
+    axes: NodeInput | None = None,
+    *,
+    mode: str = "constant",
+) -> Decoded:
+    return (data, constant_value), {"amounts": pad_amounts(data.shape, pads, axes, mode), "mode": mode}
+
+
+def _slice(
+    b: Node,
+    data: NodeInput,
+    starts: NodeInput,
+    ends: NodeInput,
+    axes: NodeInput | None = None,
+    steps: NodeInput | None = None,
+) -> Decoded:
+    return (data,), {"ranges": slice_ranges(data.shape, starts, ends, axes, steps)}
+
+
 def _cast(b: Node, *inputs: NodeInput, saturate: int = 1, round_mode: str = "up", **to: int) -> Decoded:
     return inputs, to
 
@@ -236,13 +282,17 @@ DECODERS: Mapping[str, Callable[..., Decoded]] = {
     "DequantizeLinear": _quantize,
     "Dropout": _dropout,
     **dict.fromkeys(VIEWS, _view),
+    "Gemm": _gemm,
     "GroupNormalization": _group_norm,
     "LayerNormalization": _layer_norm,
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
+    "Pad": _pad,
     "QuantizeLinear": _quantize,
     "RMSNormalization": _rms_norm,
     "Resize": _resize,
+    "Selu": _selu,
+    "Slice": _slice,
     **{f"Reduce{name}": _reduce for name in _REDUCTIONS},
 }
 """Op of ONNX's own domain -> its decoder. Lowerings of other ops have the ONNX signature themselves."""

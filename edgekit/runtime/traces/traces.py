@@ -88,9 +88,9 @@ class Traces:
         context = new_trace(self._share) if above is None else above.child()
         return Span(self, name, context, "" if above is None else above.span_id, kind, attributes)
 
-    def client_span(self, name: str) -> Span:
-        """Return a span of a request to a server. Any thread may enter it."""
-        return self.span(name, kind=CLIENT)
+    def client_span(self) -> Span:
+        """Return the span of a request to a server. Any thread may enter it."""
+        return self.span("infer_remote", kind=CLIENT)
 
     def session(self, session: SessionProtocol) -> TracedSession:
         """Return a session whose stages are spans."""

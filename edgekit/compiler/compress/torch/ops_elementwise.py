@@ -159,13 +159,7 @@ def celu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
 
 
 @lower("Selu", since=6)
-def selu(
-    b: GraphProgram,
-    X: Value,
-    *,
-    alpha: float = 1.67326319217681884765625,
-    gamma: float = 1.05070102214813232421875,
-) -> Values:
+def selu(b: GraphProgram, X: Value, *, alpha: float, gamma: float) -> Values:
     """gamma * x, or gamma * alpha * (exp(x) - 1) below 0."""
     return b.emit(lambda x: gamma * F.elu(x, alpha), X)
 

@@ -63,12 +63,12 @@ def gemm(
     b: GraphProgram,
     A: Value,
     B: Value,
-    C: Value | None = None,
+    C: Value | None,
     *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    alpha: float,
+    beta: float,
+    transA: int,
+    transB: int,
 ) -> Values:
     """Emit alpha * A @ B + beta * C."""
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, constant, lower
 from edgekit.compiler.compress.torch.ops_products import torch_pads
-from edgekit.compiler.lowering.index_arguments import constant_ints, slice_objects, slice_ranges
+from edgekit.compiler.lowering.index_arguments import SliceRanges, constant_ints, slice_objects
 from edgekit.compiler.lowering.op_arguments import VIEWS
-from edgekit.compiler.lowering.pad_amounts import pad_amounts
+from edgekit.compiler.lowering.pad_amounts import PadAmounts
 from edgekit.compiler.lowering.resize_arguments import Resizing, repetition
 from edgekit.diagnostics import Inexpressible
 
@@ -64,62 +64,44 @@ def split(
 
 
 @lower("Slice", since=10)
-def slice_(
-    b: GraphProgram,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Values:
+def slice_(b: GraphProgram, data: Value, *, ranges: SliceRanges) -> Values:
     """Emit a slice; negative steps become a flip after positive steps."""
-    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     slices = slice_objects(ranges.begin, ranges.step, ranges.shape)
     if 0 in ranges.shape:
         raise Inexpressible("it has no inputs")
 
-    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+    def run(x: Tensor) -> Tensor:
         part = x[slices]
         return part.flip(ranges.reversed_axes) if ranges.reversed_axes else part
 
-    return b.emit(run, data, starts, ends, axes, steps)
+    return b.emit(run, data)
 
 
 @lower("Pad", since=11)
 def pad(
-    b: GraphProgram,
-    data: Value,
-    pads: Value,
-    constant_value: Value | None = None,
-    axes: Value | None = None,
-    *,
-    mode: str = "constant",
+    b: GraphProgram, data: Value, constant_value: Value | None, *, amounts: PadAmounts, mode: Any
 ) -> Values:
     """Emit a pad with a constant, or with elements of the data by their indices."""
-    amounts = pad_amounts(data.shape, pads, axes, mode)
     slices = tuple(slice(begin, begin + n) for begin, n in zip(amounts.begin, amounts.shape, strict=True))
     if mode == "constant":
         if constant_value is not None and constant_value.const is None:
             raise Inexpressible("the model computes its constant_value; it must be constant")
         filler = 0 if constant_value is None or constant_value.const is None else constant_value.const.item()
         sides = torch_pads(amounts.added)
-        return b.emit(lambda x, *_: F.pad(x[slices], sides, value=filler), data, pads, constant_value, axes)
+        return b.emit(lambda x: F.pad(x[slices], sides, value=filler), data)
     picked = {
-        axis: constant(np.pad(np.arange(n), added, _NUMPY[mode]))
+        axis: constant(np.pad(np.arange(n), added, mode))
         for axis, (n, added) in enumerate(zip(amounts.shape, amounts.added, strict=True))
         if any(added)
     }
 
-    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+    def run(x: Tensor) -> Tensor:
         padded = x[slices]
         for axis, indices in picked.items():
             padded = padded.index_select(axis, indices)
         return padded
 
-    return b.emit(run, data, pads, constant_value, axes)
-
-
-_NUMPY: Any = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    return b.emit(run, data)
 
 
 @lower("Gather", since=1)
