@@ -9,21 +9,12 @@ from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import select
 
-PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
-
-def _register(op: str, mil: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        if not X.is_float:
-            return b.binary("maximum", X, b.scalar(0, X.dtype))
-        return b.unary(mil, X)
-
-    lowering.__doc__ = f"{mil}."
-    lower(op, since=6)(lowering)
-
-
-for _op, _mil in PLAIN.items():
-    _register(_op, _mil)
+@lower.family({"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}, since=6, doc="{}.")
+def _activated(mil: str, b: Builder, X: Value) -> Value:
+    if not X.is_float:
+        return b.binary("maximum", X, b.scalar(0, X.dtype))
+    return b.unary(mil, X)
 
 
 @lower("Clip", since=11)

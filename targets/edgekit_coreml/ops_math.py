@@ -13,30 +13,20 @@ from edgekit_coreml.values import STORED
 UNARY = {"Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil",
          "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Round": "round",
          "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan"}  # fmt: skip
-HIDDEN_EPSILON = {"Log": "log"}
-"""MIL adds an epsilon to the operand of these unless it is set not to (1e-45, 1e-4, 1e-12)."""
 
 
-def _register(op: str, mil: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        return b.unary(mil, X, epsilon=0.0) if op in HIDDEN_EPSILON else b.unary(mil, X)
-
-    lowering.__doc__ = f"{mil}."
-    lower(op, since=6)(lowering)
+@lower.family({**UNARY, "Log": "log"}, since=6, doc="{}.")
+def _unary(mil: str, b: Builder, X: Value) -> Value:
+    # MIL adds an epsilon to the operand of a log unless it is set not to (1e-45).
+    return b.unary(mil, X, epsilon=0.0) if mil == "log" else b.unary(mil, X)
 
 
-def _register_variadic(op: str, mil: str) -> None:
-    def lowering(b: Builder, *data_0: Value) -> Value:
-        return _variadic(b, mil, data_0)
-
-    lowering.__doc__ = f"Emit a chain of {mil}."
-    lower(op, since=8)(lowering)
-
-
-for _op, _mil in {**UNARY, **HIDDEN_EPSILON}.items():
-    _register(_op, _mil)
-for _op, _mil in {"Max": "maximum", "Min": "minimum", "Sum": "add"}.items():
-    _register_variadic(_op, _mil)
+@lower.family({"Max": "maximum", "Min": "minimum", "Sum": "add"}, since=8, doc="Emit a chain of {}.")
+def _variadic(mil: str, b: Builder, *data_0: Value) -> Value:
+    result = data_0[0]
+    for value in data_0[1:]:
+        result = b.binary(mil, masked(b, result), masked(b, value))
+    return result
 
 
 @lower("Add", since=7)
@@ -76,17 +66,10 @@ def div(b: Builder, A: Value, B: Value) -> Value:
     return b.binary("mul", b.binary("mul", b.unary("sign", A), b.unary("sign", B)), size)
 
 
-def _variadic(b: Builder, mil: str, values: tuple[Value, ...]) -> Value:
-    result = values[0]
-    for value in values[1:]:
-        result = b.binary(mil, masked(b, result), masked(b, value))
-    return result
-
-
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
     """Emit a chain of add, then mul."""
-    return b.binary("mul", _variadic(b, "add", data_0), b.scalar(1.0 / len(data_0)))
+    return b.binary("mul", _variadic("add", b, *data_0), b.scalar(1.0 / len(data_0)))
 
 
 @lower("Pow", since=7)

@@ -20,20 +20,14 @@ def reduce(b: Builder, mil: str, x: Value, axes: Sequence[int], keep: bool = Tru
     return b.emit(mil, x=x, axes=list(axes), keep_dims=bool(keep))
 
 
-def _register(op: str, mil: str) -> None:
-    def lowering(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
-        if axes is None:  # without axes each element is reduced alone
-            if op == "ReduceSumSquare":
-                return b.binary("mul", data, data)
-            return b.unary(ALONE[op], data) if op in ALONE else data
-        return reduce(b, mil, data, axes, keepdims)
-
-    lowering.__doc__ = f"{mil} over any axes."
-    lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
-
-
-for _op, _mil in REDUCTIONS.items():
-    _register(_op, _mil)
+@lower.family({op: (op, mil) for op, mil in REDUCTIONS.items()}, since=13, doc="{0[1]} over any axes.")
+def _reduced(names: tuple[str, str], b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
+    op, mil = names
+    if axes is None:  # without axes each element is reduced alone
+        if op == "ReduceSumSquare":
+            return b.binary("mul", data, data)
+        return b.unary(ALONE[op], data) if op in ALONE else data
+    return reduce(b, mil, data, axes, keepdims)
 
 
 @lower("ReduceLogSum", since=18)
@@ -54,28 +48,21 @@ def reduce_log_sum_exp(b: Builder, data: Value, *, axes: Axes | None, keepdims: 
     return out if keepdims else b.reshape(out, b.out_shape())
 
 
-def _arg(b: Builder, mil: str, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+@lower.family(
+    {"ArgMax": ("reduce_argmax", "maxima"), "ArgMin": ("reduce_argmin", "minima")}, since=13,
+    doc="Return the index of the first or last of equal {0[1]}, along any axis.",
+)  # fmt: skip
+def _arg(
+    names: tuple[str, str], b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1,
+    select_last_index: int = 0,
+) -> Value:  # fmt: skip
     axis %= data.rank
     if select_last_index:  # the last one is the first one of the mirrored axis
         data = b.emit("reverse", x=data, axes=[axis])
-    out = b.emit(mil, x=data, axis=axis, keep_dims=bool(keepdims))
+    out = b.emit(names[0], x=data, axis=axis, keep_dims=bool(keepdims))
     if select_last_index:
         out = b.binary("sub", b.scalar(data.shape[axis] - 1, "int32"), out)
     return out
-
-
-def _register_arg(op: str, mil: str, extremes: str) -> None:
-    def lowering(
-        b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-    ) -> Value:
-        return _arg(b, mil, data, axis, keepdims, select_last_index)
-
-    lowering.__doc__ = f"Return the index of the first or last of equal {extremes}, along any axis."
-    lower(op, since=13)(lowering)
-
-
-_register_arg("ArgMax", "reduce_argmax", "maxima")
-_register_arg("ArgMin", "reduce_argmin", "minima")
 
 
 @lower("CumSum", since=14)

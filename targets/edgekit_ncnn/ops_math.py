@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -100,26 +100,14 @@ def _common(x: Value, y: Value, shape: Shape) -> tuple[Shape, Shape, Shape]:
     return sizes[0], sizes[1], sizes[2]
 
 
-def _unary_op(operation: int) -> Callable[[Builder, Value], Value]:
-    def lowering(b: Builder, X: Value) -> Value:
-        """UnaryOp."""
-        return unary(b, X, operation)
-
-    return lowering
+@lower.family(UNARY, since=6, doc="UnaryOp.")
+def _unary(operation: int, b: Builder, X: Value) -> Value:
+    return unary(b, X, operation)
 
 
-def _binary_op(operation: int) -> Callable[[Builder, Value, Value], Value]:
-    def lowering(b: Builder, A: Value, B: Value) -> Value:
-        """BinaryOp."""
-        return binary(b, A, B, operation)
-
-    return lowering
-
-
-for _op, _operation in UNARY.items():
-    lower(_op, since=6)(_unary_op(_operation))
-for _op, _operation in (("Add", ADD), ("Sub", SUB)):
-    lower(_op, since=13)(_binary_op(_operation))
+@lower.family({"Add": ADD, "Sub": SUB}, since=13, doc="BinaryOp.")
+def _binary(operation: int, b: Builder, A: Value, B: Value) -> Value:
+    return binary(b, A, B, operation)
 
 
 @lower("Exp", since=13)
@@ -165,35 +153,18 @@ def mod(b: Builder, A: Value, B: Value, *, fmod: int = 0) -> Value:
     return binary(b, A, B, FMOD)
 
 
-def _variadic(b: Builder, values: Sequence[Value], operation: int) -> Value:
-    total = values[0]
-    for value in values[1:]:
+@lower.family({"Max": MAX, "Min": MIN, "Sum": ADD}, since=13, doc="BinaryOp.")
+def _variadic(operation: int, b: Builder, *data_0: Value) -> Value:
+    total = data_0[0]
+    for value in data_0[1:]:
         total = binary(b, total, value, operation)
     return total
-
-
-@lower("Sum", since=13)
-def sum_(b: Builder, *data_0: Value) -> Value:
-    """BinaryOp."""
-    return _variadic(b, data_0, ADD)
 
 
 @lower("Mean", since=13)
 def mean(b: Builder, *data_0: Value) -> Value:
     """BinaryOp."""
-    return binary(b, _variadic(b, data_0, ADD), b.constant(np.array(1 / len(data_0))), MUL)
-
-
-@lower("Max", since=13)
-def max_(b: Builder, *data_0: Value) -> Value:
-    """BinaryOp."""
-    return _variadic(b, data_0, MAX)
-
-
-@lower("Min", since=13)
-def min_(b: Builder, *data_0: Value) -> Value:
-    """BinaryOp."""
-    return _variadic(b, data_0, MIN)
+    return binary(b, _variadic(ADD, b, *data_0), b.constant(np.array(1 / len(data_0))), MUL)
 
 
 @lower("Relu", since=14)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -45,17 +44,10 @@ def reduced(b: Builder, x: Value, axes: tuple[int, ...], operation: int) -> Valu
     return b.reshape(b.emit("Reduction", [b.blob(x, stored)], after, params), shape)
 
 
-def _reduction(operation: int) -> Callable[..., Value]:
-    def lowering(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
-        """Emit Reduction over the node's axes."""
-        result = reduced(b, data, axes or (), operation) if data.rank else data
-        return b.reshape(result, b.out_shape())
-
-    return lowering
-
-
-for _op, _operation in REDUCTIONS.items():
-    lower(_op, since=13)(_reduction(_operation))
+@lower.family(REDUCTIONS, since=13, doc="Emit Reduction over the node's axes.")
+def _reduction(operation: int, b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
+    result = reduced(b, data, axes or (), operation) if data.rank else data
+    return b.reshape(result, b.out_shape())
 
 
 @lower("Softmax", since=13)

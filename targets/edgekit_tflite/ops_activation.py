@@ -12,19 +12,11 @@ from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.pairs import following_quantization, stored_number
 
 CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
-FUSED = {"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}
 
 
-def _register(op: str, code: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        return b.unary(code, X)
-
-    lowering.__doc__ = f"{code}."
-    lower(op, since=6)(lowering)
-
-
-for _op, _code in FUSED.items():
-    _register(_op, _code)
+@lower.family({"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}, since=6, doc="{}.")
+def _activated(code: str, b: Builder, X: Value) -> Value:
+    return b.unary(code, X)
 
 
 @lower("Relu", since=6)

@@ -18,48 +18,31 @@ UNARY = {"Abs": "ABS", "Ceil": "CEIL", "Cos": "COS", "Exp": "EXP", "Floor": "FLO
 BYTES = TensorQuantization((1.0,), (0,))
 """The quantization of bytes that stand for 0 to 255."""
 
-VARIADIC = {"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}
-BINARY = {"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}
+
+@lower.family(UNARY, since=6, doc="{}.")
+def _unary(code: str, b: Builder, X: Value) -> Value:
+    if X.dtype != "float32" and code == "ABS":
+        return b.binary("MAXIMUM", X, b.unary("NEG", X)) if X.dtype != "uint8" else X
+    if X.dtype != "float32" and code == "SIGN":
+        one = b.constant(np.array([1], np.dtype(X.dtype)))
+        minus_one = b.constant(np.array([-1], np.int32 if X.dtype == "uint8" else np.dtype(X.dtype)))
+        return b.binary("MINIMUM", b.binary("MAXIMUM", X, minus_one), one)
+    return b.unary(code, X)
 
 
-def _register_unary(op: str, code: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        if X.dtype != "float32" and op == "Abs":
-            return b.binary("MAXIMUM", X, b.unary("NEG", X)) if X.dtype != "uint8" else X
-        if X.dtype != "float32" and op == "Sign":
-            one = b.constant(np.array([1], np.dtype(X.dtype)))
-            minus_one = b.constant(np.array([-1], np.int32 if X.dtype == "uint8" else np.dtype(X.dtype)))
-            return b.binary("MINIMUM", b.binary("MAXIMUM", X, minus_one), one)
-        return b.unary(code, X)
-
-    lowering.__doc__ = f"{code}."
-    lower(op, since=6)(lowering)
+@lower.family({"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}, since=7, doc="{}, broadcast.")
+def _binary(code: str, b: Builder, A: Value, B: Value) -> Value:
+    if b.is_taken:  # a bias, which the MatMul before it adds
+        return B if A.const is not None else A
+    return wrapped_16(b, b.binary(code, A, B))
 
 
-def _register_binary(op: str, code: str) -> None:
-    def lowering(b: Builder, A: Value, B: Value) -> Value:
-        if b.is_taken:  # a bias, which the MatMul before it adds
-            return B if A.const is not None else A
-        return wrapped_16(b, b.binary(code, A, B))
-
-    lowering.__doc__ = f"{code}, broadcast."
-    lower(op, since=7)(lowering)
-
-
-def _register_variadic(op: str, code: str) -> None:
-    def lowering(b: Builder, *data_0: Value) -> Value:
-        return _variadic(b, code, data_0)
-
-    lowering.__doc__ = f"Emit a chain of {code}."
-    lower(op, since=8)(lowering)
-
-
-for _op, _code in UNARY.items():
-    _register_unary(_op, _code)
-for _op, _code in BINARY.items():
-    _register_binary(_op, _code)
-for _op, _code in VARIADIC.items():
-    _register_variadic(_op, _code)
+@lower.family({"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}, since=8, doc="Emit a chain of {}.")
+def _variadic(code: str, b: Builder, *data_0: Value) -> Value:
+    result = data_0[0]
+    for value in data_0[1:]:
+        result = b.binary(code, result, value)
+    return result
 
 
 def wrapped_16(b: Builder, x: Value) -> Value:
@@ -81,17 +64,10 @@ def div(b: Builder, A: Value, B: Value) -> Value:
     return b.binary("DIV", A, B)
 
 
-def _variadic(b: Builder, code: str, values: tuple[Value, ...]) -> Value:
-    result = values[0]
-    for value in values[1:]:
-        result = b.binary(code, result, value)
-    return result
-
-
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
     """Emit a chain of ADD, then MUL."""
-    return b.binary("MUL", _variadic(b, "ADD", data_0), b.scalar(1.0 / len(data_0)))
+    return b.binary("MUL", _variadic("ADD", b, *data_0), b.scalar(1.0 / len(data_0)))
 
 
 @lower("Pow", since=7)

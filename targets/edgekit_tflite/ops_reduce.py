@@ -58,19 +58,15 @@ REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
 """Op -> what is done before, the reduction, what is done after."""
 
 
-def _register(op: str, before: Step, code: str, after: Step) -> None:
-    def lowering(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
-        x = before(b, data)
-        if axes is None:  # without axes each element is reduced alone
-            return after(b, x)
-        return after(b, reduce(b, code, x, axes, keepdims))
-
-    lowering.__doc__ = f"{code} over any axes, in any layout."
-    lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
-
-
-for _op, (_before, _code, _after) in REDUCTIONS.items():
-    _register(_op, _before, _code, _after)
+@lower.family(REDUCTIONS, since=13, doc="{0[1]} over any axes, in any layout.")
+def _reduced(
+    steps: tuple[Step, str, Step], b: Builder, data: Value, *, axes: Axes | None, keepdims: bool
+) -> Value:
+    before, code, after = steps
+    x = before(b, data)
+    if axes is None:  # without axes each element is reduced alone
+        return after(b, x)
+    return after(b, reduce(b, code, x, axes, keepdims))
 
 
 @lower("ReduceLogSumExp", since=18)
@@ -85,31 +81,24 @@ def reduce_log_sum_exp(b: Builder, data: Value, *, axes: Axes | None, keepdims: 
     return out if keepdims else b.reshape(out, b.out_shape())
 
 
-def _arg(b: Builder, code: str, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+@lower.family(
+    {"ArgMax": ("ARG_MAX", "maxima"), "ArgMin": ("ARG_MIN", "minima")}, since=13,
+    doc="Return the index of the first or last of equal {0[1]}, along any axis.",
+)  # fmt: skip
+def _arg(
+    names: tuple[str, str], b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1,
+    select_last_index: int = 0,
+) -> Value:  # fmt: skip
     axis %= data.rank
     if select_last_index:
         # The last one is the first one of the mirrored axis.
         data = b.emit("REVERSE_V2", [data, b.ints([data.perm.index(axis)])], b.like(data))
     shape = tuple(n for a, n in enumerate(data.shape) if a != axis)
     out = b.new(shape, "int32", without_axes(data.perm, [axis]))
-    b.emit(code, [data, b.ints([data.perm.index(axis)])], out, output_type="INT32")
+    b.emit(names[0], [data, b.ints([data.perm.index(axis)])], out, output_type="INT32")
     if select_last_index:
         out = b.binary("SUB", b.constant(np.array([data.shape[axis] - 1], np.int32)), out, "int32")
     return b.reshape(out, b.out_shape()) if keepdims else out
-
-
-def _register_arg(op: str, code: str, extremes: str) -> None:
-    def lowering(
-        b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-    ) -> Value:
-        return _arg(b, code, data, axis, keepdims, select_last_index)
-
-    lowering.__doc__ = f"Return the index of the first or last of equal {extremes}, along any axis."
-    lower(op, since=13)(lowering)
-
-
-_register_arg("ArgMax", "ARG_MAX", "maxima")
-_register_arg("ArgMin", "ARG_MIN", "minima")
 
 
 @lower("CumSum", since=14)

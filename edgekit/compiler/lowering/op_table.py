@@ -17,7 +17,8 @@ The table is independent of the target's format: the target provides a builder w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import onnx_ir as ir
@@ -90,6 +91,24 @@ class OpTable(Generic[H]):
             if since in versions:
                 raise ValueError(f"{self.target}: {op} since opset {since} has two lowerings")
             versions[since] = function
+            return function
+
+        return register
+
+    def family(self, entries: Mapping[str, Any], *, since: int, doc: str) -> Callable[[F], F]:
+        """Register the decorated function as the lowering of several ops.
+
+        Args:
+            entries: Op -> first argument of the function for it.
+            since: First opset of each.
+            doc: Description in the table of ops; ``{}`` stands for the entry, ``{op}`` for the op.
+        """
+
+        def register(function: F) -> F:
+            for op, entry in entries.items():
+                lowering = partial(function, entry)
+                lowering.__doc__ = doc.format(entry, op=op)
+                self(op, since=since)(lowering)
             return function
 
         return register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -20,32 +20,7 @@ from edgekit.compiler.compress.torch.graph_program import (
 )
 from edgekit.diagnostics import Inexpressible
 
-
-def _unary(op: str, function: Callable[[Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, X: Value) -> Values:
-        return b.emit(function, X)
-
-    lowering.__doc__ = f"``{op}`` of each element."
-    lower(op, since=1)(lowering)
-
-
-def _binary(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, A: Value, B: Value) -> Values:
-        return b.emit(function, A, B)
-
-    lowering.__doc__ = f"``{op}``, broadcast."
-    lower(op, since=7)(lowering)
-
-
-def _variadic(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, *data: Value) -> Values:
-        return b.emit(lambda *given: reduce(function, given), *data)
-
-    lowering.__doc__ = f"``{op}`` of any number of values, broadcast."
-    lower(op, since=8)(lowering)
-
-
-for _op, _function in {
+UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "Abs": torch.abs,
     "Ceil": torch.ceil,
     "Cos": torch.cos,
@@ -68,10 +43,8 @@ for _op, _function in {
     "Softsign": F.softsign,
     "Sqrt": torch.sqrt,
     "Tanh": torch.tanh,
-}.items():
-    _unary(_op, _function)
-
-for _op, _two in {
+}
+BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": torch.add,
     "And": torch.logical_and,
     "Equal": torch.eq,
@@ -85,11 +58,25 @@ for _op, _two in {
     "Pow": lambda x, y: torch.pow(x, y).to(x.dtype),
     "Sub": torch.sub,
     "Xor": torch.logical_xor,
-}.items():
-    _binary(_op, _two)
+}
 
-for _op, _two in {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}.items():
-    _variadic(_op, _two)
+
+@lower.family(UNARY, since=1, doc="``{op}`` of each element.")
+def _unary(function: Callable[[Tensor], Tensor], b: GraphProgram, X: Value) -> Values:
+    return b.emit(function, X)
+
+
+@lower.family(BINARY, since=7, doc="``{op}``, broadcast.")
+def _binary(function: Callable[[Tensor, Tensor], Tensor], b: GraphProgram, A: Value, B: Value) -> Values:
+    return b.emit(function, A, B)
+
+
+VARIADIC = {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}
+
+
+@lower.family(VARIADIC, since=8, doc="``{op}`` of any number of values, broadcast.")
+def _variadic(function: Callable[[Tensor, Tensor], Tensor], b: GraphProgram, *data: Value) -> Values:
+    return b.emit(lambda *given: reduce(function, given), *data)
 
 
 @lower("Mean", since=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -74,17 +74,8 @@ def global_max_pool(b: GraphProgram, X: Value) -> Values:
     return b.emit(lambda x: x.amax(axes, keepdim=True), X)
 
 
-def _reduction(op: str, function: Callable[[Tensor, tuple[int, ...], bool], Tensor]) -> None:
-    def lowering(b: GraphProgram, data: Value, *, axes: Axes | None, keepdims: bool) -> Values:
-        if axes is None:
-            raise Inexpressible("it has no axes to reduce")
-        return b.emit(lambda x: function(x, axes, keepdims), data)
-
-    lowering.__doc__ = f"``{op}`` over some axes."
-    lower(op, since=13)(lowering)
-
-
-for _op, _function in {
+Reduction = Callable[[Tensor, tuple[int, ...], bool], Tensor]
+REDUCTIONS: Mapping[str, Reduction] = {
     "ReduceL1": lambda x, axes, keep: x.abs().sum(axes, keep),
     "ReduceL2": lambda x, axes, keep: (x * x).sum(axes, keep).sqrt(),
     "ReduceLogSumExp": torch.logsumexp,
@@ -93,8 +84,16 @@ for _op, _function in {
     "ReduceMin": lambda x, axes, keep: x.amin(axes, keep),
     "ReduceSum": lambda x, axes, keep: x.sum(axes, keep, dtype=x.dtype),
     "ReduceSumSquare": lambda x, axes, keep: (x * x).sum(axes, keep, dtype=x.dtype),
-}.items():
-    _reduction(_op, _function)
+}
+
+
+@lower.family(REDUCTIONS, since=13, doc="``{op}`` over some axes.")
+def _reduced(
+    function: Reduction, b: GraphProgram, data: Value, *, axes: Axes | None, keepdims: bool
+) -> Values:
+    if axes is None:
+        raise Inexpressible("it has no axes to reduce")
+    return b.emit(lambda x: function(x, axes, keepdims), data)
 
 
 @lower("ArgMax", since=13)
