@@ -76,13 +76,9 @@ def average_pool(b: Builder, X: Value, *, frame: Window, count_include_pad: bool
     return b.binary("mul", out, b.constant((whole / counts).astype(np.float32)[None, None]))
 
 
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: Builder, X: Value) -> Value:
-    """Emit the mean over all spatial axes."""
-    return b.emit("reduce_mean", x=X, axes=list(range(2, X.rank)), keep_dims=True)
+GLOBAL = {"GlobalAveragePool": "reduce_mean", "GlobalMaxPool": "reduce_max"}
 
 
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: Builder, X: Value) -> Value:
-    """Emit the maximum over all spatial axes."""
-    return b.emit("reduce_max", x=X, axes=list(range(2, X.rank)), keep_dims=True)
+@lower.family(GLOBAL, since=1, doc="{} over all spatial axes.")
+def _global_pool(mil: str, b: Builder, X: Value) -> Value:
+    return b.emit(mil, x=X, axes=list(range(2, X.rank)), keep_dims=True)

@@ -178,20 +178,11 @@ def average_pool(b: Builder, X: Value, *, frame: Window, count_include_pad: bool
     return _pooled(b, X, frame, True, count_include_pad)
 
 
-def _global(b: Builder, x: Value, average: bool) -> Value:
+@lower.family(
+    {"GlobalAveragePool": 1, "GlobalMaxPool": 0}, since=1, doc="Emit Pooling over all spatial axes."
+)
+def _global(average: int, b: Builder, x: Value) -> Value:
     channels = x.shape[0] * x.shape[1]
     inner = x.shape[2:] if x.rank == 4 else (1, prod(x.shape[2:]))
     name = b.blob(x, (channels, *inner))
-    return b.reshape(b.emit("Pooling", [name], (channels,), {0: int(average), 4: 1}), b.out_shape())
-
-
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: Builder, X: Value) -> Value:
-    """Emit average Pooling over all spatial axes."""
-    return _global(b, X, True)
-
-
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: Builder, X: Value) -> Value:
-    """Emit maximum Pooling over all spatial axes."""
-    return _global(b, X, False)
+    return b.reshape(b.emit("Pooling", [name], (channels,), {0: average, 4: 1}), b.out_shape())

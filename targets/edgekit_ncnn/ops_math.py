@@ -233,16 +233,9 @@ def hard_swish(b: Builder, X: Value) -> Value:
     return activated(b, X, HARD_SWISH, [1 / 6, 0.5], "HardSwish", {0: 1 / 6, 1: 0.5})
 
 
-@lower("Elu", since=6)
-def elu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
-    """ELU."""
-    return elementwise(b, "ELU", X, {0: float(alpha)})
-
-
-@lower("Celu", since=12)
-def celu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
-    """CELU."""
-    return elementwise(b, "CELU", X, {0: float(alpha)})
+@lower.family({"Celu": "CELU", "Elu": "ELU"}, since=6, doc="{}.")
+def _elu(kind: str, b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
+    return elementwise(b, kind, X, {0: float(alpha)})
 
 
 @lower("Selu", since=6)
@@ -257,10 +250,9 @@ def gelu(b: Builder, X: Value, *, approximate: str = "none") -> Value:
     return elementwise(b, "GELU", X, {0: int(approximate == "tanh")})
 
 
-@lower("Erf", since=13)
-def erf(b: Builder, input: Value) -> Value:
-    """Emit Erf."""
-    return elementwise(b, "Erf", input)
+@lower.family({"Erf": "Erf", "Mish": "Mish"}, since=13, doc="Emit {}.")
+def _plain(kind: str, b: Builder, X: Value) -> Value:
+    return elementwise(b, kind, X)
 
 
 @lower("Softplus", since=1)
@@ -268,12 +260,6 @@ def softplus(b: Builder, X: Value) -> Value:
     """max(x, 0) + log(1 + exp(-|x|)): ncnn's own overflows."""
     small = unary(b, unary(b, unary(b, unary(b, X, ABS), NEG), EXP), LOG1P)
     return binary(b, elementwise(b, "ReLU", X), small, ADD)
-
-
-@lower("Mish", since=18)
-def mish(b: Builder, X: Value) -> Value:
-    """Emit Mish."""
-    return elementwise(b, "Mish", X)
 
 
 @lower("Shrink", since=9)

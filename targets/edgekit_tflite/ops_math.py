@@ -127,18 +127,10 @@ def erf(b: Builder, input: Value) -> Value:
     return b.binary("MUL", b.unary("SIGN", input), b.binary("SUB", b.scalar(1.0), tail))
 
 
-@lower("Sinh", since=9)
-def sinh(b: Builder, input: Value) -> Value:
-    """(exp(x) - exp(-x)) / 2."""
-    difference = b.binary("SUB", b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
-    return b.binary("MUL", difference, b.scalar(0.5))
-
-
-@lower("Cosh", since=9)
-def cosh(b: Builder, input: Value) -> Value:
-    """(exp(x) + exp(-x)) / 2."""
-    total = b.binary("ADD", b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
-    return b.binary("MUL", total, b.scalar(0.5))
+@lower.family({"Cosh": "ADD", "Sinh": "SUB"}, since=9, doc="{}(exp(x), exp(-x)) / 2.")
+def _hyperbolic(code: str, b: Builder, input: Value) -> Value:
+    both = b.binary(code, b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
+    return b.binary("MUL", both, b.scalar(0.5))
 
 
 @lower("Tan", since=7)

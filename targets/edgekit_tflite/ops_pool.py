@@ -126,16 +126,12 @@ def _equal_weights(b: Builder, x: Value, frame: Window, count: float) -> Value:
     )  # fmt: skip
 
 
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: Builder, X: Value) -> Value:
-    """Compute the mean over all spatial axes, in any layout."""
-    return reduce(b, "MEAN", X, tuple(range(2, X.rank)), keep=True)
+GLOBAL = {"GlobalAveragePool": "MEAN", "GlobalMaxPool": "REDUCE_MAX"}
 
 
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: Builder, X: Value) -> Value:
-    """Compute the maximum over all spatial axes, in any layout."""
-    return reduce(b, "REDUCE_MAX", X, tuple(range(2, X.rank)), keep=True)
+@lower.family(GLOBAL, since=1, doc="{} over all spatial axes, in any layout.")
+def _global_pool(code: str, b: Builder, X: Value) -> Value:
+    return reduce(b, code, X, tuple(range(2, X.rank)), keep=True)
 
 
 # Pools that TFLite has no operator for: over three axes, and by other norms.

@@ -133,16 +133,9 @@ def leaky_relu(b: GraphProgram, X: Value, *, alpha: float = 0.01) -> Values:
     return b.emit(lambda x: F.leaky_relu(x, alpha), X)
 
 
-@lower("Elu", since=6)
-def elu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
-    """x, or alpha * (exp(x) - 1) below 0."""
-    return b.emit(lambda x: F.elu(x, alpha), X)
-
-
-@lower("Celu", since=12)
-def celu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
-    """x, or alpha * (exp(x / alpha) - 1) below 0."""
-    return b.emit(lambda x: F.celu(x, alpha), X)
+@lower.family({"Celu": F.celu, "Elu": F.elu}, since=6, doc="x, or {op} below 0.")
+def _elu(function: Callable[..., Tensor], b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
+    return b.emit(lambda x: function(x, alpha), X)
 
 
 @lower("Selu", since=6)

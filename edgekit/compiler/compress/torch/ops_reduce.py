@@ -60,18 +60,10 @@ def average_pool(b: GraphProgram, X: Value, *, frame: Window, count_include_pad:
     return b.emit(run, X)
 
 
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: GraphProgram, X: Value) -> Values:
-    """Emit the mean of each channel."""
+@lower.family({"GlobalAveragePool": torch.mean, "GlobalMaxPool": torch.amax}, since=1, doc="{op}.")
+def _global_pool(function: Callable[..., Tensor], b: GraphProgram, X: Value) -> Values:
     axes = tuple(range(2, X.rank))
-    return b.emit(lambda x: x.mean(axes, keepdim=True), X)
-
-
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: GraphProgram, X: Value) -> Values:
-    """Emit the maximum of each channel."""
-    axes = tuple(range(2, X.rank))
-    return b.emit(lambda x: x.amax(axes, keepdim=True), X)
+    return b.emit(lambda x: function(x, axes, keepdim=True), X)
 
 
 Reduction = Callable[[Tensor, tuple[int, ...], bool], Tensor]
@@ -106,16 +98,11 @@ def arg_max(
     return b.emit(lambda x: x.argmax(axis, bool(keepdims)), data)
 
 
-@lower("Softmax", since=13)
-def softmax(b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
-    """Emit a softmax over one axis."""
-    return b.emit(lambda x: torch.softmax(x, axis), input)
-
-
-@lower("LogSoftmax", since=13)
-def log_softmax(b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
-    """Emit a log-softmax over one axis."""
-    return b.emit(lambda x: torch.log_softmax(x, axis), input)
+@lower.family(
+    {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}, since=13, doc="{op} over one axis."
+)
+def _softmax(function: Callable[..., Tensor], b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
+    return b.emit(lambda x: function(x, axis), input)
 
 
 @lower("LayerNormalization", since=17)
