@@ -4,15 +4,20 @@
     Reduce...       the input axes, noop_with_empty_axes                         =>  axes
     Resize          roi, scales, sizes and ten attributes                        =>  resizing: Resizing
 
-A decoder has ONNX's signature and defaults, and returns the inputs and the keywords of the lowering.
-An attribute without effect on any lowering (``saturate``, ``stash_type``) is accepted here and ends here.
+A decoder takes the node's attributes, with the defaults of ONNX's schema, and its inputs. It returns the
+inputs and the keywords of the lowering. An attribute that no lowering needs (``stash_type``) ends here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import onnx.defs
+import onnx.helper
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.activation_parameters import refuse_random_dropout
@@ -28,6 +33,9 @@ Axes = tuple[int, ...]
 """Axes that a lowering reduces: non-negative, sorted, each once."""
 Decoded = tuple[tuple[Any, ...], dict[str, Any]]
 """Inputs of the lowering, and its keywords."""
+Attributes = Any
+"""Attributes of a node, by name: those of its op's schema; None for one that is absent and has no default."""
+CANONICAL_OPSET = 23
 
 
 class Node(Protocol):
@@ -49,6 +57,25 @@ class _StaticNode(NamedTuple):
         return dims_of(self.node.outputs[index]) or ()
 
 
+@cache
+def defaults_of(op: str) -> Mapping[str, Any]:
+    """Return the attributes of an op of ONNX's own domain in the canonical opset, with their defaults."""
+    defaults: dict[str, Any] = {}
+    for name, attribute in onnx.defs.get_schema(op, CANONICAL_OPSET).attributes.items():
+        stated = attribute.default_value
+        default = onnx.helper.get_attribute_value(stated) if stated.type else None
+        if isinstance(default, float):
+            default = float(str(np.float32(default)))  # 1e-5, of which the schema has the nearest float32
+        defaults[name] = default.decode() if isinstance(default, bytes) else default
+    return defaults
+
+
+def attributes_of(node: ir.Node) -> Attributes:
+    """Return the attributes of a node of ONNX's own domain, with the defaults of its op."""
+    stated = {name: attribute.value for name, attribute in node.attributes.items()}
+    return SimpleNamespace(**{**defaults_of(node.op_type), **stated})
+
+
 def arguments_of(node: ir.Node) -> dict[str, Any]:
     """Decode a node outside of an op table: return the keywords of its lowering. Its shapes must be static.
 
@@ -57,216 +84,100 @@ def arguments_of(node: ir.Node) -> dict[str, Any]:
         Inexpressible: as the decoder.
     """
     inputs = [_Input(dims_of(value) or (), array_of(value)) for value in node.inputs if value is not None]
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    return DECODERS[node.op_type](_StaticNode(node), *inputs, **attributes)[1]
+    return DECODERS[node.op_type](_StaticNode(node), attributes_of(node), *inputs)[1]
 
 
-def _conv(
-    b: Node,
-    X: NodeInput,
-    W: NodeInput,
-    B: NodeInput | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Decoded:
+def _conv(b: Node, a: Attributes, X: NodeInput, W: NodeInput, B: NodeInput | None = None) -> Decoded:
     sizes = X.shape[2:], b.out_shape()[2:], W.shape[2:]
-    frame = conv_window(*sizes, kernel_shape, strides, dilations, auto_pad, pads)
-    return (X, W, B), {"frame": frame, "group": group}
+    frame = conv_window(*sizes, a.kernel_shape, a.strides, a.dilations, a.auto_pad, a.pads)
+    return (X, W, B), {"frame": frame, "group": a.group}
 
 
 def _conv_transpose(
-    b: Node,
-    X: NodeInput,
-    W: NodeInput,
-    B: NodeInput | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    b: Node, a: Attributes, X: NodeInput, W: NodeInput, B: NodeInput | None = None
 ) -> Decoded:
     sizes = X.shape[2:], b.out_shape()[2:], W.shape[2:]
-    frame = transposed_window(*sizes, strides, dilations, auto_pad, pads, output_padding, output_shape)
-    return (X, W, B), {"frame": frame, "group": group}
+    ends = a.auto_pad, a.pads, a.output_padding, a.output_shape
+    return (X, W, B), {"frame": transposed_window(*sizes, a.strides, a.dilations, *ends), "group": a.group}
 
 
-def _frame(
-    b: Node,
-    X: NodeInput,
-    *,
-    kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Window:
-    return window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
+def _frame(b: Node, a: Attributes, X: NodeInput) -> Window:
+    sizes = X.shape[2:], b.out_shape()[2:]
+    return window(*sizes, a.kernel_shape, a.strides, a.dilations, a.auto_pad, a.pads)
 
 
-def _max_pool(b: Node, X: NodeInput, *, storage_order: int = 0, **sliding: Any) -> Decoded:
-    return (X,), {"frame": _frame(b, X, **sliding)}
+def _max_pool(b: Node, a: Attributes, X: NodeInput) -> Decoded:
+    return (X,), {"frame": _frame(b, a, X)}
 
 
-def _average_pool(b: Node, X: NodeInput, *, count_include_pad: int = 0, **sliding: Any) -> Decoded:
-    return (X,), {"frame": _frame(b, X, **sliding), "count_include_pad": bool(count_include_pad)}
+def _average_pool(b: Node, a: Attributes, X: NodeInput) -> Decoded:
+    return (X,), {"frame": _frame(b, a, X), "count_include_pad": bool(a.count_include_pad)}
 
 
-def _lp_pool(b: Node, X: NodeInput, *, p: int = 2, **sliding: Any) -> Decoded:
-    return (X,), {"frame": _frame(b, X, **sliding), "p": p}
+def _lp_pool(b: Node, a: Attributes, X: NodeInput) -> Decoded:
+    return (X,), {"frame": _frame(b, a, X), "p": a.p}
 
 
-def _reduce(
-    b: Node,
-    data: NodeInput,
-    axes: NodeInput | None = None,
-    *,
-    keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
-) -> Decoded:
+def _reduce(b: Node, a: Attributes, data: NodeInput, axes: NodeInput | None = None) -> Decoded:
     # axes is None where each element is reduced alone
-    reduced = reduced_axes(len(data.shape), axes, noop_with_empty_axes)
-    return (data,), {"axes": reduced, "keepdims": bool(keepdims)}
+    reduced = reduced_axes(len(data.shape), axes, a.noop_with_empty_axes)
+    return (data,), {"axes": reduced, "keepdims": bool(a.keepdims)}
 
 
-def _resize(
-    b: Node,
-    X: NodeInput,
-    roi: NodeInput | None = None,
-    scales: NodeInput | None = None,
-    sizes: NodeInput | None = None,
-    *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Decoded:
+def _resize(b: Node, a: Attributes, X: NodeInput, *rest: NodeInput | None) -> Decoded:
+    roi, scales, sizes = (*rest, None, None, None)[:3]
     lines = resized_axes(
-        X.shape, b.out_shape(), roi, scales, sizes, axes=axes, mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+        X.shape, b.out_shape(), roi, scales, sizes, axes=a.axes, mode=a.mode,
+        coordinate_transformation_mode=a.coordinate_transformation_mode,
+        keep_aspect_ratio_policy=a.keep_aspect_ratio_policy,
     )  # fmt: skip
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    even, clipped = bool(antialias), bool(exclude_outside)
-    resizing = Resizing(lines, mode, nearest_mode, cubic_coeff_a, even, clipped, crops, extrapolation_value)
-    return (X,), {"resizing": resizing}
+    crops = a.coordinate_transformation_mode == "tf_crop_and_resize"
+    even, clipped = bool(a.antialias), bool(a.exclude_outside)
+    modes = a.mode, a.nearest_mode, a.cubic_coeff_a
+    return (X,), {"resizing": Resizing(lines, *modes, even, clipped, crops, a.extrapolation_value)}
 
 
 def _layer_norm(
-    b: Node,
-    X: NodeInput,
-    Scale: NodeInput,
-    B: NodeInput | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: Node, a: Attributes, X: NodeInput, Scale: NodeInput, B: NodeInput | None = None
 ) -> Decoded:
-    return (X, Scale, B), {"axes": axes_from(axis, len(X.shape)), "epsilon": epsilon}
+    return (X, Scale, B), {"axes": axes_from(a.axis, len(X.shape)), "epsilon": a.epsilon}
 
 
-def _rms_norm(
-    b: Node, X: NodeInput, scale: NodeInput, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Decoded:
-    return (X, scale), {"axes": axes_from(axis, len(X.shape)), "epsilon": epsilon}
+def _rms_norm(b: Node, a: Attributes, X: NodeInput, scale: NodeInput) -> Decoded:
+    return (X, scale), {"axes": axes_from(a.axis, len(X.shape)), "epsilon": a.epsilon}
 
 
-def _group_norm(
-    b: Node, *inputs: NodeInput, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
-) -> Decoded:
-    return inputs, {"num_groups": num_groups, "epsilon": epsilon}
-
-
-def _batch_norm(
-    b: Node, *inputs: NodeInput, epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0
-) -> Decoded:
-    if training_mode:
+def _batch_norm(b: Node, a: Attributes, *inputs: NodeInput) -> Decoded:
+    if a.training_mode:
         raise Inexpressible("training_mode=1 updates statistics; export the model for inference")
-    return inputs, {"epsilon": epsilon}
+    return inputs, {"epsilon": a.epsilon}
 
 
-def _quantize(
-    b: Node,
-    *inputs: NodeInput,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
-    saturate: int = 1,
-) -> Decoded:
-    return inputs, {"axis": axis, "block_size": block_size}
+def _gemm(b: Node, a: Attributes, A: NodeInput, B: NodeInput, C: NodeInput | None = None) -> Decoded:
+    return (A, B, C), dict(vars(a))
 
 
-def _gemm(
-    b: Node,
-    *matrices: NodeInput | None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Decoded:
-    added = matrices[2] if len(matrices) > 2 else None
-    return (*matrices[:2], added), {"alpha": alpha, "beta": beta, "transA": transA, "transB": transB}
+def _pad(b: Node, a: Attributes, data: NodeInput, pads: NodeInput, *rest: NodeInput | None) -> Decoded:
+    constant_value, axes = (*rest, None, None)[:2]
+    return (data, constant_value), {"amounts": pad_amounts(data.shape, pads, axes, a.mode), "mode": a.mode}
 
 
-def _selu(
-    b: Node,
-    X: NodeInput,
-    *,
-    alpha: float = 1.67326319217681884765625,
-    gamma: float = 1.05070102214813232421875,
-) -> Decoded:
-    return (X,), {"alpha": alpha, "gamma": gamma}
+def _slice(b: Node, a: Attributes, data: NodeInput, *ranges: NodeInput) -> Decoded:
+    return (data,), {"ranges": slice_ranges(data.shape, *ranges)}
 
 
-def _pad(
-    b: Node,
-    data: NodeInput,
-    pads: NodeInput,
-    constant_value: NodeInput | None = None,
-    axes: NodeInput | None = None,
-    *,
-    mode: str = "constant",
-) -> Decoded:
-    return (data, constant_value), {"amounts": pad_amounts(data.shape, pads, axes, mode), "mode": mode}
-
-
-def _slice(
-    b: Node,
-    data: NodeInput,
-    starts: NodeInput,
-    ends: NodeInput,
-    axes: NodeInput | None = None,
-    steps: NodeInput | None = None,
-) -> Decoded:
-    return (data,), {"ranges": slice_ranges(data.shape, starts, ends, axes, steps)}
-
-
-def _cast(b: Node, *inputs: NodeInput, saturate: int = 1, round_mode: str = "up", **to: int) -> Decoded:
-    return inputs, to
-
-
-def _dropout(b: Node, data: NodeInput, *rest: NodeInput | None, seed: int = 0) -> Decoded:
+def _dropout(b: Node, a: Attributes, data: NodeInput, *rest: NodeInput | None) -> Decoded:
     refuse_random_dropout(rest[1] if len(rest) > 1 else None)
     return (data,), {}
 
 
-def _view(b: Node, data: NodeInput, *rest: NodeInput | None, allowzero: int = 0, axis: int = 1) -> Decoded:
+def _view(b: Node, a: Attributes, data: NodeInput, *rest: NodeInput | None) -> Decoded:
     return (data,), {}
+
+
+def _only(*names: str) -> Callable[..., Decoded]:
+    """Return the decoder that passes all inputs and some attributes as they are."""
+    return lambda b, a, *inputs: (inputs, {name: getattr(a, name) for name in names})
 
 
 VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
@@ -275,23 +186,23 @@ _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", 
 DECODERS: Mapping[str, Callable[..., Decoded]] = {
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
-    "Cast": _cast,
-    "CastLike": _cast,
+    "Cast": _only("to"),
+    "CastLike": _only(),
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "DequantizeLinear": _quantize,
+    "DequantizeLinear": _only("axis", "block_size"),
     "Dropout": _dropout,
     **dict.fromkeys(VIEWS, _view),
     "Gemm": _gemm,
-    "GroupNormalization": _group_norm,
+    "GroupNormalization": _only("num_groups", "epsilon"),
     "LayerNormalization": _layer_norm,
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
     "Pad": _pad,
-    "QuantizeLinear": _quantize,
+    "QuantizeLinear": _only("axis", "block_size"),
     "RMSNormalization": _rms_norm,
     "Resize": _resize,
-    "Selu": _selu,
+    "Selu": _only("alpha", "gamma"),
     "Slice": _slice,
     **{f"Reduce{name}": _reduce for name in _REDUCTIONS},
 }

@@ -23,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.op_arguments import DECODERS, Decoded
+from edgekit.compiler.lowering.op_arguments import DECODERS, Decoded, attributes_of, defaults_of
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Finding, Inexpressible
@@ -125,16 +125,16 @@ class OpTable(Generic[H]):
         if function is None:
             reason = f"{self.target} does not support {_title(node)} at opset {opset}"
             return self._finding(node, "EK1001", reason, UNKNOWN_OP_FIX)
-        parameters = inspect.signature(_decoder(node) or function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
+        is_decoded = _decoder(node) is not None
         named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        unknown = sorted(set(node.attributes) - named)
-        passes_any = _decoder(node) is not None and any(p.kind is p.VAR_KEYWORD for p in parameters)
-        if unknown and not passes_any:
+        unknown = sorted(set(node.attributes) - set(defaults_of(node.op_type) if is_decoded else named))
+        if unknown:
             reason = f"attribute {', '.join(unknown)} is not supported"
             return self._finding(node, "EK1002", reason, UNKNOWN_OP_FIX)
         takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         max_inputs = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1
-        if len(node.inputs) > max_inputs and not takes_any:
+        if len(node.inputs) > max_inputs and not takes_any and not is_decoded:
             reason = f"{len(node.inputs)} inputs; at most {max_inputs} are supported"
             return self._finding(node, "EK1002", reason, UNKNOWN_OP_FIX)
         return None
@@ -180,11 +180,11 @@ class OpTable(Generic[H]):
         assert function is not None
         try:
             inputs = [build.handle(v) if v is not None and v.name else None for v in node.inputs]
-            attributes = {name: attr.value for name, attr in node.attributes.items()}
             if (decode := _decoder(node)) is not None:
-                decoded, attributes = decode(build, *inputs, **attributes)
-                inputs = list(decoded)
-            result = function(build, *inputs, **attributes)
+                decoded, attributes = decode(build, attributes_of(node), *inputs)
+                result = function(build, *decoded, **attributes)
+            else:
+                result = function(build, *inputs, **{k: v.value for k, v in node.attributes.items()})
             handles: tuple[H, ...] = result if isinstance(result, tuple) else (result,)
             used_outputs = [o for o in node.outputs if o.uses() or o.is_graph_output()]
             absent = [o for o in used_outputs if int(o.index() or 0) >= len(handles)]

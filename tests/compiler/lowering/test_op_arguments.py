@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-
+import numpy as np
 import onnx
 import onnx.defs
-import onnx.helper
 import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from edgekit.compiler.lowering.op_arguments import DECODERS, _frame, arguments_of
+from edgekit.compiler.lowering.op_arguments import CANONICAL_OPSET, DECODERS, arguments_of, defaults_of
 from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.diagnostics import Inexpressible
-
-OPSET = 23
 
 
 def arguments(text: str) -> dict[str, object]:
@@ -25,24 +21,15 @@ def arguments(text: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("op", DECODERS)
-def test_a_decoder_has_the_attributes_and_defaults_of_onnx(op: str) -> None:
-    schema = onnx.defs.get_schema(op, OPSET)
-    parameters = dict(inspect.signature(DECODERS[op]).parameters)
-    if "sliding" in parameters:
-        parameters |= {
-            n: p for n, p in inspect.signature(_frame).parameters.items() if p.kind is p.KEYWORD_ONLY
-        }
-    named = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    if op in ("Cast", "CastLike"):
-        named["to"] = inspect.Parameter.empty
-    assert set(schema.attributes) <= set(named)
-    for name, attribute in schema.attributes.items():
-        if attribute.required:
-            assert named[name] is inspect.Parameter.empty, name
-        elif attribute.default_value.type:
-            default = onnx.helper.get_attribute_value(attribute.default_value)
-            default = default.decode() if isinstance(default, bytes) else default
-            assert named[name] == (pytest.approx(default) if isinstance(default, float) else default)
+def test_an_op_has_the_attributes_of_its_schema(op: str) -> None:
+    assert set(defaults_of(op)) == set(onnx.defs.get_schema(op, CANONICAL_OPSET).attributes)
+
+
+def test_defaults_are_the_numbers_of_the_specification() -> None:
+    assert defaults_of("LayerNormalization") == {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
+    conv = defaults_of("Conv")
+    assert (conv["auto_pad"], conv["group"], conv["pads"], conv["kernel_shape"]) == ("NOTSET", 1, None, None)
+    assert np.float32(defaults_of("Selu")["alpha"]) == np.float32(1.67326319217681884765625)
 
 
 def test_a_node_outside_of_a_table() -> None:
