@@ -65,7 +65,8 @@ def defaults_of(op: str) -> Mapping[str, Any]:
         stated = attribute.default_value
         default = onnx.helper.get_attribute_value(stated) if stated.type else None
         if isinstance(default, float):
-            default = float(str(np.float32(default)))  # 1e-5, of which the schema has the nearest float32
+            short = float(f"{default:.6g}")  # 1e-5, of which the schema has the nearest float32
+            default = short if np.float32(short) == np.float32(default) else default
         defaults[name] = default.decode() if isinstance(default, bytes) else default
     return defaults
 
