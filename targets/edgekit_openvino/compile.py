@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
 from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
@@ -20,17 +22,13 @@ from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import UsageError
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.precisions import precision_of
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Content, Json
 from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.concat_pairs import with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, PACKED_FILE, ROUNDED_INPUTS, XML_FILE, openvino, plain
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.target.profile import Profile
 
 ALIGNMENT_BYTES = 64
 """Alignment of constants that are added, in bytes, so that a mapped file is read in place."""
