@@ -14,8 +14,8 @@ from typing import Any
 
 from edgekit.errors import EdgeKitError
 from edgekit.system.cache_folder import cache_folder
-from tests.benchmarks.scoreboard.cell import ROOT, run_cell
-from tests.benchmarks.scoreboard.makers import MAKERS, Workshop
+from tests.benchmarks.scoreboard.cell import run_cell
+from tests.benchmarks.scoreboard.makers import MAKERS, ROOT, TEXT_MAKERS, Workshop
 from tests.benchmarks.scoreboard.networks import FIXED, NETWORKS, draw, labels_of, prepare
 from tests.benchmarks.scoreboard.page import write_page
 
@@ -37,6 +37,11 @@ def main() -> None:
     every = verbs.add_parser("all", help="run each cell that has no result yet, and write the page")
     every.add_argument("--networks", nargs="*", choices=list(NETWORKS), metavar="NETWORK", help="these only")
     every.add_argument("--engines", nargs="*", choices=list(MAKERS), default=list(MAKERS))
+    every.add_argument(
+        "--retime",
+        action="store_true",
+        help="drop the results of these cells first: times anew, what is made kept",
+    )
     every.add_argument("--seed", type=int, help="of the draw; by default the stored draw, or a random one")
     for verb in (cell, every):
         verb.add_argument("--again", nargs="*", default=[], metavar="MAKER", help="makers to run again")
@@ -57,7 +62,8 @@ def main() -> None:
         print(options.page)
     if options.verb == "list":
         print("\n".join(f"{network.name:22} {network.model}" for network in NETWORKS.values()))
-        print("\n".join(f"{engine:10} {maker.entry}" for engine in MAKERS for maker in MAKERS[engine]))
+        for table in (MAKERS, TEXT_MAKERS):
+            print("\n".join(f"{engine:10} {maker.entry}" for engine in table for maker in table[engine]))
 
 
 def one_cell(options: argparse.Namespace) -> None:
@@ -88,6 +94,9 @@ def all_cells(options: argparse.Namespace) -> None:
     """Run each cell without a result in a process of its own, so that a crash costs one cell."""
     drawn = stored_draw(options.results, options.seed)
     names = options.networks or [*(network.name for network in FIXED), *drawn]
+    for name in names if options.retime else ():
+        for engine in options.engines:
+            result_path(options.results, name, engine).unlink(missing_ok=True)
     for network in names:
         for engine in options.engines:
             path = result_path(options.results, network, engine)
