@@ -14,7 +14,7 @@ from typing import Any
 
 from edgekit.errors import EdgeKitError
 from edgekit.system.cache_folder import cache_folder
-from tests.benchmarks.scoreboard.cell import run_cell
+from tests.benchmarks.scoreboard.cell import THREADS, run_cell
 from tests.benchmarks.scoreboard.makers import MAKERS, ROOT, TEXT_MAKERS, Workshop
 from tests.benchmarks.scoreboard.networks import FIXED, NETWORKS, draw, labels_of, prepare
 from tests.benchmarks.scoreboard.page import write_page
@@ -47,6 +47,7 @@ def main() -> None:
         verb.add_argument("--again", nargs="*", default=[], metavar="MAKER", help="makers to run again")
         verb.add_argument("--skip", nargs="*", default=[], metavar="MAKER", help="makers left out: not run")
         verb.add_argument("--seconds", type=float, default=8.0, help="of timing for each number of threads")
+        verb.add_argument("--threads", nargs="*", type=int, default=list(THREADS), help="numbers of threads")
         verb.add_argument("--search", type=float, default=60.0, help="time budget of EdgeKit's int8, seconds")
         verb.add_argument("--limit", type=float, default=240.0, help="seconds after which a maker is stopped")
     verbs.add_parser("page", help="write the page from the results")
@@ -83,6 +84,7 @@ def one_cell(options: argparse.Namespace) -> None:
             skip=options.skip,
             again=options.again,
             seconds=options.seconds,
+            counts=options.threads,
             labels=labels,
         )
     except (EdgeKitError, SystemExit) as problem:
@@ -104,8 +106,8 @@ def all_cells(options: argparse.Namespace) -> None:
                 continue
             began = time.perf_counter()
             flags = [f"--{key}={getattr(options, key):g}" for key in ("seconds", "search", "limit")]
-            for key in ("again", "skip"):
-                flags += [f"--{key}", *getattr(options, key)] if getattr(options, key) else []
+            for key in ("again", "skip", "threads"):
+                flags += [f"--{key}", *map(str, getattr(options, key))] if getattr(options, key) else []
             command = [
                 sys.executable, "-m", "tests.benchmarks.scoreboard", "--results", str(options.results),
                 "--work", str(options.work), "cell", network, engine, *flags,

@@ -77,6 +77,7 @@ def run_cell(
     skip: Sequence[str] = (),
     again: Sequence[str] = (),
     seconds: float = 8.0,
+    counts: Sequence[int] = THREADS,
     labels: Sequence[Label] | None = None,
 ) -> dict[str, Any]:
     """Make what is not there yet, score and time all of it, and return the result of the cell.
@@ -89,6 +90,7 @@ def run_cell(
         skip: Names of makers that are left out, and recorded as not run.
         again: Names of makers or entries that are made anew.
         seconds: Seconds of timing for each number of threads.
+        counts: Numbers of threads; the first one scores, too.
         labels: Labels of the held-out samples, or None.
     """
     makers = makers or makers_of(folder, name)
@@ -114,11 +116,11 @@ def run_cell(
     engine_versions = (engine(name).engine_version(), __version__)
     least_rounds = LEAST_TEXT_ROUNDS if is_text(folder) else LEAST_ROUNDS
     turns: dict[int, Turns] = {}
-    for threads in THREADS:
+    for threads in counts:
         if threads > usable_cores():
             continue
         with started(folder, name, entries, threads, runners) as children:
-            if threads == THREADS[0]:
+            if threads == counts[0]:
                 for entry, child in list(children.items()):
                     stored = folder / name / entry / "score.json"
                     environment = Path(runners[entry][0]).parents[1].name if entry in runners else ""
