@@ -272,9 +272,11 @@ def by_genai_folder(model: Path, samples: Path, out: Path, precision: str) -> No
     write_genai_folder(opened, weights_of(opened, precision), CONTEXT, out)
 
 
-def by_openvino_genai(model: Path, samples: Path, out: Path) -> None:
+def by_openvino_genai(model: Path, samples: Path, out: Path, kind: str) -> None:
+    """Keep openvino-genai's conversion of the GGUF file of a kind, as llama.cpp's maker has left it."""
     import openvino_genai
 
+    model = next(out.parent.glob(f"llama.cpp {kind}, *")) / "model.gguf"
     shutil.copyfile(model, out / model.name)
     openvino_genai.LLMPipeline(str(out / model.name), "CPU", enable_save_ov_model=True)
     (out / model.name).unlink()
@@ -307,7 +309,8 @@ CALLS: dict[str, Callable[[Path, Path, Path], None]] = {
     "llama.cpp-Q4_0": partial(by_llama_cpp, kind=2),
     "genai-int8": partial(by_genai_folder, precision="int8"),
     "genai-int4": partial(by_genai_folder, precision="int4"),
-    "openvino-genai": by_openvino_genai,
+    "openvino-genai-Q8_0": partial(by_openvino_genai, kind="Q8_0"),
+    "openvino-genai-Q4_1": partial(by_openvino_genai, kind="Q4_1"),
 }
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from typing import Any
 
 from edgekit.bundle import Bundle
 from edgekit.compiler.model.onnx_file import open_model, signature
-from tests.benchmarks.text_runners import CONTEXT
+from tests.benchmarks.packaged_models import read_table
+from tests.benchmarks.text_runners import CONTEXT, LLAMA_CPP
 
 ROOT = Path(__file__).resolve().parents[3]
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "targets"), os.environ.get("PYTHONPATH", "")])
@@ -117,18 +118,28 @@ _LLAMA_CPP = tuple(
     Maker(f"llama.cpp {kind}", precision, f"llama.cpp-{kind}", runner="llama.cpp")
     for kind, precision in (("Q8_0", "int8"), ("Q4_1", "int4"), ("Q4_K_M", "int4"), ("Q4_0", "int4"))
 )
-_GENAI = ("onnxruntime-genai", "openvino-genai")
+_GENAI = "onnxruntime-genai"
+_OPENVINO_GENAI = "openvino-genai"
 TEXT_MAKERS: Mapping[str, Sequence[Maker]] = {
     "ort": (
         *(Maker(OURS, precision) for precision in ("fp32", "int8", "int4")),
-        Maker(_GENAI[0], "int8", "genai-int8", runner=_GENAI[0], runs_in=_GENAI[0]),
-        Maker(_GENAI[0], "int4", "genai-int4", runner=_GENAI[0], runs_in=_GENAI[0]),
         *_LLAMA_CPP,
+        *(Maker(_GENAI, p, f"genai-{p}", runner=_GENAI, runs_in=_GENAI) for p in ("int8", "int4")),
     ),
     "openvino": (
         *(Maker(OURS, precision) for precision in ("fp32", "int8", "int4")),
-        Maker(_GENAI[1], "int8", _GENAI[1], _GENAI[1], runner=_GENAI[1], runs_in=_GENAI[1]),
         *_LLAMA_CPP,
+        *(
+            Maker(
+                f"{_OPENVINO_GENAI} {kind}",
+                precision,
+                f"{_OPENVINO_GENAI}-{kind}",
+                _OPENVINO_GENAI,
+                runner=_OPENVINO_GENAI,
+                runs_in=_OPENVINO_GENAI,
+            )
+            for kind, precision in (("Q8_0", "int8"), ("Q4_1", "int4"))
+        ),
     ),
     "tflite": (*(Maker(OURS, precision) for precision in ("fp32", "int8")), *_LLAMA_CPP),
 }
@@ -303,9 +314,18 @@ def _by_tool(maker: Maker, folder: Path, engine: str, workshop: Workshop) -> Mad
     made.options = options
     versions = place / "versions.json"
     made.versions = json.loads(versions.read_text("utf-8")) if versions.is_file() else {}
+    made.versions = made.versions if maker.environment else pinned(maker)
     if code or not made.files:
         made.failure, made.files = made.failure or f"exit status {code}", []
     return made
+
+
+def pinned(maker: Maker) -> dict[str, str]:
+    """Return the version of the runtime that an artifact of EdgeKit's own environment is for."""
+    if maker.runs_in:
+        lines = (REQUIREMENTS / f"{maker.runs_in}.txt").read_text("utf-8").split()
+        return dict(line.split("==") for line in lines)
+    return {maker.runner: read_table()[0][LLAMA_CPP].spec} if maker.runner == "llama.cpp" else {}
 
 
 def _bound(folder: Path, names: Mapping[str, Any]) -> dict[str, Any]:

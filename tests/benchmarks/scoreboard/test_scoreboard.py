@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.scoreboard.cell import run_cell
-from tests.benchmarks.scoreboard.makers import ROOT, TEXT_MAKERS, Maker, Workshop, load_made
+from tests.benchmarks.scoreboard.makers import ROOT, TEXT_MAKERS, Maker, Workshop, load_made, pinned
 from tests.benchmarks.scoreboard.networks import DRAWN, FIXED, NETWORKS, POOL, draw
 from tests.benchmarks.scoreboard.page import load_results, write_page
 from tests.benchmarks.scoreboard.verdict import AHEAD, BEHIND, FRONT, NONE, OFF, Point, judge, verdict_of
@@ -193,6 +193,14 @@ def test_the_command_resumes_and_records_a_cell_that_cannot_run(tmp_path: Path) 
     assert drawn["networks"] == [network.name for network in draw(7)]
     scoreboard(*words, "--retime", EDGEKIT_SHARED=str(tmp_path / "nothing"))
     assert "is absent" in json.loads(kept.read_text("utf-8"))["failure"]
+
+
+def test_runtimes_are_pinned() -> None:
+    runtimes = {
+        key: version for makers in TEXT_MAKERS.values() for m in makers for key, version in pinned(m).items()
+    }
+    assert runtimes.keys() == {"llama.cpp", "onnxruntime-genai", "onnxruntime", "openvino-genai"}
+    assert all(re.search(r"\d\.\d", version) for version in runtimes.values())
 
 
 def test_the_registry_has_networks_to_draw() -> None:
