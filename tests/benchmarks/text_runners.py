@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,6 +78,7 @@ class _Batch(ctypes.Structure):
     )
 
 
+@cache
 def llama_library() -> Any:
     """Load llama.cpp as node-llama-cpp packages it: with the kernels that fit this processor best."""
     from tests.benchmarks.packaged_models import fetch_folder, read_table
@@ -84,7 +86,7 @@ def llama_library() -> Any:
     folder = fetch_folder(read_table()[0][LLAMA_CPP]) / "bins" / "linux-x64"
     ggml = ctypes.CDLL(str(next(folder.glob("libggml.*"))), ctypes.RTLD_GLOBAL)
     ggml.ggml_backend_load_all_from_path(str(folder).encode())
-    library = ctypes.CDLL(str(next(folder.glob("libllama.*"))))
+    library: Any = ctypes.CDLL(str(next(folder.glob("libllama.*"))))
     quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
     library.quiet = quiet  # kept, as the library keeps a pointer to it
     library.llama_log_set(quiet, None)
@@ -203,12 +205,14 @@ class OpenVinoGenaiRunner:
         return np.array(self._request.infer(feeds)["logits"][0])
 
     def generate(self, prompt: Sequence[int], count: int, first: Callable[[], None]) -> None:
-        genai, tensor, told = self._genai, self._openvino.Tensor, []
+        genai, tensor = self._genai, self._openvino.Tensor
+        told: list[int] = []
 
         class Streamer(genai.StreamerBase):  # type: ignore[misc, name-defined, unused-ignore]
             def write(self, token: Any) -> Any:
                 if not told:
-                    told.append(first())
+                    first()
+                told.append(token)
                 return genai.StreamingStatus.RUNNING
 
             def end(self) -> None:

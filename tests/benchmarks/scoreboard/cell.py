@@ -131,9 +131,9 @@ def run_cell(
         for clock, times_ms in timed.times_ms.items():
             for entry in times_ms.keys() & entries.keys():
                 entries[entry][FIELDS[clock].format(threads)] = round(times_ms[entry], 4)
-        clock = dict(timed.times_ms.get("cpu_s" if threads == 1 else "wall_s", {}))
-        if TWIN in clock:
-            twin[str(threads)] = round(abs(clock.pop(TWIN) / clock[twin_of(clock)] - 1), 4)
+        times = dict(timed.times_ms.get("cpu_s" if threads == 1 else "wall_s", {}))
+        if TWIN in times:
+            twin[str(threads)] = round(abs(times.pop(TWIN) / times[twin_of(times)] - 1), 4)
     judged = {
         key: next(filter(None, [fields.pop(key, None) for fields in entries.values()]), None)
         for key in ("metric_name", "samples")

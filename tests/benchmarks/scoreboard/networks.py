@@ -128,9 +128,9 @@ def prepare(network: Network, folder: Path) -> None:
     if network.language:
         shutil.copyfile(fetch_language_model(network.model), folder / TEXT_MODEL)
         text = Path(__file__).with_name(network.samples).read_text("utf-8")
-        model = open_gguf_model(folder / TEXT_MODEL)
-        before = [] if model.bos_id is None else [model.bos_id]
-        tokens = tokens_of(model, text, special_tokens=False)
+        decoder = open_gguf_model(folder / TEXT_MODEL)
+        before = [] if decoder.bos_id is None else [decoder.bos_id]
+        tokens = tokens_of(decoder, text, special_tokens=False)
         windows = in_windows(tokens, WINDOW_TOKENS - len(before), before)
         _write(folder / "part", [{"tokens": np.array(window)} for window in windows])
         (folder / "part").rename(folder / "heldout")
