@@ -4,17 +4,19 @@
         [--peers PYTHON] [--rounds 3] [--prompt 40] [--written 64]
 
 Times are CPU milliseconds of the process, one thread: on a machine with other work they repeat, where times
-by the clock do not. Each runs in a process of its own. PYTHON has some of the packages xllamacpp,
-openvino-genai and onnxruntime-genai: the first two read the file, the third the graph and the weights of each
-``ort`` variant. Shown are the least times of all rounds, and the same as tokens a second: with ``--prompt 512
---written 128`` these are llama-bench's pp512 and tg128, the latter after the prompt. MODEL.gguf may be
-``0.5b`` or ``1.5b``: random weights in the form of Qwen2.5 (tests/fixtures/large_gguf.py).
+by the clock do not. Each runs in a process of its own (text_runners.py). llama.cpp, which is fetched, reads
+the file. PYTHON has some of the packages openvino-genai, which also reads it, and onnxruntime-genai, which
+reads the graph and the weights of each ``ort`` variant. Shown are the least times of all rounds, and the same
+as tokens a second: with ``--prompt 512 --written 128`` these are llama-bench's pp512 and tg128, the latter
+after the prompt. MODEL.gguf may be ``0.5b`` or ``1.5b``: random weights in the form of Qwen2.5
+(tests/fixtures/large_gguf.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,66 +32,8 @@ from edgekit.compiler.model.language.gguf_model import open_gguf_model
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.target.registry import decoder_compiler
 from tests.benchmarks.genai_folder import write_genai_folder
+from tests.benchmarks.text_runners import CONTEXT
 from tests.fixtures.large_gguf import FORMS, write_large
-
-CONTEXT = 1024
-TIMED = """
-import json, sys, time
-path, prompt, written, rounds = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-def timed(run):
-    run(4); rows = []
-    for _ in range(rounds):
-        took = []
-        for count in (1, 1 + written):
-            prompt[0] += 1  # another text: some keep what they have read
-            started = time.process_time(); run(count); took.append(1000 * (time.process_time() - started))
-        rows.append((took[0], (took[1] - took[0]) / written))
-    print(json.dumps([min(r[0] for r in rows), min(r[1] for r in rows)]))
-"""
-OURS = """
-from pathlib import Path
-from edgekit.target.registry import open_decoder
-made = json.loads(Path(path, "made.json").read_text())
-files = {name: Path(path, name) for name in made["files"]}
-decoder = open_decoder(made["target"], files, made["options"], 1, made["context"])
-def run(count):
-    decoder.truncate(0)
-    logits = decoder.forward(prompt)
-    for _ in range(count - 1):
-        logits = decoder.forward([int(logits[0].argmax())])
-timed(run)
-"""
-LLAMA = """
-import xllamacpp as x
-p = x.CommonParams(); p.model.path = path; p.n_ctx = 1024; p.n_parallel = 1
-p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 1; p.warmup = False
-s = x.Server(p)
-def run(count):
-    s.handle_completions({"prompt": prompt, "n_predict": count, "temperature": 0, "ignore_eos": True,
-                          "cache_prompt": False})
-timed(run)
-"""
-GENAI = """
-import numpy as np, onnxruntime_genai as og
-m = og.Model(path)
-def run(count):
-    p = og.GeneratorParams(m); p.set_search_options(max_length=1024, do_sample=False)
-    g = og.Generator(m, p); g.append_tokens(np.array([prompt], np.int32))
-    for _ in range(count):
-        g.generate_next_token()
-timed(run)
-"""
-OPENVINO_GENAI = """
-import numpy as np, openvino as ov, openvino_genai as og
-pipe = og.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=1)
-def run(count):
-    ids = np.array([prompt], np.int64)
-    c = og.GenerationConfig(); c.max_new_tokens = count; c.ignore_eos = True; c.do_sample = False
-    pipe.generate(og.TokenizedInputs(ov.Tensor(ids), ov.Tensor(np.ones_like(ids))), c)
-timed(run)
-"""
-PEERS = {"llama.cpp": LLAMA, "openvino-genai": OPENVINO_GENAI}
-"""Name -> what runs it on the GGUF file itself."""
 
 
 @cache
@@ -120,32 +64,37 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=40)
     parser.add_argument("--written", type=int, default=64)
     asked = parser.parse_args()
-    prompt = list(range(1000, 1000 + asked.prompt))
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "targets")])}
     best: dict[str, tuple[float, float]] = {}
     missing: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         form, file = FORMS.get(asked.model), Path(asked.model)
         file = write_large(Path(folder) / "large.gguf", form) if form else file
         model = open_gguf_model(file)
-        runs: dict[str, tuple[str, str, Path]] = {}
+        runs: dict[str, tuple[str, str, Path, str]] = {}
         for name in asked.variants:
             target, _, precision = name.partition(":")
             own = Path(folder) / name.replace(":", "-")
             write_variant(target, precision, model, own)
-            runs[name] = (sys.executable, OURS, own)
+            runs[name] = (sys.executable, "edgekit", own, target)
         if asked.peers:
-            runs |= {name: (asked.peers, script, file) for name, script in PEERS.items()}
+            own = Path(folder) / "file"
+            own.mkdir()
+            (own / "model.gguf").symlink_to(file.resolve())
+            runs["llama.cpp"] = (sys.executable, "llama.cpp", own, "")
+            runs["openvino-genai"] = (asked.peers, "openvino-genai", own / "model.gguf", "")
         for name in asked.variants if asked.peers else ():
             target, _, precision = name.partition(":")
             if target == "ort" and precision != "fp16":
                 own = Path(folder) / f"genai-{precision}"
                 write_genai_folder(model, weights_of(model, precision), CONTEXT, own)
-                runs[f"genai:{precision}"] = (asked.peers, GENAI, own)
+                runs[f"genai:{precision}"] = (asked.peers, "onnxruntime-genai", own, target)
         for _ in range(asked.rounds):
-            for name, (python, script, path) in list(runs.items()):
-                figures = [json.dumps(prompt), str(asked.written), str(asked.repeats)]
-                command = [python, "-c", TIMED + script, str(path), *figures]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
+            for name, (python, runner, path, target) in list(runs.items()):
+                figures = [str(asked.prompt), str(asked.written), str(asked.repeats)]
+                command = [python, "-m", "tests.benchmarks.text_runners", runner, str(path), target, *figures]
+                done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
                 if done.returncode:
                     missing.append(f"{name}: {(done.stderr.strip() or 'it crashed').splitlines()[-1]}")
                     del runs[name]

@@ -17,7 +17,7 @@ from edgekit.compiler.model.language import LanguageModel
 
 class _GenaiDecoder(_OrtDecoder):
     def begin(self) -> str:
-        """``last_position`` and ``total`` from the mask; logits of all tokens, as it wants them."""
+        """``last_position`` and ``total`` from the mask."""
         g = self.graph
         g.input("input_ids", "int64", ["texts", "tokens"])
         g.input("attention_mask", "int64", ["texts", "all"])
@@ -27,8 +27,13 @@ class _GenaiDecoder(_OrtDecoder):
         g.op("Cast", g.op("Squeeze", size), to=6, out="total")
         return "input_ids"
 
+    def end(self) -> None:
+        """Declare one row of logits, so that it makes room for one."""
+        self.graph.output("logits", "float32", ["texts", 1, self.config.vocabulary])
+
     def last_rows(self, x: str) -> str:
-        return x
+        """Logits of the last token only, as of EdgeKit's."""
+        return self.graph.op("Slice", x, self.graph.ints(-1), self.graph.ints(2**62), self.graph.ints(1))
 
 
 def write_genai_folder(

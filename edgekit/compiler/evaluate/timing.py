@@ -35,6 +35,8 @@ from edgekit.tensor_spec import Json
 
 TIMED_RUNS = 20
 """Runs of each variant; the latency is their median."""
+REPORTED_RUNS = 10
+"""The same where no variant is compared with another: the latency is only reported."""
 TIMED_SECONDS = 1.0
 """Seconds per variant after which slow variants stop, after at least three runs."""
 WARM_UP_RUNS = 2
@@ -78,7 +80,9 @@ class Timed:
         return stored_timings.timing_key(self.digest, self.engine.engine_version(), default_threads())
 
 
-def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> list[Timing]:
+def time_in_turns(
+    variants: Sequence[Timed], reference: ReferenceOutputs, runs: int = TIMED_RUNS
+) -> list[Timing]:
     """Time verified variants in interleaved runs, and return the timings in their order.
 
     The reference's first sample is run. If every variant was timed on this machine before, the cached timings
@@ -93,7 +97,7 @@ def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> lis
         return cached
     with ExitStack() as stack:
         loaded = [opened(stack, variant, reference, threads) for variant in variants]
-        times = turns([runner for runner, _ in loaded], reference.samples[0])
+        times = turns([runner for runner, _ in loaded], reference.samples[0], runs=runs)
     timings = [
         timing_summary(seconds, load_ms, threads) for seconds, (_, load_ms) in zip(times, loaded, strict=True)
     ]

@@ -14,8 +14,8 @@ from typing import Any
 
 from edgekit.errors import EdgeKitError
 from edgekit.system.cache_folder import cache_folder
-from tests.benchmarks.scoreboard.cell import ROOT, run_cell
-from tests.benchmarks.scoreboard.makers import MAKERS, Workshop
+from tests.benchmarks.scoreboard.cell import THREADS, run_cell
+from tests.benchmarks.scoreboard.makers import MAKERS, ROOT, TEXT_MAKERS, Workshop
 from tests.benchmarks.scoreboard.networks import FIXED, NETWORKS, draw, labels_of, prepare
 from tests.benchmarks.scoreboard.page import write_page
 
@@ -37,11 +37,17 @@ def main() -> None:
     every = verbs.add_parser("all", help="run each cell that has no result yet, and write the page")
     every.add_argument("--networks", nargs="*", choices=list(NETWORKS), metavar="NETWORK", help="these only")
     every.add_argument("--engines", nargs="*", choices=list(MAKERS), default=list(MAKERS))
+    every.add_argument(
+        "--retime",
+        action="store_true",
+        help="drop the results of these cells first: times anew, what is made kept",
+    )
     every.add_argument("--seed", type=int, help="of the draw; by default the stored draw, or a random one")
     for verb in (cell, every):
         verb.add_argument("--again", nargs="*", default=[], metavar="MAKER", help="makers to run again")
         verb.add_argument("--skip", nargs="*", default=[], metavar="MAKER", help="makers left out: not run")
         verb.add_argument("--seconds", type=float, default=8.0, help="of timing for each number of threads")
+        verb.add_argument("--threads", nargs="*", type=int, default=list(THREADS), help="numbers of threads")
         verb.add_argument("--search", type=float, default=60.0, help="time budget of EdgeKit's int8, seconds")
         verb.add_argument("--limit", type=float, default=240.0, help="seconds after which a maker is stopped")
     verbs.add_parser("page", help="write the page from the results")
@@ -57,7 +63,8 @@ def main() -> None:
         print(options.page)
     if options.verb == "list":
         print("\n".join(f"{network.name:22} {network.model}" for network in NETWORKS.values()))
-        print("\n".join(f"{engine:10} {maker.entry}" for engine in MAKERS for maker in MAKERS[engine]))
+        for table in (MAKERS, TEXT_MAKERS):
+            print("\n".join(f"{engine:10} {maker.entry}" for engine in table for maker in table[engine]))
 
 
 def one_cell(options: argparse.Namespace) -> None:
@@ -77,6 +84,7 @@ def one_cell(options: argparse.Namespace) -> None:
             skip=options.skip,
             again=options.again,
             seconds=options.seconds,
+            counts=options.threads,
             labels=labels,
         )
     except (EdgeKitError, SystemExit) as problem:
@@ -88,6 +96,9 @@ def all_cells(options: argparse.Namespace) -> None:
     """Run each cell without a result in a process of its own, so that a crash costs one cell."""
     drawn = stored_draw(options.results, options.seed)
     names = options.networks or [*(network.name for network in FIXED), *drawn]
+    for name in names if options.retime else ():
+        for engine in options.engines:
+            result_path(options.results, name, engine).unlink(missing_ok=True)
     for network in names:
         for engine in options.engines:
             path = result_path(options.results, network, engine)
@@ -95,8 +106,8 @@ def all_cells(options: argparse.Namespace) -> None:
                 continue
             began = time.perf_counter()
             flags = [f"--{key}={getattr(options, key):g}" for key in ("seconds", "search", "limit")]
-            for key in ("again", "skip"):
-                flags += [f"--{key}", *getattr(options, key)] if getattr(options, key) else []
+            for key in ("again", "skip", "threads"):
+                flags += [f"--{key}", *map(str, getattr(options, key))] if getattr(options, key) else []
             command = [
                 sys.executable, "-m", "tests.benchmarks.scoreboard", "--results", str(options.results),
                 "--work", str(options.work), "cell", network, engine, *flags,

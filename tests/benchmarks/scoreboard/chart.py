@@ -20,8 +20,15 @@ COLOURS = {
     "NNCF, mixed preset": "#6b8e00",
     "ai-edge-quantizer": "#8e3aa8",
     "onnx2tf": "#a8780a",
+    "onnxruntime-genai": "#b5400f",
+    "openvino-genai Q8_0": "#1b7a3d",
+    "openvino-genai Q4_1": "#5f9e7a",
+    "llama.cpp Q8_0": "#8e3aa8",
+    "llama.cpp Q4_1": "#a8780a",
+    "llama.cpp Q4_K_M": "#c2347f",
+    "llama.cpp Q4_0": "#6b8e00",
 }
-SHAPES = {"fp32": "square", "int8": "circle", "int8-dynamic": "triangle-up"}
+SHAPES = {"fp32": "square", "int8": "circle", "int8-dynamic": "triangle-up", "int4": "diamond"}
 FONT = "DejaVu Sans, Verdana, sans-serif"
 
 

@@ -3,7 +3,8 @@
     python maker_child.py CALL MODEL SAMPLES OUT
 
 CALL is a key of CALLS, SAMPLES a folder of ``.npz`` (one sample each, arrays by input name), OUT the folder
-for the artifact, in the names that EdgeKit's runners take. Nothing of EdgeKit is imported.
+for the artifact, in the names that EdgeKit's runners take. Nothing of EdgeKit is imported, but for what
+EdgeKit's own environment makes: folders of onnxruntime-genai, and files of llama.cpp.
 """
 
 from __future__ import annotations
@@ -243,11 +244,49 @@ def letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.removeprefix("serving_default_").removesuffix(":0")))
 
 
+def by_llama_cpp(model: Path, samples: Path, out: Path, kind: int | None) -> None:
+    """Have llama.cpp quantize a GGUF file to a type of its ``llama_ftype``; with None it stays as it is."""
+    import ctypes
+
+    from tests.benchmarks.text_runners import llama_library
+
+    if kind is None:
+        shutil.copyfile(model, out / "model.gguf")
+        return
+    library = llama_library()
+    parameters = library.llama_model_quantize_default_params()
+    parameters.numbers[0], parameters.numbers[1], parameters.flags[0] = 1, kind, True  # threads, type, again
+    paths = (str(path).encode() for path in (model, out / "model.gguf"))
+    if library.llama_model_quantize(*paths, ctypes.byref(parameters)):
+        sys.exit("llama_model_quantize failed")
+
+
+def by_genai_folder(model: Path, samples: Path, out: Path, precision: str) -> None:
+    """Write EdgeKit's weights and nodes as onnxruntime-genai takes them."""
+    from edgekit.compiler.model.language.gguf_model import open_gguf_model
+    from tests.benchmarks.bench_generate import weights_of
+    from tests.benchmarks.genai_folder import write_genai_folder
+    from tests.benchmarks.text_runners import CONTEXT
+
+    opened = open_gguf_model(model)
+    write_genai_folder(opened, weights_of(opened, precision), CONTEXT, out)
+
+
+def by_openvino_genai(model: Path, samples: Path, out: Path, kind: str) -> None:
+    """Keep openvino-genai's conversion of the GGUF file of a kind, as llama.cpp's maker has left it."""
+    import openvino_genai
+
+    model = next(out.parent.glob(f"llama.cpp {kind}, *")) / "model.gguf"
+    shutil.copyfile(model, out / model.name)
+    openvino_genai.LLMPipeline(str(out / model.name), "CPU", enable_save_ov_model=True)
+    (out / model.name).unlink()
+
+
 def versions() -> dict[str, str]:
     """Return the versions of the packages that decide what is made."""
     names = {
         *("onnxruntime", "nncf", "openvino", "onnx", "ai-edge-quantizer", "ai-edge-litert"),
-        *("onnx2tf", "tensorflow"),
+        *("onnx2tf", "tensorflow", "openvino-genai"),
     }
     found = {entry.metadata["Name"]: entry.version for entry in metadata.distributions()}
     return {name: found[name] for name in sorted(names & found.keys())}
@@ -264,6 +303,14 @@ CALLS: dict[str, Callable[[Path, Path, Path], None]] = {
     "nncf-openvino-mixed": partial(by_nncf_openvino, preset="mixed"),
     "ai-edge-static": by_ai_edge_quantizer,
     "ai-edge-dynamic": partial(by_ai_edge_quantizer, static=False),
+    "llama.cpp-Q8_0": partial(by_llama_cpp, kind=7),
+    "llama.cpp-Q4_1": partial(by_llama_cpp, kind=None),
+    "llama.cpp-Q4_K_M": partial(by_llama_cpp, kind=15),
+    "llama.cpp-Q4_0": partial(by_llama_cpp, kind=2),
+    "genai-int8": partial(by_genai_folder, precision="int8"),
+    "genai-int4": partial(by_genai_folder, precision="int4"),
+    "openvino-genai-Q8_0": partial(by_openvino_genai, kind="Q8_0"),
+    "openvino-genai-Q4_1": partial(by_openvino_genai, kind="Q4_1"),
 }
 
 if __name__ == "__main__":

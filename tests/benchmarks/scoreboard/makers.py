@@ -25,7 +25,11 @@ from typing import Any
 
 from edgekit.bundle import Bundle
 from edgekit.compiler.model.onnx_file import open_model, signature
+from tests.benchmarks.packaged_models import read_table
+from tests.benchmarks.text_runners import CONTEXT, LLAMA_CPP
 
+ROOT = Path(__file__).resolve().parents[3]
+PATHS = os.pathsep.join([str(ROOT), str(ROOT / "targets"), os.environ.get("PYTHONPATH", "")])
 REQUIREMENTS = Path(__file__).with_name("requirements")
 CHILD = Path(__file__).with_name("maker_child.py")
 EDGEKIT = [sys.executable, "-c", "from edgekit.cli import main; main()"]
@@ -42,7 +46,12 @@ with open(sys.argv[1], "w") as file:
     json.dump([code, used.ru_utime + used.ru_stime, used.ru_maxrss], file)
 """
 """Runs a maker from a small process: what a process that forks holds counts as a peak of the one forked."""
-FILES = ("model.onnx", "model.xml", "model.bin", "model.tflite")
+FILES = (
+    *("model.onnx", "model.data", "model.xml", "model.bin", "model.tflite"),
+    *("model.gguf", "openvino_model.xml", "openvino_model.bin"),
+)
+TEXT_MODEL = "source.gguf"
+"""A language model's file in the folder of its network; of other networks it is ``source.onnx``."""
 REASON_LENGTH = 160
 ERROR_LINE = re.compile(r"error\b|ERROR\b|[\w.]+(?:Error|Exception)\b")
 """How a maker's line begins that says why it failed; without one it is the last line."""
@@ -54,11 +63,14 @@ class Maker:
 
     Attributes:
         name: Tool and, where there are several ways, the way.
-        precision: ``fp32``, ``int8`` (stored ranges) or ``int8-dynamic`` (ranges of each run).
+        precision: ``fp32``, ``int8`` (stored ranges) or ``int8-dynamic`` (ranges of each run); of a language
+            model's weights ``int8`` or ``int4``.
         call: Key of CALLS in ``maker_child.py``; "" for EdgeKit's own build.
-        environment: Name of a file in ``requirements``.
+        environment: Name of a file in ``requirements``; "" for EdgeKit's own environment.
         from_ours: Whether it reads EdgeKit's fp32 artifact instead of the source model, because its tool
             reads no ONNX.
+        runner: Key of RUNNERS in ``text_runners.py`` for a language model that EdgeKit's runner can't run.
+        runs_in: Name of a file in ``requirements``: the environment that it runs in; "" for EdgeKit's own.
     """
 
     name: str
@@ -66,6 +78,8 @@ class Maker:
     call: str = ""
     environment: str = ""
     from_ours: bool = False
+    runner: str = ""
+    runs_in: str = ""
 
     @property
     def entry(self) -> str:
@@ -99,6 +113,47 @@ MAKERS: Mapping[str, Sequence[Maker]] = {
         Maker("ai-edge-quantizer", "int8-dynamic", "ai-edge-dynamic", "ai-edge-quantizer", True),
     ),
 }
+"""Engine -> makers of its artifacts of a network."""
+_LLAMA_CPP = tuple(
+    Maker(f"llama.cpp {kind}", precision, f"llama.cpp-{kind}", runner="llama.cpp")
+    for kind, precision in (("Q8_0", "int8"), ("Q4_1", "int4"), ("Q4_K_M", "int4"), ("Q4_0", "int4"))
+)
+_GENAI = "onnxruntime-genai"
+_OPENVINO_GENAI = "openvino-genai"
+TEXT_MAKERS: Mapping[str, Sequence[Maker]] = {
+    "ort": (
+        *(Maker(OURS, precision) for precision in ("fp32", "int8", "int4")),
+        *_LLAMA_CPP,
+        *(Maker(_GENAI, p, f"genai-{p}", runner=_GENAI, runs_in=_GENAI) for p in ("int8", "int4")),
+    ),
+    "openvino": (
+        *(Maker(OURS, precision) for precision in ("fp32", "int8", "int4")),
+        *_LLAMA_CPP,
+        *(
+            Maker(
+                f"{_OPENVINO_GENAI} {kind}",
+                precision,
+                f"{_OPENVINO_GENAI}-{kind}",
+                _OPENVINO_GENAI,
+                runner=_OPENVINO_GENAI,
+                runs_in=_OPENVINO_GENAI,
+            )
+            for kind, precision in (("Q8_0", "int8"), ("Q4_1", "int4"))
+        ),
+    ),
+    "tflite": (*(Maker(OURS, precision) for precision in ("fp32", "int8")), *_LLAMA_CPP),
+}
+"""The same of a language model. llama.cpp, which is an engine of its own, is compared with each."""
+
+
+def makers_of(folder: Path, engine: str) -> Sequence[Maker]:
+    """Return the makers for a network's folder as ``prepare`` has written it."""
+    return (TEXT_MAKERS if is_text(folder) else MAKERS)[engine]
+
+
+def is_text(folder: Path) -> bool:
+    """Return whether a network's folder is that of a language model."""
+    return (folder / TEXT_MODEL).is_file()
 
 
 @dataclass
@@ -159,6 +214,8 @@ class Workshop:
         Raises:
             CalledProcessError: pip can't install its packages.
         """
+        if not environment:
+            return sys.executable
         if environment in self.interpreters:
             return self.interpreters[environment]
         requirements = REQUIREMENTS / f"{environment}.txt"
@@ -199,11 +256,16 @@ def _by_edgekit(maker: Maker, folder: Path, engine: str, workshop: Workshop) -> 
     """Run ``edgekit build``, with nothing remembered; rejected variants are kept by ``--force``."""
     place = folder / engine / maker.entry
     bundle = place / "model.edgekit"
-    options = [] if maker.precision == "fp32" else ["--samples", "calibration", "--force"]
-    options += ["--time-budget", f"{workshop.search_s:g}"] if maker.precision == "int8" else []
+    options = [] if maker.precision == "fp32" else ["--force"]
+    if is_text(folder):
+        options += ["--context", str(CONTEXT)]
+    else:
+        options += ["--card", "card.toml", *(["--samples", "calibration"] if options else [])]
+        options += ["--time-budget", f"{workshop.search_s:g}"] if maker.precision == "int8" else []
+    source = TEXT_MODEL if is_text(folder) else "source.onnx"
     command = [
-        *EDGEKIT, "build", "source.onnx", "-t", engine, "--precision", maker.precision, "--card", "card.toml",
-        *options, "-o", str(bundle), "--json",
+        *EDGEKIT, "build", source, "-t", engine, "--precision", maker.precision, *options,
+        "-o", str(bundle), "--json",
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as cache:
         code, made = _run(command, folder, place, {"EDGEKIT_CACHE": cache}, workshop.limit_s)
@@ -237,10 +299,12 @@ def _by_tool(maker: Maker, folder: Path, engine: str, workshop: Workshop) -> Mad
     options = dict(parent.options) if parent is not None else {}
     if maker.from_ours and (parent is None or parent.failure):
         return Made(failure="EdgeKit made no fp32 artifact for it to read")
-    model = parent_place / parent.files[0] if maker.from_ours and parent else folder / "source.onnx"
+    source = folder / (TEXT_MODEL if is_text(folder) else "source.onnx")
+    model = parent_place / parent.files[0] if maker.from_ours and parent else source
     python = workshop.python(maker.environment)
     command = [python, str(CHILD), maker.call, str(model), str(folder / "calibration"), str(place)]
-    code, made = _run(command, folder, place, {}, workshop.limit_s)
+    paths = {} if maker.environment else {"PYTHONPATH": PATHS}
+    code, made = _run(command, folder, place, paths, workshop.limit_s)
     made.files = [name for name in FILES if (place / name).is_file()]
     if "precision" in options:
         options["precision"] = maker.precision
@@ -250,9 +314,18 @@ def _by_tool(maker: Maker, folder: Path, engine: str, workshop: Workshop) -> Mad
     made.options = options
     versions = place / "versions.json"
     made.versions = json.loads(versions.read_text("utf-8")) if versions.is_file() else {}
+    made.versions = made.versions if maker.environment else pinned(maker)
     if code or not made.files:
         made.failure, made.files = made.failure or f"exit status {code}", []
     return made
+
+
+def pinned(maker: Maker) -> dict[str, str]:
+    """Return the version of the runtime that an artifact of EdgeKit's own environment is for."""
+    if maker.runs_in:
+        lines = (REQUIREMENTS / f"{maker.runs_in}.txt").read_text("utf-8").split()
+        return dict(line.split("==") for line in lines)
+    return {maker.runner: read_table()[0][LLAMA_CPP].spec} if maker.runner == "llama.cpp" else {}
 
 
 def _bound(folder: Path, names: Mapping[str, Any]) -> dict[str, Any]:

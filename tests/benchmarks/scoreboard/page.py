@@ -14,7 +14,8 @@ from typing import Any
 import tomllib
 
 from tests.benchmarks.scoreboard.chart import draw_chart, uses_metric
-from tests.benchmarks.scoreboard.makers import MAKERS, OURS
+from tests.benchmarks.scoreboard.entry_child import PROMPT, WRITTEN
+from tests.benchmarks.scoreboard.makers import MAKERS
 from tests.benchmarks.scoreboard.networks import FIXED, NETWORKS, POOL
 from tests.benchmarks.scoreboard.verdict import (
     AHEAD,
@@ -26,19 +27,21 @@ from tests.benchmarks.scoreboard.verdict import (
     OFF,
     SNR_MARGIN_DB,
     TIME_MARGIN,
+    TIMES,
+    Cell,
     Point,
     front,
-    judge,
+    number,
+    points,
+    ships_float,
+    verdict_of,
 )
 
-Cell = dict[str, Any]
 CAUSES = Path(__file__).with_name("causes.toml")
-TIMES = {1: "cpu_ms_1", 2: "p50_ms_2"}
-"""Field of the time that a verdict is made by: CPU time on one thread, the clock on two."""
 PAGE_WIDTH = 120
 INTRODUCTION = """
-EdgeKit's int8 beside that of other tools, network by network and engine by engine. Anyone can run it again,
-and losses stay on it.
+EdgeKit's int8 beside that of other tools, network by network and engine by engine; of language models also
+int4, beside other runtimes. Anyone can run it again, and losses stay on it.
 """
 METHOD = """
 Each maker runs in a process and an environment of its own, with pinned packages, and gets the same 64
@@ -48,6 +51,14 @@ Runtime's spinning off. A time is the lower quartile over the rounds of a burst'
 thread, the clock on two. "Memory" is the largest resident set of the process that loads and runs the
 artifact. "Made in" is the CPU time of the maker's process. Accuracy is agreement with the float model: by
 the metric of the task, and by the SNR of the worst output in dB; "labelled" is against labels.
+"""
+TEXTS = f"""
+A language model's time is that of a prompt of {PROMPT} tokens and the {WRITTEN} that follow, by the runtime
+that the artifact is for; tokens a second of both are llama-bench's pp{PROMPT} and tg{WRITTEN}, the latter
+after the prompt, in CPU time of one thread. Its accuracy is the share of positions of a text, written for
+this, at which the likeliest token is the float model's, and the SNR of all logits; "labelled" is the text's
+perplexity. llama.cpp, an engine of its own, is compared with each of EdgeKit's; onnxruntime-genai gets
+EdgeKit's graph and weights. Q4_1 is the file as it was published, which the others are made from.
 """
 MARGINS = f"""
 One artifact is faster than another by more than {TIME_MARGIN:.0%}, or by more than two processes of the
@@ -64,6 +75,8 @@ VERDICTS_NOTE = """
 a choice in EdgeKit's quantizer was made with it. One thread, as shipped; "fp32" where a build rejects every
 int8, with the verdict on that int8 in brackets.
 """
+OTHER_TEXTS = """- LiteRT-LM, and larger language models. Earlier figures are in [Measured: language
+models](measured/language-models.md)."""
 VERDICTS = (AHEAD, FRONT, OFF, BEHIND, NONE)
 MARK = "\\*"
 
@@ -74,61 +87,6 @@ def load_results(results: Path) -> list[Cell]:
     order = {name: number for number, name in enumerate(NETWORKS)}
     engines = {name: number for number, name in enumerate(MAKERS)}
     return sorted(cells, key=lambda cell: (order.get(cell["network"], 99), engines.get(cell["engine"], 9)))
-
-
-def number(value: float | str | None) -> float:
-    """Return a number of a result, which has infinities as text; 0 for None."""
-    return 0.0 if value is None else float(value)
-
-
-def points(cell: Cell, threads: int = 1) -> list[tuple[dict[str, Any], Point]]:
-    """Return the entries of a cell that ran, each with its point."""
-    field = TIMES[threads]
-    return [
-        (
-            entry,
-            Point(entry["entry"], entry[field], number(entry.get("metric")), number(entry.get("snr_db"))),
-        )
-        for entry in cell["entries"]
-        if not entry["failure"] and field in entry
-    ]
-
-
-def margin_of(cell: Cell, threads: int = 1) -> float:
-    """Return the relative difference of times that counts as none in a cell."""
-    return max(TIME_MARGIN, float(cell.get("twin", {}).get(str(threads), 0.0)))
-
-
-def verdict_of(cell: Cell, threads: int = 1, forced: bool = False) -> tuple[str, list[str]]:
-    """Return the verdict on a cell, and the other tools' entries that are its reason.
-
-    Args:
-        cell: Result of the cell.
-        threads: 1 or 2.
-        forced: Whether to judge each int8 that was made. Otherwise those that a build ships are judged: fp32
-            where it rejects all int8.
-    """
-    every = points(cell, threads)
-    own = [(entry, point) for entry, point in every if entry["maker"] == OURS]
-    quantized = [(entry, point) for entry, point in own if entry["precision"] != "fp32"]
-    shipped = [pair for pair in quantized if not pair[0]["note"]] or [
-        pair for pair in own if pair not in quantized
-    ]
-    others = [(entry, point) for entry, point in every if entry["maker"] != OURS]
-    return judge(
-        [point for _, point in (quantized if forced else shipped)],
-        [point for entry, point in others if entry["precision"] != "fp32"],
-        [point for entry, point in others if entry["precision"] == "fp32"],
-        margin_of(cell, threads),
-    )
-
-
-def ships_float(cell: Cell) -> bool:
-    """Return whether a build rejects each int8 of EdgeKit that was made, so that fp32 ships."""
-    notes = [
-        entry["note"] for entry, _ in points(cell) if entry["maker"] == OURS and entry["precision"] != "fp32"
-    ]
-    return all(notes)
 
 
 def write_page(results: Path, page: Path) -> None:
@@ -193,7 +151,7 @@ def head(cells: Sequence[Cell], drawn: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"| {name} | {value} |" for name, value in facts.items())
     yield ""
     busy = loads[len(loads) // 2] > max((cell["cores"] for cell in ran), default=1)
-    for paragraph in (METHOD, MARGINS, *([BUSY] if busy else [])):
+    for paragraph in (METHOD, TEXTS, MARGINS, *([BUSY] if busy else [])):
         yield from wrap(paragraph)
         yield ""
 
@@ -299,7 +257,7 @@ def not_run(cells: Sequence[Cell], drawn: Mapping[str, Any]) -> Iterator[str]:
     yield "## Not run"
     yield ""
     yield f"- The {rest} networks of the pool that were not drawn."
-    yield "- Language models: their peers are in [Measured: language models](measured/language-models.md)."
+    yield from wrap(OTHER_TEXTS)
     yield "- Core ML, TensorRT and other engines that do not run on this processor."
     yield from (f"- {title}: {', '.join(networks)}." for title, networks in absent.items())
     yield from (f"- {text}" for text in failed)
@@ -318,7 +276,8 @@ def section(name: str, cells: Sequence[Cell], drawn: bool, charts: Path) -> Iter
     yield ""
     if network is not None:
         count, metric = cells[0]["samples"], cells[0]["metric"]
-        yield f'{network.model}; {count} samples of the set "{network.samples}"; metric: {metric}.'
+        of_what = "tokens of" if network.language else "samples of the set"
+        yield f'{network.model}; {count} {of_what} "{network.samples}"; metric: {metric}.'
         yield ""
     file = charts / f"{name}.svg"
     rows = {cell["engine"]: [point for _, point in points(cell)] for cell in cells if points(cell)}
@@ -326,19 +285,19 @@ def section(name: str, cells: Sequence[Cell], drawn: bool, charts: Path) -> Iter
         file.write_text(draw_chart(rows), "utf-8")
         yield f"![{alternative(name, rows)}]({charts.name}/{file.name})"
         yield ""
-    yield (
-        "| engine | by | metric | SNR dB | ms, 1 thread | ms, 2 threads | MB | memory MB | made in s | "
-        "front | remark |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    rates = [f"pp{PROMPT} t/s", f"tg{WRITTEN} t/s"] if network is not None and network.language else []
+    heads = ("engine", "by", "metric", "SNR dB", "ms, 1 thread", "ms, 2 threads", *rates, "MB", "memory MB")
+    heads += ("made in s", "front", "remark")
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
     for cell in cells:
         best = {point.entry for point in front([point for _, point in points(cell)])}
         for entry in cell["entries"]:
-            yield row(cell, entry, entry["entry"] in best)
+            yield row(cell, entry, entry["entry"] in best, bool(rates))
     yield ""
 
 
-def row(cell: Cell, entry: Mapping[str, Any], on_front: bool) -> str:
+def row(cell: Cell, entry: Mapping[str, Any], on_front: bool, rates: bool) -> str:
     remark = entry["failure"] or (f"a build rejects it: {entry['note']}" if entry["note"] else "")
     if entry.get("labelled"):
         figure = entry["labelled"]
@@ -347,8 +306,8 @@ def row(cell: Cell, entry: Mapping[str, Any], on_front: bool) -> str:
     values = [
         metric,
         decibels(entry["snr_db"]) if "snr_db" in entry else "-",
-        f"{entry['cpu_ms_1']:.3g}" if "cpu_ms_1" in entry else "-",
-        f"{entry['p50_ms_2']:.3g}" if "p50_ms_2" in entry else "-",
+        *(milliseconds(entry[field]) if field in entry else "-" for field in TIMES.values()),
+        *(tokens_a_second(entry) if rates else ()),
         f"{entry['size_kb'] / 1024:.2f}" if entry["size_kb"] else "-",
         f"{entry['peak_mb']:.0f}" if entry.get("peak_mb") else "-",
         f"{entry['build_cpu_s']:.0f}",
@@ -356,6 +315,18 @@ def row(cell: Cell, entry: Mapping[str, Any], on_front: bool) -> str:
         remark.replace("|", "\\|"),
     ]
     return f"| {cell['engine']} | {entry['entry']} | {' | '.join(values)} |"
+
+
+def tokens_a_second(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how many tokens a language model reads and writes in a second of CPU time on one thread."""
+    if "read_cpu_ms_1" not in entry:
+        return "-", "-"
+    return f"{1000 * PROMPT / entry['read_cpu_ms_1']:.0f}", f"{1000 / entry['token_cpu_ms_1']:.1f}"
+
+
+def milliseconds(value: float) -> str:
+    """Return a time in three digits, or more where it has more before the point."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def decibels(value: float | str) -> str:
@@ -369,7 +340,7 @@ def alternative(name: str, rows: Mapping[str, Sequence[Point]]) -> str:
     fronts = []
     for engine, every in rows.items():
         told = ", ".join(
-            f"{point.entry} {point.ms:.3g} ms"
+            f"{point.entry} {milliseconds(point.ms)} ms"
             + (
                 f" at {point.metric:.3f}"
                 if metric

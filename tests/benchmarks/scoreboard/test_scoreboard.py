@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.benchmarks.scoreboard.cell import ROOT, run_cell
-from tests.benchmarks.scoreboard.makers import Maker, Workshop, load_made
+from tests.benchmarks.scoreboard.cell import run_cell
+from tests.benchmarks.scoreboard.makers import ROOT, TEXT_MAKERS, Maker, Workshop, load_made, pinned
 from tests.benchmarks.scoreboard.networks import DRAWN, FIXED, NETWORKS, POOL, draw
-from tests.benchmarks.scoreboard.page import load_results, verdict_of, write_page
-from tests.benchmarks.scoreboard.verdict import AHEAD, BEHIND, FRONT, NONE, OFF, Point, judge
+from tests.benchmarks.scoreboard.page import load_results, write_page
+from tests.benchmarks.scoreboard.verdict import AHEAD, BEHIND, FRONT, NONE, OFF, Point, judge, verdict_of
 from tests.fixtures.graphs import Graph
+from tests.fixtures.large_gguf import FORMS, write_large
 
 SHAPE = (1, 8, 16, 16)
 MAKERS = (
@@ -115,6 +116,57 @@ def test_a_maker_that_takes_too_long_is_stopped(network: Path, workshop: Worksho
     assert (load_made(network / "ort" / maker.entry) or pytest.fail("not recorded")).failure
 
 
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny decoder of random weights and a text, as ``prepare`` writes them."""
+    folder = tmp_path_factory.mktemp("tiny-text")
+    write_large(folder / "source.gguf", FORMS["tiny"])
+    (folder / "heldout").mkdir()
+    rng = np.random.default_rng(0)
+    for index in range(2):
+        tokens = rng.integers(0, FORMS["tiny"].vocabulary, 40)
+        np.savez(folder / "heldout" / f"{index:03}.npz", tokens=tokens)
+    return folder
+
+
+def test_a_language_model_is_scored_and_timed(language_model: Path, workshop: Workshop) -> None:
+    makers = (*TEXT_MAKERS["ort"][:2], Maker("absent tool", "int8", "absent", runner="llama.cpp"))
+    result = run_cell(language_model, "ort", workshop, makers=makers, seconds=0.1)
+    exact, own, failed = result["entries"]
+    assert result["metric"] == "same likeliest token"
+    assert result["samples"] == 2 * 39
+    assert exact["metric"] == 1
+    assert float(exact["snr_db"]) > 90 > float(own["snr_db"]) > 20
+    assert exact["labelled"]["metric"] == "perplexity"
+    assert exact["labelled"]["value"] == pytest.approx(own["labelled"]["value"], rel=0.1)
+    for entry in (exact, own):
+        read_ms, token_ms = entry["read_cpu_ms_1"], entry["token_cpu_ms_1"]
+        assert entry["cpu_ms_1"] == pytest.approx(read_ms + 128 * token_ms, rel=0.3)
+        assert read_ms > token_ms > 0
+    assert failed["failure"] == "KeyError: 'absent'"
+
+
+def test_a_score_is_kept_until_the_artifact_is_made_anew(language_model: Path, workshop: Workshop) -> None:
+    maker = TEXT_MAKERS["ort"][1]
+    stored = language_model / "ort" / maker.entry / "score.json"
+
+    def figures(**options: Any) -> dict[str, Any]:
+        (entry,) = run_cell(language_model, "ort", workshop, makers=[maker], seconds=0.1, **options)[
+            "entries"
+        ]
+        return {name: entry[name] for name in ("metric", "snr_db")}
+
+    first = figures()
+    marked = json.loads(stored.read_text("utf-8"))
+    marked["score"] |= {"metric": 0.123, "snr_db": 77.0}
+    stored.write_text(json.dumps(marked), "utf-8")
+    assert figures() == {"metric": 0.123, "snr_db": 77.0}
+    stored.write_text(json.dumps(marked | {"versions": ["another engine"]}), "utf-8")
+    assert figures() == first
+    stored.write_text(json.dumps(marked), "utf-8")
+    assert figures(again=[maker.entry]) == first
+
+
 def scoreboard(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.benchmarks.scoreboard", *map(str, words)]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "targets")])
@@ -128,17 +180,27 @@ def test_the_command_resumes_and_records_a_cell_that_cannot_run(tmp_path: Path) 
     kept = results / "YOLOX-nano.ort.json"
     kept.write_text(json.dumps(cell("YOLOX-nano", "ort", ours=1.0, theirs=2.0)), "utf-8")
     before = kept.read_bytes()
-    scoreboard(
+    words = (
         *("--results", results, "--page", page, "--work", tmp_path / "work", "all", "--seed", "7"),
         *("--networks", "YOLOX-nano", "ResNet-8", "--engines", "ort"),
-        EDGEKIT_SHARED=str(tmp_path / "nothing"),
     )
+    scoreboard(*words, EDGEKIT_SHARED=str(tmp_path / "nothing"))
     assert kept.read_bytes() == before
     failed = json.loads((results / "ResNet-8.ort.json").read_text("utf-8"))
     assert "is absent" in failed["failure"]
     assert f"- ResNet-8 on ort: {failed['failure']}" in page.read_text("utf-8")
     drawn = json.loads((results / "drawn.json").read_text("utf-8"))
     assert drawn["networks"] == [network.name for network in draw(7)]
+    scoreboard(*words, "--retime", EDGEKIT_SHARED=str(tmp_path / "nothing"))
+    assert "is absent" in json.loads(kept.read_text("utf-8"))["failure"]
+
+
+def test_runtimes_are_pinned() -> None:
+    runtimes = {
+        key: version for makers in TEXT_MAKERS.values() for m in makers for key, version in pinned(m).items()
+    }
+    assert runtimes.keys() == {"llama.cpp", "onnxruntime-genai", "onnxruntime", "openvino-genai"}
+    assert all(re.search(r"\d\.\d", version) for version in runtimes.values())
 
 
 def test_the_registry_has_networks_to_draw() -> None:
@@ -243,6 +305,19 @@ def test_the_page_has_counts_a_chart_and_a_table_of_each_network(tmp_path: Path)
         assert xml.etree.ElementTree.fromstring((tmp_path / path).read_text("utf-8")).tag.endswith("svg")
     rows = [line for line in text.splitlines() if line.startswith(("| ort |", "| tflite |"))]
     assert len(rows) == sum(len(one["entries"]) for one in every)
+
+
+def test_a_language_model_has_its_tokens_a_second(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    results = tmp_path / "results"
+    results.mkdir()
+    one = cell("SmolLM2-135M", "ort", ours=1000.0, theirs=2000.0)
+    one["entries"][1] |= {"read_cpu_ms_1": 640.0, "token_cpu_ms_1": 8.0}
+    (results / "SmolLM2-135M.ort.json").write_text(json.dumps(one), "utf-8")
+    write_page(results, tmp_path / "scoreboard.md")
+    text = (tmp_path / "scoreboard.md").read_text("utf-8")
+    assert "| ms, 2 threads | pp512 t/s | tg128 t/s | MB |" in text
+    assert "| ort | EdgeKit, int8 | 0.900 | 20.0 | 1000 | 1000 | 800 | 125.0 | 0.10 |" in text
 
 
 def test_the_stored_page_is_that_of_the_stored_results(tmp_path: Path) -> None:

@@ -8,8 +8,13 @@ more than METRIC_MARGIN; within that, if its SNR is higher by more than SNR_MARG
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tests.benchmarks.scoreboard.makers import OURS
+
+Cell = dict[str, Any]
+TIMES = {1: "cpu_ms_1", 2: "p50_ms_2"}
+"""Field of the time that a verdict is made by: CPU time on one thread, the clock on two."""
 TIME_MARGIN = 0.03
 METRIC_MARGIN = 0.01
 SNR_MARGIN_DB = 0.5
@@ -110,3 +115,58 @@ def front(points: Sequence[Point]) -> list[Point]:
     """
     kept = [point for point in points if not any(dominates(other, point, 0.0) for other in points)]
     return sorted(kept, key=lambda point: point.ms)
+
+
+def number(value: float | str | None) -> float:
+    """Return a number of a result, which has infinities as text; 0 for None."""
+    return 0.0 if value is None else float(value)
+
+
+def points(cell: Cell, threads: int = 1) -> list[tuple[dict[str, Any], Point]]:
+    """Return the entries of a cell that ran, each with its point."""
+    field = TIMES[threads]
+    return [
+        (
+            entry,
+            Point(entry["entry"], entry[field], number(entry.get("metric")), number(entry.get("snr_db"))),
+        )
+        for entry in cell["entries"]
+        if not entry["failure"] and field in entry
+    ]
+
+
+def margin_of(cell: Cell, threads: int = 1) -> float:
+    """Return the relative difference of times that counts as none in a cell."""
+    return max(TIME_MARGIN, float(cell.get("twin", {}).get(str(threads), 0.0)))
+
+
+def verdict_of(cell: Cell, threads: int = 1, forced: bool = False) -> tuple[str, list[str]]:
+    """Return the verdict on a cell, and the other tools' entries that are its reason.
+
+    Args:
+        cell: Result of the cell.
+        threads: 1 or 2.
+        forced: Whether to judge each int8 that was made. Otherwise those that a build ships are judged: fp32
+            where it rejects all int8.
+    """
+    every = points(cell, threads)
+    own = [(entry, point) for entry, point in every if entry["maker"] == OURS]
+    quantized = [(entry, point) for entry, point in own if entry["precision"] != "fp32"]
+    shipped = [pair for pair in quantized if not pair[0]["note"]] or [
+        pair for pair in own if pair not in quantized
+    ]
+    others = [(entry, point) for entry, point in every if entry["maker"] != OURS]
+    return judge(
+        [point for _, point in (quantized if forced else shipped)],
+        [point for entry, point in others if entry["precision"] != "fp32"],
+        [point for entry, point in others if entry["precision"] == "fp32"],
+        margin_of(cell, threads),
+    )
+
+
+def ships_float(cell: Cell) -> bool:
+    """Return whether a build rejects each int8 of EdgeKit that was made, so that fp32 ships."""
+    notes = [
+        entry["note"] for entry, _ in points(cell) if entry["maker"] == OURS and entry["precision"] != "fp32"
+    ]
+    return all(notes)

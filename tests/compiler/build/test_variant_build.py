@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from edgekit.compiler.build.variant_build import (
     time_variants,
 )
 from edgekit.compiler.evaluate.samples import random_samples
+from edgekit.compiler.evaluate.timing import REPORTED_RUNS, TIMED_RUNS, Timed
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.system.timings import files_digest
 from edgekit.target import Artifact
@@ -43,6 +45,20 @@ def judge(
     monkeypatch.setattr(variant_build, "confirmed_ratio", lambda *_: confirmed)
     time_variants(each, TRUTH, Faults("0" * 64))
     return [t.status for t in each]
+
+
+def test_variants_that_are_compared_run_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def timed(variants: Sequence[Timed], _: ReferenceOutputs, count: int) -> list[Json]:
+        runs.append(count)
+        return [{"min_ms": 1.0} for _ in variants]
+
+    monkeypatch.setattr(variant_build, "time_in_turns", timed)
+    parent = trial("ort-fp32")
+    time_variants([parent], TRUTH, Faults("0" * 64))
+    time_variants([parent, trial("ort-fp16", parent)], TRUTH, Faults("0" * 64))
+    assert runs == [REPORTED_RUNS, TIMED_RUNS] == [10, 20]
 
 
 def test_by_force_the_first_reason_is_told() -> None:
