@@ -36,7 +36,7 @@ from edgekit.tensor_spec import Json
 TIMED_RUNS = 20
 """Runs of each variant; the latency is their median."""
 REPORTED_RUNS = 10
-"""The same where no variant is compared with another: the latency is only reported."""
+"""The same where no variant can be rejected for its latency, which orders them and is reported."""
 TIMED_SECONDS = 1.0
 """Seconds per variant after which slow variants stop, after at least three runs."""
 WARM_UP_RUNS = 2
