@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgekit.bundle.variant import parse_status
+from edgekit.errors import reason_of
 from edgekit.system.formats import npy, strict_json
 from edgekit.system.formats.json_schema import (
     Check,
@@ -245,20 +246,29 @@ def signatures_of(manifest: Mapping[str, Json]) -> tuple[Signature, ...]:
     """Return inputs and outputs at each shape, the largest last.
 
     Raises:
-        ManifestError: ``extensions.shapes`` are not shapes of the model.
+        ManifestError: ``extensions.shapes`` or ``extensions.range`` are not shapes of the model.
     """
     largest = Signature(*(
         tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in manifest[side])
         for side in Signature._fields
     ))  # fmt: skip
-    if "shapes" not in (manifest.get("extensions") or {}):
+    extensions = manifest.get("extensions") or {}
+    if "shapes" not in extensions:
         return (largest,)
     from edgekit.bundle.shape_entries import signatures  # here: most bundles have one shape
 
     try:
-        return (*signatures(manifest, largest), largest)
+        shapes = (*signatures(manifest, largest), largest)
     except ValueError as problem:
         raise ManifestError(f"extensions.shapes: {problem}") from None
+    if "range" not in extensions:
+        return shapes
+    from edgekit.target.shape_range import RangeShapes, parse_range
+
+    try:
+        return RangeShapes(shapes, parse_range(extensions["range"], largest))
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise ManifestError(f"extensions.range: {reason_of(problem)}") from None
 
 
 def _check_further(manifest: Mapping[str, Json], sizes: Mapping[str, int]) -> None:

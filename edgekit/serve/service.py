@@ -33,7 +33,7 @@ from edgekit.runtime.traces.trace_context import CURRENT
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError
 from edgekit.serve.request_memory import RequestMemory
 from edgekit.serve.request_traces import current_trace
-from edgekit.target.shapes import shapes_text
+from edgekit.target.shape_range import together
 
 if TYPE_CHECKING:
     from edgekit.serve.bundle_names import Key
@@ -345,8 +345,8 @@ class Service:
 
     def about_model(self, model: ServedModel | ServedText) -> dict[str, Json]:
         """Return a model's metadata."""
-        active, takes = model.session.active, [shapes_text(inputs) for inputs, _ in model.shapes]
-        shapes = {"shapes": "; ".join(takes)} if takes[1:] else {}
+        active = model.session.active
+        shapes = {"shapes": "; ".join(together(model.shapes))} if len(model.shapes) > 1 else {}
         return {
             "name": model.name,
             "versions": list(self.models.versions(model.name)),

@@ -206,7 +206,7 @@ class OpenvinoRunner:
         for spec in inputs:
             if spec.name not in indices:
                 continue  # the ONNX reader drops inputs that nothing reads
-            if spec.zeros().nbytes <= COPIED_BYTES:
+            if not spec.is_open and spec.zeros().nbytes <= COPIED_BYTES:
                 tensor = self._request.get_input_tensor(indices[spec.name])
                 self._input_buffers.append((spec.name, tensor.data))
             else:
