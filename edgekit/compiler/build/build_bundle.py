@@ -26,7 +26,7 @@ from edgekit.compiler.build.stages import (
 )
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
-from edgekit.compiler.model.shape_sets import is_several, largest_shapes
+from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.compiler.model.text2text.open_text2text import is_text2text_model
 from edgekit.errors import UsageError
@@ -62,7 +62,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     card = _card(request.card) or _card_of_folder(request)
     job = open_source(source, card, targets, build_options(request), request)
     shapes = None
-    if request.lengths or any(map(is_several, (request.shapes or {}).values())):
+    if request.lengths or further_shapes(request.shapes or {}):
         job, shapes = with_shapes(job, source, request)
     used = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
     sizes, builds = model_bytes(job.canonical), len(targets) * (1 + len(shapes.further if shapes else ()))

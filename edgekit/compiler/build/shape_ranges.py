@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 RANDOM_SIZES = 2
 
 
-def tested_sizes(sizes: range) -> list[int]:
+def proof_sizes(sizes: range) -> list[int]:
     """Return the sizes at which variants are run, besides the largest, ascending: the smallest, random ones
     that are not compiled, and a compiled one, at which the time is compared.
 
-    >>> tested_sizes(range(1, 513))
+    >>> proof_sizes(range(1, 513))
     [1, 115, 257, 341]
     """
     compiled = compiled_sizes(sizes)

@@ -16,11 +16,11 @@ from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.model_shapes import Further, Shapes, Text
 from edgekit.compiler.build.shape_compilers import RangeCompiler, ShapesCompiler
 from edgekit.compiler.build.shape_ranges import (
+    proof_sizes,
     range_through,
     ranged_text,
     refuse_without_range,
     sized,
-    tested_sizes,
     text_parts,
 )
 from edgekit.compiler.build.stages import BuildJob, importing
@@ -34,7 +34,6 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.shape_sets import (
     compiled_sizes,
     further_shapes,
-    is_several,
     largest_shapes,
     range_of,
 )
@@ -69,7 +68,7 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
         refuse_without_range(job.targets, given)
     parts = _parts(card, request) if request.lengths else ranged_text(card, given)
     largest, opened = Signature(job.inputs, job.outputs), dict[int, Further]()
-    compiled, tested = (compiled_sizes(sizes)[:-1], tested_sizes(sizes)) if sizes else ([], [])
+    compiled, tested = (compiled_sizes(sizes)[:-1], proof_sizes(sizes)) if sizes else ([], [])
     if request.lengths or sizes:
         numbers = [*(request.lengths or ()), *dict.fromkeys((*compiled, *tested))]
         sets = {n: {**sized(given, n), **{e.name: (*e.shape[:-1], n) for e in parts}} for n in numbers}
@@ -144,7 +143,7 @@ def _parts(card: Card | None, request: BuildRequest) -> list[TextInput]:
             '--lengths needs the text\'s mask: add a card with an input of kind = "text" and part = "mask" '
             "(edgekit model card MODEL -o card.toml drafts one)"
         )
-    if any(map(is_several, (request.shapes or {}).values())):
+    if further_shapes(request.shapes or {}):
         raise UsageError("--lengths cannot be combined with several shapes of --shape; leave one of them out")
     lengths, whole = list(request.lengths or ()), parts[0].tokens
     if not all(0 < length < whole for length in lengths) or lengths != sorted(set(lengths)):

@@ -53,6 +53,8 @@ class _Unification:
         """For each graph: the name of a value in the unified one -> its own."""
         self._computed: dict[tuple[str, ...], ir.Value] = {}
         self._new: list[ir.Node] = []
+        self._sized: tuple[ir.Value, int] | None = None
+        """An input, and its axis of the size."""
         self._size: ir.Value | None = None
 
     def run(self) -> None:
@@ -98,8 +100,8 @@ class _Unification:
         for axis, each in enumerate(zip(*(shape or () for shape in shapes), strict=True)):
             on = line(self._sizes, each)
             dims.append(None if on is None else on[1] if not on[0] else SIZE if on == (1, 0) else None)
-            if on == (1, 0) and self._size is None and values[-1].is_graph_input():
-                self._size = self._node("Shape", [values[-1]], SIZE, start=axis, end=axis + 1)
+            if on == (1, 0) and values[-1].is_graph_input():
+                self._sized = self._sized or (values[-1], axis)
         return dims
 
     def _same(self, values: Sequence[ir.Value]) -> None:
@@ -174,9 +176,11 @@ class _Unification:
     def _on_lines(self, lines: tuple[Array, Array], like: Array, name: str) -> ir.Value:
         """Return factors * size + offsets, of the type and shape of a constant."""
         factors, offsets = lines
+        if self._size is None:
+            assert self._sized is not None  # an input has the range
+            value, axis = self._sized
+            self._size = self._node("Shape", [value], SIZE, start=axis, end=axis + 1)
         value = self._size
-        if value is None:
-            raise _refusal(None, "no input has the size")
         if not like.shape:
             axes = self._added(np.array([0], np.int64), f"{name}/axes")
             value = self._node("Squeeze", [value, axes], f"{name}/scalar")
