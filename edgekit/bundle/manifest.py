@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgekit.bundle.variant import parse_status
-from edgekit.errors import reason_of
 from edgekit.system.formats import npy, strict_json
 from edgekit.system.formats.json_schema import (
     Check,
@@ -252,23 +251,14 @@ def signatures_of(manifest: Mapping[str, Json]) -> tuple[Signature, ...]:
         tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in manifest[side])
         for side in Signature._fields
     ))  # fmt: skip
-    extensions = manifest.get("extensions") or {}
-    if "shapes" not in extensions:
+    if "shapes" not in (manifest.get("extensions") or {}):
         return (largest,)
-    from edgekit.bundle.shape_entries import signatures  # here: most bundles have one shape
+    from edgekit.bundle.shape_entries import shapes_of  # here: most bundles have one shape
 
     try:
-        shapes = (*signatures(manifest, largest), largest)
+        return shapes_of(manifest, largest)
     except ValueError as problem:
-        raise ManifestError(f"extensions.shapes: {problem}") from None
-    if "range" not in extensions:
-        return shapes
-    from edgekit.target.shape_range import RangeShapes, parse_range
-
-    try:
-        return RangeShapes(shapes, parse_range(extensions["range"], largest))
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise ManifestError(f"extensions.range: {reason_of(problem)}") from None
+        raise ManifestError(f"extensions.{problem}") from None
 
 
 def _check_further(manifest: Mapping[str, Json], sizes: Mapping[str, int]) -> None:

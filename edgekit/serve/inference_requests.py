@@ -191,8 +191,8 @@ def specs_of(tensors: Sequence[tuple[Any, Any, Any]], shapes: Sequence[Signature
             )
     signature = shape_of(shapes, {name: shape for name, _, shape in tensors})
     if signature is None:
-        taken = "; or ".join(together(shapes))
-        raise RequestError(f"the shapes of the inputs do not belong together; the model takes {taken}")
+        texts = "; or ".join(together(shapes))
+        raise RequestError(f"the shapes of the inputs do not belong together; the model takes {texts}")
     specs = {spec.name: spec for spec in signature.inputs}
     return [specs[name] for name in names]
 

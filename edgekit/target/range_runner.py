@@ -48,8 +48,8 @@ class RangeRunner:
         if any(spec.shape != shapes[spec.name] for spec in self._last.inputs):
             signature = self._range.of_inputs(shapes)
             if signature is None:
-                taken = ", ".join(f"{spec.name}={self._range.text(spec.name)}" for spec in self._last.inputs)
-                raise EngineError(f"inputs of shapes {shapes} are not in the range {taken}")
+                texts = ", ".join(f"{spec.name}={self._range.text(spec.name)}" for spec in self._last.inputs)
+                raise EngineError(f"inputs of shapes {shapes} are not in the range {texts}")
             self._last = signature
         outputs = self._runner.run(feeds)
         if any(not spec.fits(outputs[spec.name].shape) for spec in self._last.outputs):

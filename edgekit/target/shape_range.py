@@ -117,20 +117,20 @@ def parse_range(table: Json, largest: Signature) -> ShapeRange:
     low, high = table["sizes"]
     if not all(type(size) is int for size in (low, high)) or not 0 < low < high < SIZES_LIMIT:
         raise ValueError(f"sizes {low} to {high}")
-    sides = []
-    for specs, side in zip(largest, Signature._fields, strict=True):
-        lines = {name: tuple(map(_line, dims)) for name, dims in table[side].items()}
+    inputs, outputs = (
+        {name: tuple(map(_line, dims)) for name, dims in table[side].items()} for side in Signature._fields
+    )
+    for specs, lines in zip(largest, (inputs, outputs), strict=True):
         if set(lines) != {spec.name for spec in specs}:
-            raise ValueError(f"{side} {', '.join(map(str, lines))}")
-        sides.append(lines)
-    parsed = ShapeRange(range(low, high + 1), sides[0], sides[1], largest)
+            raise ValueError(f"names {', '.join(map(str, lines))}")
+    parsed = ShapeRange(range(low, high + 1), inputs, outputs, largest)
     if not any(factor for dims in parsed.inputs.values() for factor, _ in dims):
         raise ValueError("no input depends on the size")
     if parsed.at(high) != largest:
         raise ValueError(f"at {high} the shapes are not the model's")
     for spec in (*parsed.at(low).inputs, *parsed.at(low).outputs):
-        lines = sides[0].get(spec.name) or sides[1][spec.name]
-        if any(factor and size < 1 for (factor, _), size in zip(lines, spec.shape, strict=True)):
+        dims = inputs.get(spec.name) or outputs[spec.name]
+        if any(factor and size < 1 for (factor, _), size in zip(dims, spec.shape, strict=True)):
             raise ValueError(f"{spec} at {low}")
     return parsed
 
@@ -153,9 +153,9 @@ class RangeShapes(tuple[Signature, ...]):
     range: ShapeRange
 
     def __new__(cls, shapes: Iterable[Signature], of_range: ShapeRange) -> RangeShapes:
-        made = super().__new__(cls, shapes)
-        made.range = of_range
-        return made
+        self = super().__new__(cls, shapes)
+        self.range = of_range
+        return self
 
 
 def shape_of(shapes: Sequence[Signature], inputs: Mapping[str, Sequence[int]]) -> Signature | None:
@@ -185,5 +185,5 @@ def together(shapes: Sequence[Signature]) -> list[str]:
     """Return the shapes that inputs have together: ``ids=1x64, mask=1x64`` for each, or for the range."""
     sets = [shapes] if isinstance(shapes, RangeShapes) else [[signature] for signature in shapes]
     return [
-        ", ".join(f"{spec.name}={texts_of(each, spec.name)[0]}" for spec in each[-1].inputs) for each in sets
+        ", ".join(f"{spec.name}={texts_of(row, spec.name)[0]}" for spec in row[-1].inputs) for row in sets
     ]

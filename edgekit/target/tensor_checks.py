@@ -24,9 +24,9 @@ def fitted(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> dict[str,
     if not isinstance(feeds, Mapping):
         raise misfit(feeds, shapes)
     inputs = shapes[-1].inputs
-    arrays = {spec.name: feeds.get(spec.name) for spec in inputs}
-    if len(feeds) != len(inputs) or not all(_is(arrays[spec.name], spec.dtype) for spec in inputs):
+    if len(feeds) != len(inputs) or not all(_is(feeds.get(spec.name), spec.dtype) for spec in inputs):
         raise misfit(feeds, shapes)
+    arrays = {spec.name: feeds[spec.name] for spec in inputs}
     if shape_of(shapes, {name: array.shape for name, array in arrays.items()}) is None:
         raise misfit(feeds, shapes)
     return {

@@ -124,7 +124,7 @@ def test_a_text_in_arrays_of_the_largest_size_runs_at_its_number_of_tokens(token
         ({"sizes": [2]}, "not enough values"),
         ({"sizes": [2, 9]}, "at 9 the shapes are not the model's"),
         ({"inputs": {"ids": [1, 8], "mask": [1, 8]}}, "no input depends on the size"),
-        ({"inputs": {"ids": [1, [1, 0]]}}, "inputs ids"),
+        ({"inputs": {"ids": [1, [1, 0]]}}, "names ids"),
         ({"inputs": {"ids": [1, [1, 0]], "mask": [[1, 0]]}}, ""),
         ({"outputs": {"tokens": [1, [3, -16], 2], "pairs": [[2, -1]]}}, "tokens float32 1x-10x2 at 2"),
         ({"outputs": {"tokens": [1, [1, 0.0], 2], "pairs": [[2, -1]]}}, "dimension "),
@@ -156,9 +156,7 @@ def test_inputs_fit_a_range_if_all_have_one_size() -> None:
         UsageError, match=r"^input ids has shape 1x9; int64 1x2\.\.8 is expected: shapes are f"
     ):
         fitted(feeds_of(9), shapes())
-    with pytest.raises(
-        UsageError, match=r"have shapes ids=1x3, mask=1x4, which the bundle does not have tog"
-    ):
+    with pytest.raises(UsageError, match=r"have shapes ids=1x3, mask=1x4, which the bundle does"):
         fitted({**feeds_of(3), "mask": feeds_of(4)["mask"]}, shapes())
 
 

@@ -181,7 +181,7 @@ def _given_shapes(
     if of_range is not None:
         sizes = {(1, 0): range_text(of_range.sizes)}
         for name, lines in of_range.inputs.items():
-            shapes_by_input[name] = [sizes.get(each) if each[0] else each[1] for each in lines]
+            shapes_by_input[name] = [sizes.get((f, o)) if f else o for f, o in lines]
         return {name: shape for name, shape in shapes_by_input.items() if None not in shape}
     if shapes and not job.request.lengths:
         for specs in zip(*(signature.inputs for signature, _ in shapes), strict=True):

@@ -84,14 +84,14 @@ def range_through(sizes: range, signatures: Mapping[int, Signature]) -> ShapeRan
 
 def _line(sizes: Sequence[int], specs: Sequence[TensorSpec], axis: int) -> Line:
     values = [spec.shape[axis] for spec in specs]
-    found = line(sizes, values)
-    if found is None or found[0] < 0:
+    dimension = line(sizes, values)
+    if dimension is None or dimension[0] < 0:
         pairs = ", ".join(f"{value} at {size}" for size, value in zip(sizes, values, strict=True))
         raise UsageError(
             f"--shape: dimension {axis} of {specs[0].name} does not grow evenly with the range {sizes[0]}.."
             f"{sizes[-1]} ({pairs}); list the shapes instead"
         )
-    return found
+    return dimension
 
 
 def refusal(of_range: ShapeRange, problem: EngineError) -> EngineError:

@@ -60,23 +60,23 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
             can't be opened at one. For ``lengths``: the card has no text with a mask, or a length is not
             below the card's.
     """
-    flag, card, given = "--lengths" if request.lengths else "--shape", job.card, request.shapes or {}
+    flag, card, requested = "--lengths" if request.lengths else "--shape", job.card, request.shapes or {}
     if request.io:
         raise UsageError(f"{flag} cannot be combined with --io; leave one of them out")
-    sizes = range_of(given)
+    sizes = range_of(requested)
     if sizes is not None:
-        refuse_without_range(job.targets, given)
-    parts = _parts(card, request) if request.lengths else ranged_text(card, given)
+        refuse_without_range(job.targets, requested)
+    parts = _parts(card, request) if request.lengths else ranged_text(card, requested)
     largest, opened = Signature(job.inputs, job.outputs), dict[int, Further]()
     compiled, tested = (compiled_sizes(sizes)[:-1], proof_sizes(sizes)) if sizes else ([], [])
     if request.lengths or sizes:
         numbers = [*(request.lengths or ()), *dict.fromkeys((*compiled, *tested))]
-        sets = {n: {**sized(given, n), **{e.name: (*e.shape[:-1], n) for e in parts}} for n in numbers}
+        sets = {n: {**sized(requested, n), **{e.name: (*e.shape[:-1], n) for e in parts}} for n in numbers}
     else:
-        sets = dict(enumerate(further_shapes(given)))
+        sets = dict(enumerate(further_shapes(requested)))
     with stage(request.progress, "shapes") as report:
         for number, shapes in sets.items():
-            fixed = {**(card.shapes() if card else {}), **largest_shapes(given), **shapes}
+            fixed = {**(card.shapes() if card else {}), **largest_shapes(requested), **shapes}
             opened[number] = _opened(model, fixed, flag, shapes, request, largest)
         further = [opened[number] for number in compiled] or list(opened.values())
         further.sort(key=lambda item: elements(item.signature.inputs))
@@ -90,7 +90,7 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
                 zero_padding(item, text.axes.mask, ends)
         multi = Shapes(largest, job.canonical, further, proofs, text)
         if sizes is not None:
-            signatures = {size: each.signature for size, each in opened.items()} | {sizes[-1]: largest}
+            signatures = {size: item.signature for size, item in opened.items()} | {sizes[-1]: largest}
             multi = replace(multi, of_range=range_through(sizes, signatures))
         kind = ShapesCompiler if sizes is None else RangeCompiler
         targets = [replace(target, compiler=kind(target.compiler, multi)) for target in job.targets]

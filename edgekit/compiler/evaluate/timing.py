@@ -185,15 +185,13 @@ def confirmed_turns(
     """
     best, end, rounds = list(seconds), time.perf_counter() + CONFIRMING_SECONDS, 0
     while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
-        times = turns(pair, sample)
+        fastest = [min(runs) for runs in turns(pair, sample)]
         best = (
-            [min(each) for each in times]
-            if best[0] == math.inf
-            else [min(so_far, *each) for so_far, each in zip(best, times, strict=True)]
+            [min(times) for times in zip(best, fastest, strict=True)] if math.isfinite(best[0]) else fastest
         )
         rounds += 1
     if best[0] > limit * best[1] and busy():
-        best = [min(each) for each in turns(pair, sample, OWN_TIME)]
+        best = [min(runs) for runs in turns(pair, sample, OWN_TIME)]
     return float(_digits(best[0] / best[1]))
 
 

@@ -65,7 +65,7 @@ class _Unification:
         changes: list[tuple[ir.Node, int, ir.Value]] = []
         if len({len(graph) for graph in graphs}) > 1:
             first = next(
-                (n[-1] for n in zip(*graphs, strict=False) if len({each.op_type for each in n}) > 1), None
+                (n[-1] for n in zip(*graphs, strict=False) if len({node.op_type for node in n}) > 1), None
             )
             raise _refusal(first, "the graph has other nodes at other sizes")
         for nodes in zip(*graphs, strict=True):
@@ -82,8 +82,8 @@ class _Unification:
             for value in node.outputs:
                 value.shape = None
         ends = ((self._model.graph.inputs, inputs), (self._model.graph.outputs, outputs))
-        for values, dimensions in ends:
-            for value, dims in zip(values, dimensions, strict=True):
+        for side, dimensions in ends:
+            for value, dims in zip(side, dimensions, strict=True):
                 value.shape = None if dims is None else ir.Shape(dims)
         used = {value for node in self._model.graph for value in node.inputs}
         used.update(self._model.graph.outputs)
@@ -97,10 +97,11 @@ class _Unification:
         if any(shape is None for shape in shapes) or len({len(shape or ()) for shape in shapes}) > 1:
             return None
         dims: list[int | str | None] = []
-        for axis, each in enumerate(zip(*(shape or () for shape in shapes), strict=True)):
-            on = line(self._sizes, each)
-            dims.append(None if on is None else on[1] if not on[0] else SIZE if on == (1, 0) else None)
-            if on == (1, 0) and values[-1].is_graph_input():
+        for axis, lengths in enumerate(zip(*(shape or () for shape in shapes), strict=True)):
+            on_line = line(self._sizes, lengths)
+            constant = on_line is not None and not on_line[0]
+            dims.append(lengths[-1] if constant else SIZE if on_line == (1, 0) else None)
+            if on_line == (1, 0) and values[-1].is_graph_input():
                 self._sized = self._sized or (values[-1], axis)
         return dims
 
@@ -163,11 +164,11 @@ class _Unification:
         if len(set(map(len, targets))) > 1 or int_of(nodes[-1], "allowzero", 0) or -1 in targets[-1]:
             return None
         shapes = [static_dims(node.inputs[0]) for node in nodes]
-        differing = [axis for axis, each in enumerate(zip(*targets, strict=True)) if len(set(each)) > 1]
+        differing = [axis for axis, dims in enumerate(zip(*targets, strict=True)) if len(set(dims)) > 1]
         target = list(targets[-1])
         for axis in differing[: len(differing) - 1]:
             pairs = zip(shapes, targets, strict=True)
-            if not all(shape and axis < len(shape) and shape[axis] == each[axis] for shape, each in pairs):
+            if not all(shape and axis < len(shape) and shape[axis] == dims[axis] for shape, dims in pairs):
                 return None
             target[axis] = 0
         target[differing[-1]] = -1
@@ -202,12 +203,12 @@ class _Unification:
             if not _equal(arrays[-1][part], array):
                 return None
         extents = []
-        for axis, each in enumerate(zip(*(array.shape for array in arrays), strict=True)):
-            on = line(self._sizes, each)
-            if on is None:
+        for axis, lengths in enumerate(zip(*(array.shape for array in arrays), strict=True)):
+            extent = line(self._sizes, lengths)
+            if extent is None:
                 return None
-            if on[0]:
-                extents.append((axis, on))
+            if extent[0]:
+                extents.append((axis, extent))
         return extents
 
     def _sliced(self, largest: ir.Value, extents: Sequence[tuple[int, Line]], name: str) -> ir.Value:

@@ -41,7 +41,7 @@ def is_several(shape: Any) -> bool:
 
 
 def range_of(shapes: Mapping[str, Any]) -> range | None:
-    """Return the sizes of the range that inputs have; None if none has one.
+    """Return the sizes of the range that inputs have; None without one.
 
     Raises:
         UsageError: a range is malformed, inputs have different ones or two, or others have several shapes.
@@ -71,7 +71,7 @@ def range_of(shapes: Mapping[str, Any]) -> range | None:
 def at_size(shapes: Mapping[str, Any], size: int) -> dict[str, tuple[int, ...]]:
     """Return shapes with a range at one of its sizes."""
     return {
-        name: tuple(size if isinstance(each, str) else each for each in shape)
+        name: tuple(size if isinstance(number, str) else number for number in shape)
         for name, shape in shapes.items()
     }
 
@@ -102,7 +102,7 @@ def compiled_sizes(sizes: range) -> list[int]:
 
 
 def _is_prime(size: int) -> bool:
-    return size > 1 and all(size % each for each in range(2, math.isqrt(size) + 1))
+    return size > 1 and all(size % divisor for divisor in range(2, math.isqrt(size) + 1))
 
 
 def _in_parallel(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:

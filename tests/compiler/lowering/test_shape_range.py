@@ -55,24 +55,36 @@ def ops(model: ir.Model) -> Counter[str]:
     return Counter(node.op_type for node in model.graph)
 
 
-@pytest.mark.parametrize(
-    ("body", "constants", "added"),
-    [
-        # -1, and 0 before it: forms that Reshape itself has
-        ("y = Reshape(x, to)", lambda n: {"to": np.array([n, 1])}, set()),
-        ("y = Reshape(x, to)", lambda n: {"to": np.array([1, n])}, set()),
-        # twice, so it is computed
-        ("y = Expand(x, to)", lambda n: {"to": np.array([n + 1, n])}, {"Mul", "Add"}),
-        ("y = Slice(x, from, to, axes)", lambda n: {"from": np.array([0]), "to": np.array([n - 1]), "axes": np.array([1])}, {"Add"}),
-        ("y = Gather<axis = 1>(x, at)", lambda n: {"at": np.array([n - 1], np.int32)}, {"Add", "Cast"}),
-        ("a = Range(zero, n, one) b = Cast<to = 1>(a) y = Add(x, b)", lambda n: {"zero": np.array(0), "n": np.array(n), "one": np.array(1)}, {"Squeeze"}),
-        # a mean, by the number of elements
-        ("a = ReduceSum(x, axes) y = Div(a, n)", lambda n: {"axes": np.array([1]), "n": np.array(n, np.float32)}, {"Squeeze", "Cast"}),
-        # the first elements of a table, in one dimension or two
-        ("y = Add(x, table)", lambda n: {"table": np.sqrt(np.arange(n, dtype=np.float32))[None]}, {"Slice"}),
-        ("y = MatMul(x, table)", lambda n: {"table": np.tril(np.ones((16, 16), np.float32))[:n, :n]}, {"Slice", "Mul"}),
-    ],
-)  # fmt: skip
+AT0, AT1 = np.array([0]), np.array([1])
+FOLLOWING: list[tuple[str, Callable[[int], dict[str, Array]], set[str]]] = [
+    # -1: a form that Reshape itself has
+    ("y = Reshape(x, to)", lambda n: {"to": np.array([n, 1])}, set()),
+    ("y = Reshape(x, to)", lambda n: {"to": np.array([1, n])}, set()),
+    ("y = Expand(x, to)", lambda n: {"to": np.array([n + 1, n])}, {"Mul", "Add"}),  # computed
+    ("y = Slice(x, from, to, axes)", lambda n: {"from": AT0, "to": np.array([n - 1]), "axes": AT1}, {"Add"}),
+    ("y = Gather<axis = 1>(x, at)", lambda n: {"at": np.array([n - 1], np.int32)}, {"Add", "Cast"}),
+    (
+        "a = Range(zero, n, one) b = Cast<to = 1>(a) y = Add(x, b)",
+        lambda n: {"zero": np.array(0), "n": np.array(n), "one": np.array(1)},
+        {"Squeeze"},
+    ),
+    # a mean, by the number of elements
+    (
+        "a = ReduceSum(x, axes) y = Div(a, n)",
+        lambda n: {"axes": AT1, "n": np.array(n, np.float32)},
+        {"Squeeze", "Cast"},
+    ),
+    # the first elements of a table, in one dimension or two
+    ("y = Add(x, table)", lambda n: {"table": np.sqrt(np.arange(n, dtype=np.float32))[None]}, {"Slice"}),
+    (
+        "y = MatMul(x, table)",
+        lambda n: {"table": np.tril(np.ones((16, 16), np.float32))[:n, :n]},
+        {"Slice", "Mul"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "constants", "added"), FOLLOWING)
 def test_what_follows_from_the_size_is_right_at_every_size(
     body: str, constants: Callable[[int], dict[str, Array]], added: set[str]
 ) -> None:

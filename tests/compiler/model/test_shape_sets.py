@@ -40,7 +40,8 @@ def test_a_range_is_compiled_at_some_sizes() -> None:
 def test_a_range_is_compiled_at_its_end_and_at_a_prime(low: int, high: int) -> None:
     sizes = compiled_sizes(range(low, high + 1))
     assert len(sizes) >= 3
-    assert (sizes == sorted(set(sizes))) and sizes[-1] == high
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == high
     assert sizes[0] in (low, 2)
     assert high < 5 or any(all(size % each for each in range(2, size)) for size in sizes[:-1] if size > 1)
 
