@@ -26,7 +26,6 @@ class RangeRunner:
         self.stands_in_by = str(getattr(runner, "stands_in_by", ""))
         self.facts, self.close = runner.facts, runner.close
         self._runner, self._range, self._text = runner, of_range, text
-        self._last: Signature = of_range.largest
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run at the size of the feeds. A text in arrays of the largest size runs at its number of tokens;
@@ -45,15 +44,13 @@ class RangeRunner:
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         shapes = {name: array.shape for name, array in feeds.items()}
-        if any(spec.shape != shapes[spec.name] for spec in self._last.inputs):
-            signature = self._range.of_inputs(shapes)
-            if signature is None:
-                texts = ", ".join(f"{spec.name}={self._range.text(spec.name)}" for spec in self._last.inputs)
-                raise EngineError(f"inputs of shapes {shapes} are not in the range {texts}")
-            self._last = signature
+        signature = self._range.of_inputs(shapes)
+        if signature is None:
+            texts = ", ".join(f"{name}={self._range.text(name)}" for name in self._range.inputs)
+            raise EngineError(f"inputs of shapes {shapes} are not in the range {texts}")
         outputs = self._runner.run(feeds)
-        if any(not spec.fits(outputs[spec.name].shape) for spec in self._last.outputs):
-            raise wrong_answer(outputs, self._last.outputs)
+        if any(not spec.fits(outputs[spec.name].shape) for spec in signature.outputs):
+            raise wrong_answer(outputs, signature.outputs)
         return outputs
 
 

@@ -9,12 +9,15 @@ A dimension is a number, or [factor, offset]: factor * size + offset.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from edgekit.tensor_spec import Json, Signature, TensorSpec, with_shapes
 
 OPTION = "range"
 SIZES_LIMIT = 1 << 31
+KEPT = 256
+"""Shapes for which a range keeps the signature."""
 
 Line = tuple[int, int]
 """A dimension by the size n: factor * n + offset."""
@@ -32,7 +35,8 @@ def line(sizes: Sequence[int], values: Sequence[int]) -> Line | None:
     return (factor, offset) if not rest and on_it else None
 
 
-class ShapeRange(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ShapeRange:
     """Inputs and outputs of a model at every size of a range.
 
     Attributes:
@@ -46,6 +50,7 @@ class ShapeRange(NamedTuple):
     inputs: Mapping[str, tuple[Line, ...]]
     outputs: Mapping[str, tuple[Line, ...]]
     largest: Signature
+    _known: dict[Any, Signature] = field(default_factory=dict, init=False, repr=False)
 
     def at(self, size: int) -> Signature:
         """Return inputs and outputs at a size."""
@@ -58,18 +63,31 @@ class ShapeRange(NamedTuple):
 
     def of_inputs(self, shapes: Mapping[str, Sequence[int]]) -> Signature | None:
         """Return inputs and outputs at the size that inputs of these shapes have; None if they fit none."""
-        signature = self._of(self.inputs, shapes)
-        return signature if signature and _have(signature.inputs, shapes) else None
+        return self._of_all(0, self.inputs, shapes)
 
     def of_outputs(self, shapes: Mapping[str, Sequence[int]]) -> Signature | None:
         """Return inputs and outputs at the size that outputs of these shapes have; None if they fit none."""
-        signature = self._of(self.outputs, shapes)
-        return signature if signature and _have(signature.outputs, shapes) else None
+        return self._of_all(1, self.outputs, shapes)
 
     def takes(self, name: str, shape: Sequence[int]) -> bool:
         """Return whether an input has this shape at one of the sizes."""
         signature = self._of({name: self.inputs[name]}, {name: shape})
         return signature is not None and _have([s for s in signature.inputs if s.name == name], {name: shape})
+
+    def _of_all(
+        self, side: int, lines: Mapping[str, tuple[Line, ...]], shapes: Mapping[str, Sequence[int]]
+    ) -> Signature | None:
+        """Return the signature whose inputs (side 0) or outputs (1) fit; kept, because every run asks."""
+        key = (side, *[tuple(shapes[name]) for name in lines])
+        if (known := self._known.get(key)) is not None:
+            return known
+        signature = self._of(lines, shapes)
+        if signature is None or not _have(signature[side], shapes):
+            return None
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        self._known[key] = signature
+        return signature
 
     def _of(
         self, lines: Mapping[str, tuple[Line, ...]], shapes: Mapping[str, Sequence[int]]
@@ -160,10 +178,12 @@ class RangeShapes(tuple[Signature, ...]):
 
 def shape_of(shapes: Sequence[Signature], inputs: Mapping[str, Sequence[int]]) -> Signature | None:
     """Return the one of a model's shapes that inputs of these shapes have; None if it is none of them."""
+    if isinstance(shapes, RangeShapes):
+        return shapes.range.of_inputs(inputs)
     for signature in reversed(shapes):
         if all(tuple(inputs[spec.name]) == spec.shape for spec in signature.inputs):
             return signature
-    return shapes.range.of_inputs(inputs) if isinstance(shapes, RangeShapes) else None
+    return None
 
 
 def takes(shapes: Sequence[Signature], name: str, shape: Sequence[int]) -> bool:

@@ -7,10 +7,9 @@
     python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]    # texts
 
 A switch is the first run at a further shape; it is compared with opening a bundle of that shape alone, and
-its first run.
-A range is compared with bundles of one shape at three sizes, which the build did not compile or test: outputs,
-sizes, CPU time of runs in turns (the median of the ratios), and of the first run at a size.
-Texts are run with and without ``--lengths``: time in turns, and equality of the embeddings.
+its first run. A range is compared with bundles of one shape at three sizes, which the build did not compile
+or test: outputs, sizes, CPU time of runs in turns, and of the first run at a size. Texts are run with and
+without ``--lengths``: time in turns, and equality of the embeddings.
 
 The model is paraphrase-MiniLM-L3-v2 of models.toml (17.4 million parameters, 384 values a text), with 128
 tokens, and with 16, 32 and 64 beside. One thread; each round runs a text on both, and the ratio is the median

@@ -75,10 +75,8 @@ class OutputChecks:
                     raise unexpected_kinds(name, outputs[name], kinds)
 
     def _fit_another(self, outputs: Mapping[str, Array]) -> bool:
-        if any(_fit(outputs, specs) for _, specs in self._shapes[:-1]):
-            return True
         if not isinstance(self._shapes, RangeShapes):
-            return False
+            return any(_fit(outputs, specs) for _, specs in self._shapes[:-1])
         signature = self._shapes.range.of_outputs({name: array.shape for name, array in outputs.items()})
         return signature is not None and _fit(outputs, signature.outputs)
 

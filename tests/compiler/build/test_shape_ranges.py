@@ -98,6 +98,39 @@ def test_every_precision_takes_every_size(target: str, precision: str, tmp_path:
                 assert np.square(noise).sum() < 0.01 * np.square(expected).sum()
 
 
+@pytest.mark.needs_tokenizers
+@ON_TARGETS
+def test_a_text_with_a_mask_runs_at_its_number_of_tokens(target: str, tmp_path: Path) -> None:
+    card = encoder_card()
+    bundle = built(tmp_path, targets=[target], card=card)  # of the mask and the ids, though one was given
+    whole = built(tmp_path, shapes=None, card=card)
+    with Session(bundle, strict=True) as session, Session(whole, strict=True) as single:
+        runner = session.runner
+        assert isinstance(runner, RangeRunner)
+        sizes: list[int] = []
+        inner, run = runner._runner, runner._runner.run
+        inner.run = lambda feeds: sizes.append(feeds["ids"].shape[1]) or run(feeds)  # type: ignore[method-assign, func-returns-value]
+        for sentence in ("good", "the food was good good", "good " * 40):
+            assert session.predict(sentence).vector == pytest.approx(
+                single.predict(sentence).vector, abs=1e-5
+            )
+            feeds, _ = session.prepare(sentence)
+            count = int(feeds["mask"].sum())
+            assert sizes.pop() == count
+            tokens = session.run(feeds)["tokens"]
+            assert tokens.shape == (1, WHOLE, 64)
+            assert not tokens[feeds["mask"] == 0].any()
+            sizes.clear()
+        assert session.run(text(5))["tokens"].shape == (1, 5, 64)
+
+
+@pytest.mark.needs_tokenizers
+def test_a_model_that_ignores_its_mask_has_no_range_for_texts(tmp_path: Path) -> None:
+    """With the padding on the left, the positions of the tokens depend on it."""
+    with pytest.raises(UsageError, match=r"ignores its mask: .*; leave the card out, and fit your arrays$"):
+        built(tmp_path, card=encoder_card("left"))
+
+
 def test_a_size_beyond_the_range_is_refused_with_the_range(ranged: Path) -> None:
     with Session(ranged) as session:
         for run in (session.run, session.run_async):
