@@ -25,7 +25,7 @@ from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.concat_pairs import with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
-from edgekit_openvino.run import BIN_FILE, PACKED_FILE, XML_FILE, openvino, plain
+from edgekit_openvino.run import BIN_FILE, PACKED_FILE, RANGE_FILE, XML_FILE, openvino, plain
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -89,8 +89,8 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
 def compile_range(
     models: Sequence[ir.Model], sizes: Sequence[int], profile: Profile, precision: str
 ) -> Artifact:
-    """Compile the model at some sizes of a range to one IR, whose open dimension has the largest size as its
-    bound.
+    """Compile the model at some sizes of a range: the IR of the largest, which readers without ranges run,
+    and one for all sizes with the same weights, whose open dimension has the largest size as its bound.
 
     Raises:
         EngineError: it has another form at another size.
@@ -106,7 +106,8 @@ def compile_range(
     read.reshape(
         {port: openvino().PartialShape([bound if d.is_dynamic else d for d in dims]) for port, dims in shapes}
     )
-    return artifact._replace(files=_files(read))
+    whole, (ranged,) = share_weights(artifact, [artifact._replace(files=_files(read))])
+    return whole._replace(files={**whole.files, RANGE_FILE: ranged.files[PACKED_FILE]})
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
