@@ -80,9 +80,9 @@ def open_runner(
 
     ``threads=None`` takes OpenVINO's default, one per physical core. Inputs with an open dimension: loads
     ``range.xml.z``. ``options["stored_weights"]``: only weights are stored as integers, and arithmetic is in
-    floats. ``options["arithmetic"]``: ``bf16``: floats are computed in bf16. On AVX-512 without bf16, OpenVINO
-    emulates it: numbers are right, times are not those of a processor that has it. Any other processor
-    computes in fp32.
+    floats. ``options["arithmetic"]``: ``bf16``: floats are computed in bf16. On AVX-512 without bf16,
+    OpenVINO emulates it: numbers are right, times are not those of a processor that has it. Any other
+    processor computes in fp32.
 
     Raises:
         MissingDependency: openvino is not installed.

@@ -234,23 +234,26 @@ def test_a_request_beyond_the_range_is_refused_with_the_range(every_size: Path) 
             with pytest.raises(RequestError, match=rf"the model takes INT64 1x1\.\.{WHOLE}$"):
                 read(body(size, size), None)
         with pytest.raises(
-            RequestError, match=rf"do not belong together; the model takes ids=1x1\.\.{WHOLE}, m"
+            RequestError, match=rf"not belong together; the model takes ids=1x1\.\.{WHOLE}"
         ):
             read(body(3, 4), None)
 
 
 def test_a_device_sends_every_size_of_a_range(every_size: Path) -> None:
-    with Session(every_size) as own, running({("encoder", "1"): every_size}, deadline_ms=30_000) as found:
-        with RemoteSession(
+    with (
+        Session(every_size) as own,
+        running({("encoder", "1"): every_size}, deadline_ms=30_000) as found,
+        RemoteSession(
             own, f"http://127.0.0.1:{found.port}", "encoder", policy="remote-first", deadline_ms=20_000
-        ) as both:
-            both._local.add(0.001)
-            until(lambda: both.status()["server"] != "probing")
-            for size in (3, 11):
-                feeds = {"ids": np.arange(size)[None] % 7, "mask": np.ones((1, size), np.int64)}
-                result = both.run(feeds)
-                assert result.path == "remote"
-                assert np.array_equal(result["tokens"], own.run(feeds)["tokens"])
+        ) as both,
+    ):
+        both._local.add(0.001)
+        until(lambda: both.status()["server"] != "probing")
+        for size in (3, 11):
+            feeds = {"ids": np.arange(size)[None] % 7, "mask": np.ones((1, size), np.int64)}
+            result = both.run(feeds)
+            assert result.path == "remote"
+            assert np.array_equal(result["tokens"], own.run(feeds)["tokens"])
 
 
 def test_the_head_of_an_answer_is_kept_for_its_shape() -> None:
