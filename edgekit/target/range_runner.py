@@ -67,12 +67,12 @@ def open_runner(
     Raises:
         EngineError: the option is malformed.
     """
-    largest, engine_options = Signature(tuple(inputs), tuple(outputs)), dict(options)
+    largest = Signature(tuple(inputs), tuple(outputs))
     try:
-        table = engine_options.pop(OPTION)
+        table = options[OPTION]
         of_range = parse_range(table, largest)
         text = token_axes(table["text"], largest) if table.get("text") else None
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise EngineError(f"the range of a variant is malformed: {reason_of(problem)}") from None
-    opened = engine.open_runner(files, of_range.open(inputs), of_range.open(outputs), engine_options, threads)
+    opened = engine.open_runner(files, of_range.open(inputs), of_range.open(outputs), options, threads)
     return RangeRunner(opened, of_range, text)

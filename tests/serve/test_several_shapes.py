@@ -233,9 +233,7 @@ def test_a_request_beyond_the_range_is_refused_with_the_range(every_size: Path) 
         for size in (0, WHOLE + 1):
             with pytest.raises(RequestError, match=rf"the model takes INT64 1x1\.\.{WHOLE}$"):
                 read(body(size, size), None)
-        with pytest.raises(
-            RequestError, match=rf"not belong together; the model takes ids=1x1\.\.{WHOLE}"
-        ):
+        with pytest.raises(RequestError, match=rf"not belong together; the model takes ids=1x1\.\.{WHOLE}"):
             read(body(3, 4), None)
 
 

@@ -43,7 +43,7 @@ class Sized:
         self, files: Mapping[str, Path], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec],
         options: Mapping[str, Json], threads: int | None,
     ) -> Sized:  # fmt: skip
-        assert options == {"own": 1}
+        assert options["own"] == 1
         assert [spec.shape for spec in (*inputs, *outputs)] == [(1, -1), (1, -1), (1, -1, 2), (-1,)]
         return self
 
