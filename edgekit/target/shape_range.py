@@ -79,8 +79,8 @@ class ShapeRange:
     ) -> Signature | None:
         """Return the signature whose inputs (side 0) or outputs (1) fit; kept, because every run asks."""
         key = (side, *[tuple(shapes[name]) for name in lines])
-        if (known := self._known.get(key)) is not None:
-            return known
+        if (signature := self._known.get(key)) is not None:
+            return signature
         signature = self._of(lines, shapes)
         if signature is None or not _have(signature[side], shapes):
             return None

@@ -105,5 +105,5 @@ class RangeCompiler(ShapesCompiler):
     def of_one_shape(self, profile: Profile, precision: str) -> Iterator[tuple[Signature, Artifact]]:
         """Yield artifacts of the float model at the largest shape and at the next one, to compare times."""
         graphs = [(item.signature, item.canonical) for item in self._shapes.further[-1:]]
-        for at, graph in (*graphs, (self._shapes.largest, self._shapes.canonical)):
-            yield at, self._compiler.compile_model(graph, profile, precision)
+        for signature, graph in (*graphs, (self._shapes.largest, self._shapes.canonical)):
+            yield signature, self._compiler.compile_model(graph, profile, precision)
