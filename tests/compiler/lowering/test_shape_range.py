@@ -60,6 +60,12 @@ FOLLOWING: list[tuple[str, Callable[[int], dict[str, Array]], set[str]]] = [
     # -1: a form that Reshape itself has
     ("y = Reshape(x, to)", lambda n: {"to": np.array([n, 1])}, set()),
     ("y = Reshape(x, to)", lambda n: {"to": np.array([1, n])}, set()),
+    # 0 before it: the input's own dimension
+    (
+        "a = Transpose<perm = [1, 0]>(x) b = MatMul(a, x) y = Reshape(b, to)",
+        lambda n: {"to": np.array([n, 1, n])},
+        set(),
+    ),
     ("y = Expand(x, to)", lambda n: {"to": np.array([n + 1, n])}, {"Mul", "Add"}),  # computed
     ("y = Slice(x, from, to, axes)", lambda n: {"from": AT0, "to": np.array([n - 1]), "axes": AT1}, {"Add"}),
     ("y = Gather<axis = 1>(x, at)", lambda n: {"at": np.array([n - 1], np.int32)}, {"Add", "Cast"}),
