@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import render_bundle
 from edgekit.errors import printable
 from edgekit.processing.generation import is_generation
@@ -14,9 +15,6 @@ from edgekit.system.cache_folder import cache_folder
 from edgekit.system.formats.plain_text import size
 from edgekit.target.shape_range import RangeShapes, together
 from edgekit.tensor_spec import Signature
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 
 def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.bundle.shape_entries import shapes_json
 from edgekit.compiler.evaluate.samples import Sample
@@ -14,9 +14,6 @@ from edgekit.target.contract import Artifact
 from edgekit.target.shape_range import ShapeRange
 from edgekit.target.shapes import FOLDER, OPTION, TokenAxes
 from edgekit.tensor_spec import Array, Json, Signature, cut_to
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 @dataclass(frozen=True, eq=False)

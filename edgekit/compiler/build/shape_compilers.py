@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.build.model_shapes import Further, Shapes
 from edgekit.compiler.build.shape_ranges import refusal
 from edgekit.compiler.lowering.shape_adaptation import at_shape
 from edgekit.compiler.model.shape_sets import compiled_sizes
+from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError
 from edgekit.target.contract import Artifact, Compiler, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.target.shape_range import OPTION as RANGE
 from edgekit.tensor_spec import Array, Json, Signature
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.diagnostics import Finding
 
 
 class ShapesCompiler:

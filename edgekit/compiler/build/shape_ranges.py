@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.compiler.model.shape_sets import at_size, compiled_sizes, is_several, range_of
 from edgekit.errors import EngineError, UsageError
+from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import TextInput
 from edgekit.system.size_range import listed, range_text
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.shape_range import Line, ShapeRange, line
 from edgekit.tensor_spec import Signature, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
-    from edgekit.target.build_target import BuildTarget
 
 RANDOM_SIZES = 2
 
