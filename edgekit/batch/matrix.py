@@ -21,6 +21,7 @@ from edgekit.system.declared_options import declared
 from edgekit.system.formats.plain_text import shortened
 from edgekit.system.formats.strict_tables import get, kind_of, only, text_list, whole_numbers
 from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.size_range import as_range
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Json
@@ -200,8 +201,11 @@ def _models(entries: Sequence[Any], location: str, folder: Path) -> list[Model]:
 
 
 def _shapes(table: Mapping[str, Any], name: str, location: str) -> tuple[Any, ...]:
-    """Return the shape of an input, or its several shapes."""
+    """Return the shape of an input, maybe with a range, or its several shapes."""
     value = table[name]
+    if isinstance(value, list) and any(as_range(size) is not None for size in value):
+        whole_numbers({name: [size for size in value if as_range(size) is None]}, name, location, minimum=1)
+        return tuple(value)
     if not isinstance(value, list) or not any(isinstance(entry, list) for entry in value):
         return whole_numbers(table, name, location, minimum=1)
     places = {f"{name}[{number}]": entry for number, entry in enumerate(value)}

@@ -306,6 +306,8 @@ class ShapeFigures(TypedDict, total=False):
     p50_ms: float
     """Median of a run, in ms, the shapes in turns; absent where nothing here times it."""
     min_ms: float
+    of_one_shape: float
+    """Of a variant that takes a range: its time over that of a file of this shape alone; at two shapes."""
 
 
 class LargerThanSource(TypedDict):

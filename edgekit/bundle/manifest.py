@@ -245,7 +245,7 @@ def signatures_of(manifest: Mapping[str, Json]) -> tuple[Signature, ...]:
     """Return inputs and outputs at each shape, the largest last.
 
     Raises:
-        ManifestError: ``extensions.shapes`` are not shapes of the model.
+        ManifestError: ``extensions.shapes`` or ``extensions.range`` are not shapes of the model.
     """
     largest = Signature(*(
         tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in manifest[side])
@@ -253,12 +253,12 @@ def signatures_of(manifest: Mapping[str, Json]) -> tuple[Signature, ...]:
     ))  # fmt: skip
     if "shapes" not in (manifest.get("extensions") or {}):
         return (largest,)
-    from edgekit.bundle.shape_entries import signatures  # here: most bundles have one shape
+    from edgekit.bundle.shape_entries import shapes_of  # here: most bundles have one shape
 
     try:
-        return (*signatures(manifest, largest), largest)
+        return shapes_of(manifest, largest)
     except ValueError as problem:
-        raise ManifestError(f"extensions.shapes: {problem}") from None
+        raise ManifestError(f"extensions.{problem}") from None
 
 
 def _check_further(manifest: Mapping[str, Json], sizes: Mapping[str, int]) -> None:

@@ -308,7 +308,7 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
         yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
     yield from map(str, variant.evidence.get("compile", {}).get("notes", ()))
     if by_shape := variant.evidence.get("shapes"):
-        yield _shapes(by_shape)
+        yield _shapes(by_shape, variant.options.get("range"))
     if variant.shrunk is not None:
         yield "a smaller model: run by name, for a Budget, or where nothing else runs"
     if facts := variant.evidence.get("deferral"):
@@ -332,14 +332,18 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
             yield f"output {name}: SNR {error['snr_db']} dB; {note}, so its limit is {error['limit_db']:g} dB"
 
 
-def _shapes(figures: Json) -> str:
-    """Return the shapes with the accuracy and the time at each."""
+def _shapes(figures: Json, of_range: Json) -> str:
+    """Return the shapes with the accuracy and the time at each; of a range, those that were tested."""
     texts = [
         f"{row['shape']} "
         + ("unequal" if row.get("unequal") else "equal" if row["snr_db"] is None else f"{row['snr_db']} dB")
         + (f" in {milliseconds(row['p50_ms'])}" if "p50_ms" in row else "")
+        + (f" ({row['of_one_shape']:.2f}x a file of this shape)" if "of_one_shape" in row else "")
         for row in figures
     ]
+    if of_range:
+        low, high = of_range["sizes"]
+        return f"runs at every size from {low} to {high}; tested at {'; '.join(texts)}"
     return f"runs at the shape of its inputs: {'; '.join(texts)}"
 
 

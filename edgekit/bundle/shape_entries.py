@@ -6,6 +6,8 @@
 Golden vectors of further shapes are small: outputs are thinned (``tensor_spec.thinned``), and an input
 without an entry is cut from that of the largest shape (``tensor_spec.cut_to``). A reader that does not know
 the extension has the largest shape alone: the bundle's ``inputs``, ``outputs`` and ``golden``.
+
+A bundle with a range (target/shape_range.py) has the tested shapes here.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from edgekit.errors import reason_of
 from edgekit.system.formats.npy import npy_bytes
+from edgekit.target.shape_range import OPTION as RANGE
+from edgekit.target.shape_range import RangeShapes, parse_range
 from edgekit.target.shapes import elements, shapes_text, signature_at
 from edgekit.tensor_spec import (
     THINNED_VALUES,
@@ -31,12 +36,29 @@ from edgekit.tensor_spec import (
 EXTENSION = "shapes"
 
 
-def signatures(manifest: Mapping[str, Json], largest: Signature) -> list[Signature]:
-    """Return the signatures at the further shapes.
+def shapes_of(manifest: Mapping[str, Json], largest: Signature) -> tuple[Signature, ...]:
+    """Return inputs and outputs at each shape, the largest last; ``RangeShapes`` for a bundle with a range.
 
     Raises:
-        ValueError: they are not further shapes of the model, in ascending order.
+        ValueError: they are not further shapes of the model, in ascending order, or not of the range.
     """
+    try:
+        shapes = (*_further(manifest, largest), largest)
+    except ValueError as problem:
+        raise ValueError(f"shapes: {problem}") from None
+    if RANGE not in manifest["extensions"]:
+        return shapes
+    try:
+        of_range = parse_range(manifest["extensions"][RANGE], largest)
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise ValueError(f"range: {reason_of(problem)}") from None
+    for signature in shapes:
+        if of_range.of_inputs({spec.name: spec.shape for spec in signature.inputs}) != signature:
+            raise ValueError(f"range: it does not hold {shapes_text(signature.inputs)}")
+    return RangeShapes(shapes, of_range)
+
+
+def _further(manifest: Mapping[str, Json], largest: Signature) -> list[Signature]:
     further: list[Signature] = []
     for entry in _entries(manifest):
         signature = signature_at(largest, entry["inputs"], entry["outputs"])

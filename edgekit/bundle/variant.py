@@ -81,8 +81,8 @@ class Variant(NamedTuple):
 
     @property
     def has_shapes(self) -> bool:
-        """Return whether it was compiled at several shapes (edgekit/target/shapes.py)."""
-        return "shapes" in self.options or "lengths" in self.options
+        """Return whether it was compiled at several shapes (edgekit/target/shapes.py, shape_range.py)."""
+        return not self.options.keys().isdisjoint(("shapes", "range", "lengths"))
 
     @property
     def outcome(self) -> Status:

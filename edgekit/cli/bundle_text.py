@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -12,6 +13,8 @@ from edgekit.errors import printable
 from edgekit.processing.generation import is_generation
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.formats.plain_text import size
+from edgekit.target.shape_range import RangeShapes, together
+from edgekit.tensor_spec import Signature
 
 
 def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str:
@@ -55,6 +58,12 @@ def faults(bundle: Bundle) -> list[dict[str, str | None]]:
     ]
 
 
+def _further(shapes: Sequence[Signature]) -> list[str]:
+    if isinstance(shapes, RangeShapes):
+        return [f"every size of {text}" for text in together(shapes)]
+    return [", ".join(map(str, specs)) for specs, _ in shapes[-2::-1]]
+
+
 def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
     """Return the output of ``edgekit inspect``."""
     source, made_by = bundle.manifest["source"], {"edgekit": bundle.manifest["edgekit"]}
@@ -65,7 +74,7 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
         f"sha256 {source['sha256'][:16]}...",
         *([f"  fetched   {printable(str(source['repository']))}"] if "repository" in source else []),
         *(f"  input     {spec}" for spec in bundle.inputs),
-        *(f"  or        {', '.join(map(str, specs))}" for specs, _ in bundle.shapes[-2::-1]),
+        *(f"  or        {text}" for text in _further(bundle.shapes)),
         *(f"  output    {spec}" for spec in bundle.outputs),
         f"  built by  {', '.join(f'{tool} {version}' for tool, version in made_by.items())}",
         "",

@@ -20,7 +20,7 @@ from edgekit.errors import EdgeKitError, printable
 from edgekit.runtime.remote.inference_protocol import BINARY, DATATYPES
 from edgekit.runtime.remote.inference_protocol import LENGTH as LENGTH
 from edgekit.system.formats.strict_json import brief
-from edgekit.target.shapes import shapes_text
+from edgekit.target.shape_range import RangeShapes, shape_of, takes, together
 from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 EXTENSIONS = (BINARY, "model_repository")
@@ -94,7 +94,7 @@ class RequestReader:
     """
 
     def __init__(self, shapes: Sequence[Signature]) -> None:
-        self._shapes = tuple(shapes)
+        self._shapes = shapes
         self._plans: dict[bytes, _Plan] = {}
 
     def __call__(self, body: bytes, head_size: str | None) -> Request:
@@ -182,22 +182,27 @@ def specs_of(tensors: Sequence[tuple[Any, Any, Any]], shapes: Sequence[Signature
     for index, name in enumerate(names):
         if name in names[:index]:
             raise RequestError(f"input {name} is given twice")
-    for signature in reversed(shapes):
-        specs = {spec.name: spec for spec in signature.inputs}
-        if all(shape == list(specs[name].shape) for name, _, shape in tensors):
-            break
     for name, datatype, shape in tensors:
-        takes = [spec for signature in shapes for spec in signature.inputs if spec.name == name]
-        if datatype != DATATYPES[takes[0].dtype] or all(shape != list(spec.shape) for spec in takes):
-            expected = " or ".join(dict.fromkeys(str(list(spec.shape)) for spec in takes))
+        whole = isinstance(shape, list) and all(type(size) is int for size in shape)
+        if datatype != DATATYPES[specs[name].dtype] or not whole or not takes(shapes, name, shape):
             raise RequestError(
                 f"input {name} is {brief(datatype)} {json.dumps(shape)[:60]}; "
-                f"the model takes {DATATYPES[takes[0].dtype]} {expected}"
+                f"the model takes {DATATYPES[specs[name].dtype]} {_expected(shapes, name)}"
             )
-        if shape != list(specs[name].shape):
-            together = "; or ".join(shapes_text(signature.inputs) for signature in shapes)
-            raise RequestError(f"the shapes of the inputs do not belong together; the model takes {together}")
+    signature = shape_of(shapes, {name: shape for name, _, shape in tensors})
+    if signature is None:
+        texts = "; or ".join(together(shapes))
+        raise RequestError(f"the shapes of the inputs do not belong together; the model takes {texts}")
+    specs = {spec.name: spec for spec in signature.inputs}
     return [specs[name] for name in names]
+
+
+def _expected(shapes: Sequence[Signature], name: str) -> str:
+    """Return the shapes of an input as a request has them; a range as ``1x1..512``."""
+    if isinstance(shapes, RangeShapes):
+        return shapes.range.text(name)
+    specs = (spec for signature in shapes for spec in signature.inputs if spec.name == name)
+    return " or ".join(dict.fromkeys(str(list(spec.shape)) for spec in specs))
 
 
 def timeout_ms(parameters: Mapping[str, Any]) -> float | None:

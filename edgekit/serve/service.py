@@ -37,7 +37,7 @@ from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.served_text import ServedText
 from edgekit.serve.worker_group import WorkerGroup
-from edgekit.target.shapes import shapes_text
+from edgekit.target.shape_range import together
 from edgekit.tensor_spec import Array, Json
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -341,8 +341,8 @@ class Service:
 
     def about_model(self, model: ServedModel | ServedText) -> dict[str, Json]:
         """Return a model's metadata."""
-        active, takes = model.session.active, [shapes_text(inputs) for inputs, _ in model.shapes]
-        shapes = {"shapes": "; ".join(takes)} if takes[1:] else {}
+        active = model.session.active
+        shapes = {"shapes": "; ".join(together(model.shapes))} if len(model.shapes) > 1 else {}
         return {
             "name": model.name,
             "versions": list(self.models.versions(model.name)),

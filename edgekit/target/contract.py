@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     NpuFiles = Callable[[Mapping[str, bytes], str], dict[str, bytes]]
     Estimate = Callable[[Mapping[str, Content], Profile], CostEstimate | None]
     Tools = Callable[[], Sequence[tuple[str, str | None, str]]]
+    CompileRange = Callable[[Sequence[ir.Model], Sequence[int], Profile, str], "Artifact"]
     ShareWeights = Callable[["Artifact", Sequence["Artifact"]], tuple["Artifact", list["Artifact"]]]
 
 
@@ -94,6 +95,10 @@ class TargetInfo(NamedTuple):
         share_weights: ``(largest, further) -> (largest, further)``: artifacts of a model at its largest
             shape and at further ones, with weights stored once. Files equal to one of the largest's are
             shared with it; the largest's files are usable alone. None: each shape has its own weights.
+        compile_range: ``(models, sizes, profile, precision) -> Artifact``: one artifact for every size of a
+            range, from the model at some of them, ascending (compiler/lowering/shape_range.py). Raises
+            EngineError if what differs between the sizes does not follow from the size. None: the target
+            takes listed shapes only.
         stores_rows: Whether a product's matrix is stored as [outputs, inputs], so that it can be shared with
             an embedding of which rows are gathered; else columns of [inputs, outputs] are.
         shared_range: Whether products of ``int8-dynamic`` round all rows of their input by one scale.
@@ -112,6 +117,7 @@ class TargetInfo(NamedTuple):
     decoder: str = ""
     estimate: Estimate | None = None
     share_weights: ShareWeights | None = None
+    compile_range: CompileRange | None = None
     stores_rows: bool = False
     shared_range: bool = False
 

@@ -178,8 +178,8 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    """Call ``engine.open_runner``; open a model of several shapes at each, a speech model's encoder with its
-    decoder, and an accelerated copy on its accelerator."""
+    """Call ``engine.open_runner``; open a model of several shapes at each or at all of a range, a speech
+    model's encoder with its decoder, and an accelerated copy on its accelerator."""
     if "encoder_decoder" in options:
         from edgekit.target import encoder_decoder  # here: most models have no decoder of tokens
 
@@ -188,6 +188,10 @@ def open_runner(
         return encoder_decoder.open_runner(engine, files, inputs, outputs, options, threads)
     if (device := options.get(ACCELERATOR)) is not None:
         return accelerators_of(engine).open_on(device, files, inputs, outputs, options, threads)
+    if "range" in options:
+        from edgekit.target import range_runner
+
+        return range_runner.open_runner(engine, files, inputs, outputs, options, threads)
     if "shapes" not in options and "lengths" not in options:
         return engine.open_runner(files, inputs, outputs, options, threads)
     from edgekit.target import shapes  # here: most models have one

@@ -96,6 +96,11 @@ class TokenAxes(NamedTuple):
             for spec in specs
         }
 
+    def as_json(self) -> Json:
+        """Return the form that ``text`` has in an option."""
+        axes = {name: list(token_axes) for name, token_axes in self.axes.items()}
+        return {"mask": self.mask, "padding": "left" if self.left else "right", "axes": axes}
+
     def _part(self, name: str, rank: int, length: int) -> tuple[slice, ...]:
         span = slice(-length, None) if self.left else slice(0, length)
         return tuple(span if axis in self.axes[name] else slice(None) for axis in range(rank))
@@ -157,7 +162,7 @@ def open_runner(
 
 def _of_lengths(table: Json, largest: Signature) -> Json:
     """Return the option of an earlier bundle in today's form."""
-    axes = _token_axes(table, largest)
+    axes = token_axes(table, largest)
     whole = {s.name: s for s in largest.inputs}[axes.mask].shape[-1]
     lengths = sorted(int(length) for length in table["shorter"])
     if not lengths or not 0 < lengths[0] <= lengths[-1] < whole:
@@ -184,7 +189,7 @@ def _parsed(
         further.append(FurtherShape(signature, paths, dict(entry["options"])))
     if not further:
         raise ValueError("no further shape")
-    text = None if table.get("text") is None else _token_axes(table["text"], largest)
+    text = None if table.get("text") is None else token_axes(table["text"], largest)
     for part in further if text is not None else ():
         assert text is not None
         length = {spec.name: spec for spec in part.signature.inputs}[text.mask].shape[-1]
@@ -196,7 +201,7 @@ def _parsed(
     return sorted(further, key=lambda part: elements(part.signature.inputs)), text
 
 
-def _token_axes(table: Json, largest: Signature) -> TokenAxes:
+def token_axes(table: Json, largest: Signature) -> TokenAxes:
     if table["padding"] not in PADDING:
         raise ValueError(f"padding {table['padding']!r}")
     shapes = {spec.name: spec.shape for both in largest for spec in both}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.errors import EngineError, NonFiniteOutputError, UsageError
+from edgekit.target.shape_range import shape_of, takes, texts_of, together
 from edgekit.tensor_spec import Array, Signature, TensorSpec
 
 
@@ -22,18 +23,20 @@ def fitted(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> dict[str,
     """
     if not isinstance(feeds, Mapping):
         raise misfit(feeds, shapes)
-    for inputs, _ in reversed(shapes):
-        if len(feeds) == len(inputs) and all(_fits(feeds.get(spec.name), spec) for spec in inputs):
-            arrays = {spec.name: feeds[spec.name] for spec in inputs}
-            return {
-                name: array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
-                for name, array in arrays.items()
-            }
-    raise misfit(feeds, shapes)
+    inputs = shapes[-1].inputs
+    if len(feeds) != len(inputs) or not all(_is(feeds.get(spec.name), spec.dtype) for spec in inputs):
+        raise misfit(feeds, shapes)
+    arrays = {spec.name: feeds[spec.name] for spec in inputs}
+    if shape_of(shapes, {name: array.shape for name, array in arrays.items()}) is None:
+        raise misfit(feeds, shapes)
+    return {
+        name: array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+        for name, array in arrays.items()
+    }
 
 
-def _fits(array: object, spec: TensorSpec) -> bool:
-    return isinstance(array, np.ndarray) and array.dtype == spec.dtype and array.shape == spec.shape
+def _is(array: object, dtype: str) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == dtype
 
 
 def misfit(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> UsageError:
@@ -50,9 +53,8 @@ def misfit(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> UsageErro
     for name in feeds:
         if name not in names:
             return UsageError(f"input {name} is unknown; {whole}")
-    for number, spec in enumerate(inputs):
-        allowed = dict.fromkeys(_shape(specs[number].shape) for specs, _ in shapes)
-        array, expected = feeds[spec.name], f"{spec.dtype} {' or '.join(allowed)}"
+    for spec in inputs:
+        array, expected = feeds[spec.name], f"{spec.dtype} {' or '.join(texts_of(shapes, spec.name))}"
         if not isinstance(array, np.ndarray):
             kind = type(array).__name__
             return UsageError(f"input {spec.name} is a {kind}; a numpy array {expected} is expected")
@@ -61,14 +63,16 @@ def misfit(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> UsageErro
                 f"input {spec.name} is {array.dtype}; {expected} is expected, and values are not converted: "
                 f"use .astype(np.{spec.dtype}) if this is intended"
             )
-        if _shape(array.shape) not in allowed:
+        if not takes(shapes, spec.name, array.shape):
             return UsageError(
                 f"input {spec.name} has shape {_shape(array.shape)}; {expected} is expected: "
                 "shapes are fixed when a bundle is built (--shape)"
             )
-    actual = ", ".join(f"{spec.name} {_shape(feeds[spec.name].shape)}" for spec in inputs)
-    together = "; ".join(", ".join(f"{s.name} {_shape(s.shape)}" for s in specs) for specs, _ in shapes)
-    return UsageError(f"the inputs have shapes {actual}, which the bundle does not have together: {together}")
+    actual = ", ".join(f"{spec.name}={_shape(feeds[spec.name].shape)}" for spec in inputs)
+    return UsageError(
+        f"the inputs have shapes {actual}, which the bundle does not have together: "
+        f"{'; '.join(together(shapes))}"
+    )
 
 
 def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) -> EngineError:

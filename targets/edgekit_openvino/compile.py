@@ -14,6 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
+from edgekit.compiler.lowering.shape_range import with_range
 from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import PART_OF
@@ -28,7 +29,7 @@ from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.concat_pairs import with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
-from edgekit_openvino.run import BIN_FILE, PACKED_FILE, ROUNDED_INPUTS, XML_FILE, openvino, plain
+from edgekit_openvino.run import BIN_FILE, PACKED_FILE, RANGE_FILE, ROUNDED_INPUTS, XML_FILE, openvino, plain
 
 ALIGNMENT_BYTES = 64
 """Alignment of constants that are added, in bytes, so that a mapped file is read in place."""
@@ -87,6 +88,30 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     return _read_written(model, profile)[1]
 
 
+def compile_range(
+    models: Sequence[ir.Model], sizes: Sequence[int], profile: Profile, precision: str
+) -> Artifact:
+    """Compile the model at some sizes of a range: the IR of the largest, which readers without ranges run,
+    and one for all sizes with the same weights, whose open dimension has the largest size as its bound.
+
+    Raises:
+        EngineError: it has another form at another size.
+        Others as :func:`compile_model`.
+    """
+    artifact = compile_model(models[-1], profile, precision)
+    written = [_read_written(model, profile)[0][0] for model in models]
+    if precision == "fp16":
+        written = [with_fp16_weights(model) for model in written]
+    read = _read(save_model(with_range(written, sizes)))
+    bound = openvino().Dimension(1, sizes[-1])
+    shapes = [(port, port.get_partial_shape()) for port in read.inputs]
+    read.reshape(
+        {port: openvino().PartialShape([bound if d.is_dynamic else d for d in dims]) for port, dims in shapes}
+    )
+    whole, (ranged,) = share_weights(artifact, [artifact._replace(files=_files(read))])
+    return whole._replace(files={**whole.files, RANGE_FILE: ranged.files[PACKED_FILE]})
+
+
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
     """Compile the canonical model to IR. Weights in fp16 are widened at load, and int8 ones as they are
     multiplied; with int8-dynamic and VNNI, they are multiplied by inputs that are rounded to int8. bf16 is
@@ -104,13 +129,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise cannot_run(profile.name, findings)
     if precision == "fp16":
         read = _read(save_model(with_fp16_weights(written)))
-    _name_nodes(read, "")
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        xml = Path(folder) / XML_FILE
-        # OpenVINO's own compression also rounds weights where that costs accuracy
-        # (compiler/lowering/fp16_weights.py).
-        openvino().save_model(read, str(xml), compress_to_fp16=False)
-        files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
+    files = _files(read)
     names = {name for port in read.inputs for name in port.get_names()}
     unused = [value.name for value in model.graph.inputs if value.name not in names]
     row = precision_of(precision)
@@ -120,6 +139,17 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if precision in INSTRUCTION_SETS:
         options = {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
     return Artifact(files, options, {"layers": len(read.get_ops()), "unused_inputs": unused})
+
+
+def _files(read: Any) -> dict[str, Content]:
+    """Return the IR of a model that was read."""
+    _name_nodes(read, "")
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        xml = Path(folder) / XML_FILE
+        # OpenVINO's own compression also rounds weights where that costs accuracy
+        # (compiler/lowering/fp16_weights.py).
+        openvino().save_model(read, str(xml), compress_to_fp16=False)
+        return {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
 
 
 def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, Any], list[Finding]]:
@@ -219,4 +249,5 @@ TARGET = TargetInfo(
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_openvino.compile_decoder",
     share_weights=share_weights,
+    compile_range=compile_range,
 )

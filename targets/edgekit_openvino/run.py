@@ -36,6 +36,8 @@ ENGINE = EngineInfo(
 )
 XML_FILE, BIN_FILE, PACKED_FILE = "model.xml", "model.bin", "model.xml.z"
 """``model.xml.z`` is ``model.xml`` of a further shape, compressed by zlib (compile.py)."""
+RANGE_FILE = "range.xml.z"
+"""The same for all sizes of a range."""
 XML_LIMIT_BYTES = 256 << 20
 """Maximum size of an unpacked ``model.xml``."""
 
@@ -80,16 +82,19 @@ def open_runner(
 ) -> OpenvinoRunner:
     """Load ``model.xml`` with ``model.bin``, which is mapped, not read.
 
-    ``threads=None`` takes OpenVINO's default, one per physical core. ``options["stored_weights"]``: only
-    weights are stored as integers, and arithmetic is in floats. ``options["rounded_inputs"]``: with VNNI, so
-    many inputs of such a layer are rounded to int8 by one scale. ``options["arithmetic"]``: ``bf16``: floats
-    are computed in bf16. On AVX-512 without bf16, OpenVINO emulates it: numbers are right, times are not
-    those of a processor that has it. Any other processor computes in fp32.
+    ``threads=None`` takes OpenVINO's default, one per physical core. Inputs with an open dimension: loads
+    ``range.xml.z``. ``options["stored_weights"]``: only weights are stored as integers, and arithmetic is in
+    floats. ``options["rounded_inputs"]``: with VNNI, so many inputs of such a layer are rounded to int8 by
+    one scale. ``options["arithmetic"]``: ``bf16``: floats are computed in bf16. On AVX-512 without bf16,
+    OpenVINO emulates it: numbers are right, times are not those of a processor that has it. Any other
+    processor computes in fp32.
 
     Raises:
         MissingDependency: openvino is not installed.
         EngineError: OpenVINO refused the model.
     """
+    if any(spec.is_open for spec in inputs) and RANGE_FILE in files:
+        files = {PACKED_FILE: files[RANGE_FILE], BIN_FILE: files[BIN_FILE]}
     compiled = compiled_model(files, options, threads)
     try:
         runner = OpenvinoRunner(compiled, inputs, outputs, bool(options.get("stored_weights")))
@@ -99,7 +104,8 @@ def open_runner(
             runner.stands_in_for = "a processor with bf16"
         return runner
     except RuntimeError as problem:
-        raise EngineError(f"{engine_version()} did not load {files[XML_FILE]}: {plain(problem)}") from None
+        path = files.get(XML_FILE) or files[PACKED_FILE]
+        raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
 
 
 def compiled_model(
@@ -213,7 +219,7 @@ class OpenvinoRunner:
         for spec in inputs:
             if spec.name not in indices:
                 continue  # the ONNX reader drops inputs that nothing reads
-            if spec.zeros().nbytes <= COPIED_BYTES:
+            if not spec.is_open and spec.zeros().nbytes <= COPIED_BYTES:
                 tensor = self._request.get_input_tensor(indices[spec.name])
                 self._input_buffers.append((spec.name, tensor.data))
             else:

@@ -16,12 +16,15 @@ and chip loads matters more. fp16 weights load in 1 to 4 ms more, are folded, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.byte_pairs import with_bytes_read
 from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
 from edgekit.compiler.lowering.node_probes import probes
+from edgekit.compiler.lowering.shape_range import with_range
 from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import array_of, producer_of
@@ -105,6 +108,20 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     return Artifact({MODEL_FILE: content}, options, {"nodes": len(model.graph)})
 
 
+def compile_range(
+    models: Sequence[ir.Model], sizes: Sequence[int], profile: Profile, precision: str
+) -> Artifact:
+    """Compile the model at some sizes of a range to one ``model.onnx`` with an open dimension.
+
+    Raises:
+        EngineError: it has another form at another size.
+        Others as :func:`compile_model`.
+    """
+    artifacts = [compile_model(model, profile, precision) for model in models]
+    graphs = [ir.from_proto(onnx.ModelProto.FromString(bytes(a.files[MODEL_FILE]))) for a in artifacts]
+    return artifacts[-1]._replace(files={MODEL_FILE: save_model(with_range(graphs, sizes))})
+
+
 def _only_weights_are_stored(model: ir.Model) -> bool:
     """Check whether all dequantized integers are constants, and there are some (``run.open_session``)."""
     pairs = [node for node in model.graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
@@ -137,6 +154,7 @@ TARGET = TargetInfo(
     decoder="edgekit_ort.compile_decoder",
     shared_range=True,
     share_weights=share_weights,
+    compile_range=compile_range,
 )
 
 
@@ -149,8 +167,6 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
         target: The target or profile named in the findings.
         message: ONNX Runtime's error for the whole model; the finding when each node alone is accepted.
     """
-    import onnx
-
     model = onnx.ModelProto.FromString(content)
     findings = []
     refusals: dict[bytes, str | None] = {}

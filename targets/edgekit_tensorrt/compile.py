@@ -14,9 +14,12 @@ Opset 19: the parser of 10.3 ends at 20, and 19 is the first with float8 for wha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.opset_downgrade import nodes_changed_since, with_opset
+from edgekit.compiler.lowering.shape_range import with_range
 from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
 from edgekit.compiler.model.onnx_file import save_model, signature
 from edgekit.compiler.model.reference import Reference
@@ -93,6 +96,27 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings), **golden}
     options: dict[str, Json] = {"precision": executed, "prepared_on_device": True}
     return Artifact(files, options, facts)
+
+
+def compile_range(
+    models: Sequence[ir.Model], sizes: Sequence[int], profile: Profile, precision: str
+) -> Artifact:
+    """Compile the model at some sizes of a range to one file with an open dimension: the device builds one
+    engine of it, with an optimization profile. The golden vector is of the largest size.
+
+    Raises:
+        EngineError: it has another form at another size, or TensorRT has no form of what is computed.
+        Others as :func:`compile_model`.
+    """
+    artifact = compile_model(models[-1], profile, precision)
+    written = [with_shared_transposes(_written(model, profile, precision)[0]) for model in models]
+    ranged = with_range(written, sizes)
+    for finding in errors(broken_rules(ranged, profile.name, ranged=True)):
+        raise EngineError(f"node {finding.node} ({finding.op}): {finding.message}")
+    notes = ["its optimization profile was not built by TensorRT: accepted is the largest shape"]
+    return artifact._replace(
+        files={**artifact.files, MODEL_FILE: save_model(ranged)}, facts={**artifact.facts, "notes": notes}
+    )
 
 
 def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
@@ -189,4 +213,9 @@ def _executed(model: ir.Model, precision: str) -> str:
     return "int8" if stored else precision
 
 
-TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, reference_executor=reference_executor)
+TARGET = TargetInfo(
+    PRECISIONS,
+    quantization_rules=rules,
+    reference_executor=reference_executor,
+    compile_range=compile_range,
+)

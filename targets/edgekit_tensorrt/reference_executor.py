@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tensorrt.run import MODEL_FILE
@@ -59,17 +61,35 @@ class StandIn:
 
     def __init__(self, model: ir.Model, precision: str) -> None:
         self.precision = precision
-        self._reference = Reference(with_roundings(model))
-        self._read = {spec.name for spec in self._reference.inputs}
+        self._model = with_roundings(model)
+        self._read = {str(value.name) for value in model.graph.inputs}
+        self._reference: Reference | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        return self._reference.run({name: array for name, array in feeds.items() if name in self._read})
+        feeds = {name: array for name, array in feeds.items() if name in self._read}
+        shapes = {name: array.shape for name, array in feeds.items()}
+        if self._reference is None or shapes != self._shapes:
+            self._reference, self._shapes = Reference(self._at(shapes)), shapes
+        return self._reference.run(feeds)
+
+    def _at(self, shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
+        """Return the model at a size of its range; one without a range is unchanged."""
+        if all(static_dims(value) is not None for value in self._model.graph.inputs):
+            return self._model
+        model = self._model.clone()
+        for value in model.graph.inputs:
+            value.shape = ir.Shape(shapes[str(value.name)])
+        for value in model.graph.outputs:
+            value.shape = None
+        infer_shapes(model)
+        return model
 
     def facts(self) -> dict[str, Json]:
         return {}
 
     def close(self) -> None:
-        del self._reference
+        self._reference = None
 
 
 def with_roundings(model: ir.Model) -> ir.Model:

@@ -65,11 +65,18 @@ class FormRule:
     source: str
 
 
-def broken_rules(model: ir.Model, target: str) -> list[Finding]:
-    """Return a finding for each node and rule that it breaks, in the order of the graph."""
+NOT_OF_A_RANGE = ("dynamic", "constant slice")
+"""Rules that do not apply to a graph for a range, whose dimensions are bounded by a profile. Of the Slices in
+it the parser needs constant axes only (LIST), which they have; the model's own were checked at each size."""
+
+
+def broken_rules(model: ir.Model, target: str, *, ranged: bool = False) -> list[Finding]:
+    """Return a finding for each node and rule that it breaks, in the order of the graph; ``ranged``: without
+    NOT_OF_A_RANGE."""
     findings = []
+    rules = [rule for rule in RULES if not ranged or rule.name not in NOT_OF_A_RANGE]
     for node in model.graph.all_nodes():
-        for rule in RULES:
+        for rule in rules:
             if rule.ops and node.op_type not in rule.ops:
                 continue
             text = rule.breaks(node)

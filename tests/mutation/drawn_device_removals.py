@@ -12,12 +12,19 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if type(value) is not int or not 0 <= value <= PRIORITIES:", "test_what_is_no_request"),
         ("if name in names[:index]:", "test_an_input_that_is_given_twice"),
         (
-            "if datatype != DATATYPES[takes[0].dtype] or all(shape != list(spec.shape) for spec in takes):",
+            "if datatype != DATATYPES[specs[name].dtype] or not whole or not takes(shapes, name, shape):",
             "test_what_is_no_request",
         ),
     ],
     ("edgekit/serve/inference_requests.py", "tests/serve/test_several_shapes.py"): [
-        ("if shape != list(specs[name].shape):", "test_shapes_of_several_inputs_belong_together"),
+        ("if signature is None:", "test_shapes_of_several_inputs_belong_together"),
+    ],
+    ("edgekit/target/range_runner.py", "tests/target/test_shape_range.py"): [
+        ("if signature is None:", "test_a_runner_takes_no_size_beyond_the_range"),
+        (
+            "if any(not spec.fits(outputs[spec.name].shape) for spec in signature.outputs):",
+            "test_an_answer_at_another_size_is_refused",
+        ),
     ],
     ("edgekit/serve/request_body.py", "tests/serve/test_request_body.py"): [
         (

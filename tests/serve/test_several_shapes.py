@@ -25,6 +25,7 @@ from edgekit.serve.inference_requests import (
 )
 from edgekit.tensor_spec import Array, Signature, TensorSpec
 from tests.fixtures.detector import detector
+from tests.fixtures.encoder import WHOLE, encoder
 from tests.fixtures.servers import Running, running
 from tests.fixtures.threads import until
 
@@ -186,6 +187,71 @@ def test_shapes_of_several_inputs_belong_together() -> None:
         {"name": "y", "datatype": "FP32", "shape": [-1, 2]},
         {"name": "z", "datatype": "FP32", "shape": [1]},
     ]
+
+
+@pytest.fixture(scope="module")
+def every_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("every-size")
+    shapes = {"ids": (1, f"1..{WHOLE}")}
+    made = edgekit.build(encoder(folder / "encoder.onnx"), targets=["ort"], shapes=shapes, trusted=True)
+    return made.save(folder / "encoder.edgekit")
+
+
+def at_size(size: int) -> Signature:
+    inputs = tuple(TensorSpec(name, "int64", (1, size)) for name in ("ids", "mask"))
+    return Signature(inputs, (TensorSpec("tokens", "float32", (1, size, 64)),))
+
+
+def test_every_size_of_a_range_is_served(every_size: Path) -> None:
+    with running({("encoder", "1"): every_size}, deadline_ms=30_000) as found, Session(every_size) as session:
+        about = json.loads(found.ask("GET", "/v2/models/encoder")[2])
+        assert [row["shape"] for row in about["inputs"]] == [[1, -1], [1, -1]]
+        assert about["outputs"][0]["shape"] == [1, -1, 64]
+        assert about["parameters"]["shapes"] == f"ids=1x1..{WHOLE}, mask=1x1..{WHOLE}"
+        for size in (1, 3, 7, WHOLE):
+            feeds = {"ids": np.arange(size)[None] % 7, "mask": np.ones((1, size), np.int64)}
+            expected = session.run(feeds)["tokens"]
+            inputs, outputs = at_size(size)
+            body, headers = client.request_of(feeds, inputs, outputs, True)
+            reply = Reply(*found.ask("POST", "/v2/models/encoder/infer", b"".join(body), headers))
+            assert np.array_equal(client.answer_of(reply, outputs)["tokens"], expected)
+
+
+def test_a_request_beyond_the_range_is_refused_with_the_range(every_size: Path) -> None:
+    with Session(every_size) as session:
+        read = RequestReader(session.shapes)
+
+        def body(ids: int, mask: int) -> bytes:
+            counts = {"ids": ids, "mask": mask}
+            tensors = [
+                {"name": name, "datatype": "INT64", "shape": [1, count], "data": [1] * count}
+                for name, count in counts.items()
+            ]
+            return json.dumps({"inputs": tensors}).encode()
+
+        assert read(body(5, 5), None).feeds["ids"].shape == (1, 5)
+        for size in (0, WHOLE + 1):
+            with pytest.raises(RequestError, match=rf"the model takes INT64 1x1\.\.{WHOLE}$"):
+                read(body(size, size), None)
+        with pytest.raises(RequestError, match=rf"not belong together; the model takes ids=1x1\.\.{WHOLE}"):
+            read(body(3, 4), None)
+
+
+def test_a_device_sends_every_size_of_a_range(every_size: Path) -> None:
+    with (
+        Session(every_size) as own,
+        running({("encoder", "1"): every_size}, deadline_ms=30_000) as found,
+        RemoteSession(
+            own, f"http://127.0.0.1:{found.port}", "encoder", policy="remote-first", deadline_ms=20_000
+        ) as both,
+    ):
+        both._local.add(0.001)
+        until(lambda: both.status()["server"] != "probing")
+        for size in (3, 11):
+            feeds = {"ids": np.arange(size)[None] % 7, "mask": np.ones((1, size), np.int64)}
+            result = both.run(feeds)
+            assert result.path == "remote"
+            assert np.array_equal(result["tokens"], own.run(feeds)["tokens"])
 
 
 def test_the_head_of_an_answer_is_kept_for_its_shape() -> None:

@@ -83,7 +83,8 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     variants = time_and_select(job, data.reference, variants, progress)
     if by_shape:
         evaluate_shapes(job, by_shape, variants, progress)
-    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape)
+    of_range = shapes.of_range if shapes else None
+    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range)
 
 
 def _targets(targets: Sequence[str]) -> list[BuildTarget]:

@@ -6,7 +6,6 @@ with it again. Names of the host side are quoted: the command line loads this fi
 """
 
 # No ``from __future__ import annotations``: types of fields are read (edgekit/system/declared_options.py).
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.system.declared_options import declared, option
 from edgekit.system.progress import report
+from edgekit.system.size_range import as_range
 from edgekit.target.precisions import FULL_PRECISION, names_to_ask_for
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from edgekit.compiler.importers.contract import Source
     from edgekit.processing.card import Card
     from edgekit.system.progress import Progress
-
-RANGE = re.compile(r"[1-9][0-9]{0,8}(\.\.[1-9][0-9]{0,8})?")
-"""Size of a dimension, or a range of sizes: ``1..512``."""
-RANGE_SHAPES = 4
 
 
 def profiles() -> Iterable[str]:
@@ -34,47 +30,31 @@ def profiles() -> Iterable[str]:
     return profile_names()
 
 
-def parse_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[tuple[int, ...], ...]]:
+def parse_shape(text: str) -> tuple[str, tuple[int | str, ...] | tuple[tuple[int, ...], ...]]:
     """Parse ``NAME=1x3x480x640``; ``NAME=`` is a scalar. Without a name it is for the one image. Commas
-    separate several shapes.
+    separate several shapes. A size may be a range, ``1..512``.
 
     >>> parse_shape("images=1x3x480x640"), parse_shape("1x3"), parse_shape("ids=1x16,1x64")
     (('images', (1, 3, 480, 640)), ('', (1, 3)), ('ids', ((1, 16), (1, 64))))
+    >>> parse_shape("ids=1x1..512")
+    ('ids', (1, '1..512'))
     """
     name, equals, sizes = text.rpartition("=")
     shapes = [shape.split("x") for shape in sizes.lower().split(",")] if sizes else [[]]
-    if ".." in sizes and all(RANGE.fullmatch(size) for size in shapes[0]):
-        listed = ",".join(_shapes_of_range(shapes[0]))
-        raise ValueError(
-            "; compiled files have fixed shapes: instead of the range, list the shapes that your inputs "
-            f"have, e.g. --shape {name}{equals}{listed}"
-        )
     named = bool(name) if equals else len(shapes[0]) > 1  # one number without a name is a slip
+    ranges = [part for parts in shapes for part in parts if ".." in part]
+    if ranges and len(shapes) > 1:
+        raise ValueError("; give a range, or several shapes")
+    if any(as_range(part) is None for part in ranges):
+        raise ValueError("; a range is written 1..512, the smaller size first")
     if not named or not all(
-        p.isascii() and p.isdigit() and len(p) < 20 and int(p) > 0 for parts in shapes for p in parts
+        part in ranges or (part.isascii() and part.isdigit() and len(part) < 20 and int(part) > 0)
+        for parts in shapes
+        for part in parts
     ):
         raise ValueError(", with sizes of 1 or more")
-    parsed = [tuple(map(int, parts)) for parts in shapes]
-    return name, tuple(parsed) if len(parsed) > 1 else parsed[0]
-
-
-def _shapes_of_range(sizes: Sequence[str]) -> list[str]:
-    """Return at most RANGE_SHAPES shapes of a range, each about half as large as the next.
-
-    >>> _shapes_of_range(["1", "1..512"]), _shapes_of_range(["320..640", "300..450"])
-    (['1x64', '1x128', '1x256', '1x512'], ['320x450', '640x450'])
-    """
-    ends = [sorted(map(int, size.split(".."))) for size in sizes]
-    shapes = [[high[-1] for high in ends]]
-    while len(shapes) < RANGE_SHAPES:
-        smaller = [
-            half if (half := -(-size // 2)) >= low[0] else size
-            for size, low in zip(shapes[0], ends, strict=True)
-        ]
-        if smaller == shapes[0]:
-            break
-        shapes.insert(0, smaller)
-    return ["x".join(map(str, shape)) for shape in shapes]
+    parsed = [tuple(part if part in ranges else int(part) for part in parts) for parts in shapes]
+    return name, tuple(parsed) if len(parsed) > 1 else parsed[0]  # type: ignore[return-value]
 
 
 def parse_layout(text: str) -> tuple[str, str]:
@@ -145,14 +125,15 @@ class BuildRequest:
         rebuild_help="Card (card.toml) that describes the model's pre- and post-processing.  "
         "[default: the one in BUNDLE]",
     ))  # fmt: skip
-    shapes: Mapping[str, tuple[int, ...] | Sequence[tuple[int, ...]]] | None = field(
+    shapes: Mapping[str, tuple[int | str, ...] | Sequence[tuple[int, ...]]] | None = field(
         default=None, metadata=option(
         "Static shapes by input name, for inputs whose dimensions are dynamic or stale; the default is the "
         "card's shapes. The name \"\" stands for the only input, or the only one of four dimensions. An open "
         "batch dimension is 1, and the report states it. Several shapes of an input are compiled into each "
-        "variant, and a run takes the shape of its arrays (docs/shapes.md).",
+        "variant, and a run takes the shape of its arrays; a size may be a range, ``(1, \"1..512\")`` "
+        "(docs/shapes.md).",
         help="Static shape of an input; without NAME, of the only image input. Several, separated by commas, "
-        "are compiled into one bundle. Repeatable.",
+        "or a range of one size (ids=1x1..512), are compiled into one bundle. Repeatable.",
         flags=("--shape",), metavar="[NAME=]1x3x480x640", parse=parse_shape, repeatable="by name",
         stored=False,
     ))  # fmt: skip

@@ -24,8 +24,11 @@ from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.formats.plain_text import shortened, size
 from edgekit.system.formats.strict_json import encode
+from edgekit.system.size_range import range_text
 from edgekit.target import registry
 from edgekit.target.precisions import FULL_PRECISION
+from edgekit.target.shape_range import OPTION as RANGE
+from edgekit.target.shape_range import ShapeRange
 from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
@@ -39,6 +42,7 @@ def make_bundle(
     variants: Sequence[VariantBuild],
     import_check: ImportCheck | None = None,
     shapes: Sequence[tuple[Signature, ReferenceOutputs]] = (),
+    of_range: ShapeRange | None = None,
 ) -> Bundle:
     """Create the bundle of these variants, in memory.
 
@@ -48,7 +52,9 @@ def make_bundle(
         reference: Its first sample becomes the golden vector.
         variants: In the order in which a runtime prefers them, rejected ones included.
         import_check: Comparison of an imported model with its original.
-        shapes: Reference at each shape of a model that has several, the largest last.
+        shapes: Reference at each shape of a model that has several, the largest last; of a range, at those
+            that were tested.
+        of_range: The range.
     """
     explain_sizes(job.source, job.canonical, variants)
     files = job.card.files if job.card else {}
@@ -65,7 +71,7 @@ def make_bundle(
             **stored_options(job.request),
             **job.options.as_json(),
             **({"no_int8": job.no_int8} if job.no_int8 else {}),
-            "shapes": _given_shapes(job, shapes),
+            "shapes": _given_shapes(job, shapes, of_range),
             **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
             **({"io": job.layouts} if job.layouts else {}),
         },
@@ -86,6 +92,8 @@ def make_bundle(
         golden = [*(_first(smaller) for _, smaller in shapes[:-1]), _first(reference)]
         further = shape_entries.as_json([signature for signature, _ in shapes], golden, entries)
         manifest["extensions"][shape_entries.EXTENSION] = further
+    if of_range is not None:
+        manifest["extensions"][RANGE] = of_range.as_json()
     return Bundle.create(manifest, entries)
 
 
@@ -164,10 +172,17 @@ def _first(reference: ReferenceOutputs) -> tuple[Sample, Mapping[str, Array]]:
     return reference.samples[0], reference.expected[0]
 
 
-def _given_shapes(job: BuildJob, shapes: Sequence[tuple[Signature, ReferenceOutputs]]) -> dict[str, Json]:
+def _given_shapes(
+    job: BuildJob, shapes: Sequence[tuple[Signature, ReferenceOutputs]], of_range: ShapeRange | None
+) -> dict[str, Json]:
     """Return the shapes of each input, to build the bundle again. An input has several if they differ and do
-    not follow from lengths."""
+    not follow from lengths; one that follows from the size of a range in another way has none."""
     shapes_by_input: dict[str, Json] = {spec.name: list(spec.shape) for spec in job.inputs}
+    if of_range is not None:
+        sizes = {(1, 0): range_text(of_range.sizes)}
+        for name, lines in of_range.inputs.items():
+            shapes_by_input[name] = [sizes.get((f, o)) if f else o for f, o in lines]
+        return {name: shape for name, shape in shapes_by_input.items() if None not in shape}
     if shapes and not job.request.lengths:
         for specs in zip(*(signature.inputs for signature, _ in shapes), strict=True):
             if len({spec.shape for spec in specs}) > 1:

@@ -10,20 +10,26 @@ from functools import partial
 
 from edgekit.bundle.evidence import ShapeFigures
 from edgekit.compiler.build.faults import Fault
+from edgekit.compiler.build.shape_compilers import RangeCompiler
 from edgekit.compiler.build.shapes import labels
 from edgekit.compiler.build.stages import BuildJob
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate.accuracy_elsewhere import limit_elsewhere_db, lowest_snr_db
 from edgekit.compiler.evaluate.samples import Sample
-from edgekit.compiler.evaluate.timing import opened, timing_summary, turns
+from edgekit.compiler.evaluate.timing import Timed, confirmed_turns, opened, timing_summary, turns
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.system import json_records
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Progress, stage
+from edgekit.system.timings import files_digest
 from edgekit.target.contract import Runner
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json, Signature
+
+RANGE_SLOWER_LIMIT, RANGE_SLOWER_MS = 1.5, 0.2
+"""A file for all sizes of a range is rejected if it takes longer than a file of one shape by this factor and
+by so many milliseconds: OpenVINO infers all shapes in each run, some 0.03 to 0.1 ms."""
 
 
 def evaluate_shapes(
@@ -51,6 +57,8 @@ def evaluate_shapes(
                 continue
             variant.evidence["shapes"] = figures
             _reject_inaccurate(variant, shapes[-1][1], figures)
+            if not variant.rejected:
+                _reject_slow(variant, figures)
         report("; ".join(references))
 
 
@@ -69,7 +77,10 @@ def _figures(variant: VariantBuild, references: Mapping[str, ReferenceOutputs]) 
         if variant.timed:
             times = _times(variant, runner, references, threads)
             for row in figures:
-                row["p50_ms"], row["min_ms"] = (times[row["shape"]][key] for key in ("p50_ms", "min_ms"))
+                record = times[row["shape"]]
+                row["p50_ms"], row["min_ms"] = record["p50_ms"], record["min_ms"]
+                if "of_one_shape" in record:
+                    row["of_one_shape"] = record["of_one_shape"]
     return figures
 
 
@@ -105,7 +116,39 @@ def _times(
     record: Json = {
         shape: dict(timing_summary(runs, 0.0, threads)) for shape, runs in zip(references, times, strict=True)
     }
+    for shape, ratio in _of_one_shape(variant, runner, references, threads).items():
+        record[shape]["of_one_shape"] = ratio
     return json_records.record_once(folder, name, record, limit, size)
+
+
+def _of_one_shape(
+    variant: VariantBuild, runner: Runner, references: Mapping[str, ReferenceOutputs], threads: int
+) -> dict[str, float]:
+    """Return the time of a float variant that takes a range, relative to that of files of one shape, by the
+    shape: the largest, and a smaller one. Empty for other variants."""
+    compiler, precision = variant.target.compiler, precision_of(variant.precision)
+    if not isinstance(compiler, RangeCompiler) or not precision.is_float:
+        return {}
+    ratios, compiled_as = {}, variant.target.compiled_as(precision.name)
+    for signature, artifact in compiler.of_one_shape(variant.profile, compiled_as):
+        name = next(n for n, at_shape in references.items() if _fits(at_shape.samples[0], signature))
+        one_shape = Timed(variant.target.engine, artifact, files_digest(artifact.files))
+        with ExitStack() as stack:
+            reference = replace(references[name], inputs=signature.inputs, outputs=signature.outputs)
+            pair = (runner, opened(stack, one_shape, reference, threads)[0])
+            ratios[name] = confirmed_turns(pair, reference.samples[0], RANGE_SLOWER_LIMIT)
+    return ratios
+
+
+def _reject_slow(variant: VariantBuild, by_shape: Sequence[ShapeFigures]) -> None:
+    for row in by_shape:
+        ratio = row.get("of_one_shape", 0.0)
+        if ratio > RANGE_SLOWER_LIMIT and row["min_ms"] * (1 - 1 / ratio) > RANGE_SLOWER_MS:
+            variant.reject(f"{ratio:.2f}x the time of a file of one shape at {row['shape']}")
+
+
+def _fits(sample: Sample, signature: Signature) -> bool:
+    return all(sample[spec.name].shape == spec.shape for spec in signature.inputs)
 
 
 def _reject_inaccurate(

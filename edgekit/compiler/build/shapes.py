@@ -9,139 +9,47 @@ evaluated      each kept variant at each shape: accuracy against the source mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from edgekit.bundle.shape_entries import shapes_json
 from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.build.model_shapes import Further, Shapes, Text
+from edgekit.compiler.build.shape_compilers import RangeCompiler, ShapesCompiler
+from edgekit.compiler.build.shape_ranges import (
+    proof_sizes,
+    range_through,
+    ranged_text,
+    refuse_without_range,
+    sized,
+    text_parts,
+)
 from edgekit.compiler.build.stages import BuildJob, importing
 from edgekit.compiler.evaluate import verify
-from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.importers.contract import Source
 from edgekit.compiler.importers.conversion import open_source_model
-from edgekit.compiler.lowering.shape_adaptation import at_shape, zero_padding
+from edgekit.compiler.lowering.shape_adaptation import zero_padding
 from edgekit.compiler.model.onnx_file import signature
 from edgekit.compiler.model.reference import Reference
-from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
+from edgekit.compiler.model.shape_sets import (
+    compiled_sizes,
+    further_shapes,
+    largest_shapes,
+    range_of,
+)
 from edgekit.compiler.passes import run_passes
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.processing.inputs.text import PAD_FROM_TOKENIZER, TextInput
 from edgekit.system.progress import stage
-from edgekit.target.contract import Artifact, Compiler, TargetInfo
-from edgekit.target.profile import Profile
-from edgekit.target.shapes import FOLDER, OPTION, TokenAxes, elements, shapes_text
-from edgekit.tensor_spec import Array, Json, Signature, cut_to
+from edgekit.system.size_range import range_text
+from edgekit.target.shapes import TokenAxes, elements, shapes_text
+from edgekit.tensor_spec import Signature
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.diagnostics import Finding
     from edgekit.processing.card import Card
 
 TRIED_SAMPLES = 2
 """Samples that are run at each shape; each costs a run of the source model for each of them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Further:
-    """A model at a further shape.
-
-    Attributes:
-        signature: Its inputs and outputs.
-        source: The model as it was opened.
-        canonical: The same after the passes.
-    """
-
-    signature: Signature
-    source: ir.Model
-    canonical: ir.Model
-
-
-@dataclass(frozen=True, eq=False)
-class Text:
-    """A text encoder's tokens.
-
-    Attributes:
-        axes: Axis of the tokens in each input and output.
-        whole: Tokens of the longest.
-        fills: Input -> what it holds at the padding.
-    """
-
-    axes: TokenAxes
-    whole: int
-    fills: Mapping[str, int]
-
-    def filled(self, sample: Sample) -> dict[str, Array]:
-        """Return a text whose tokens are repeated until there is no padding. If it has no tokens, its padding
-        counts as tokens."""
-        count = self.axes.needed(sample) or self.whole
-        arrays = dict(sample)
-        for name in self.fills:
-            array = sample[name].reshape(-1)
-            tokens = array[-count:] if self.axes.left else array[:count]
-            arrays[name] = np.resize(tokens, self.whole).reshape(sample[name].shape)
-        arrays[self.axes.mask] = np.ones_like(sample[self.axes.mask])
-        return arrays
-
-    def shortened(self, sample: Sample, length: int) -> dict[str, Array]:
-        """Return a text cut to a length: its first tokens, or with padding on the left its last ones. Padding
-        replaces the other tokens."""
-        arrays, beyond = dict(sample), self.whole - length
-        for name, fill in self.fills.items():
-            arrays[name] = sample[name].copy()
-            arrays[name][..., slice(0, beyond) if self.axes.left else slice(length, None)] = fill
-        return arrays
-
-
-@dataclass(frozen=True, eq=False)
-class Shapes:
-    """A model at several shapes.
-
-    Attributes:
-        largest: Inputs and outputs at the largest shape.
-        canonical: The model at the largest shape, after the passes.
-        further: The model at the others, smallest first.
-        text: Its tokens, if the shapes are lengths of a text.
-    """
-
-    largest: Signature
-    canonical: ir.Model
-    further: Sequence[Further]
-    text: Text | None
-
-    def together(self, whole: Artifact, further: Sequence[Artifact], shared: bool) -> Artifact:
-        """Return one artifact with the files of all shapes. Files of each further shape are in a folder
-        for that shape. If ``shared``, a file with the content of one of the largest shape's files is that
-        file; one in a folder, which is whole by itself, only if all of them are."""
-        files, parts = dict(whole.files), list[Json]()
-        for number, (smaller, artifact) in enumerate(zip(self.further, further, strict=True)):
-            names = {}
-            for name, content in artifact.files.items():
-                same = shared and ("/" not in name or artifact.files == whole.files)
-                alike = (other for other, theirs in whole.files.items() if same and theirs == content)
-                names[name] = stored = next(alike, f"{FOLDER}{number}/{name}")
-                files[stored] = content
-            shapes = {side: shapes_json(specs) for side, specs in smaller.signature._asdict().items()}
-            parts.append({**shapes, "files": names, "options": dict(artifact.options)})
-        table: dict[str, Json] = {"further": parts}
-        if self.text is not None:
-            axes = self.text.axes
-            table["text"] = {
-                "mask": axes.mask,
-                "padding": "left" if axes.left else "right",
-                "axes": {name: list(token_axes) for name, token_axes in axes.axes.items()},
-            }
-        return Artifact(files, {**whole.options, OPTION: table}, whole.facts)
-
-    def cut(self, sample: Sample, target: Signature) -> dict[str, Array]:
-        """Return a sample of the largest shape at another: a part of it, repeated where it is too small; of a
-        text its tokens without padding."""
-        if self.text is not None:
-            sample = self.text.filled(sample)
-        return {spec.name: cut_to(sample[spec.name], spec.shape) for spec in target.inputs}
 
 
 def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[BuildJob, Shapes]:
@@ -152,29 +60,42 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
             can't be opened at one. For ``lengths``: the card has no text with a mask, or a length is not
             below the card's.
     """
-    flag, card = "--lengths" if request.lengths else "--shape", job.card
+    flag, card, requested = "--lengths" if request.lengths else "--shape", job.card, request.shapes or {}
     if request.io:
         raise UsageError(f"{flag} cannot be combined with --io; leave one of them out")
-    parts = _parts(card, request) if request.lengths else []
-    sets = [{e.name: (*e.shape[:-1], n) for e in parts} for n in request.lengths or ()] or further_shapes(
-        request.shapes or {}
-    )
-    largest, further = Signature(job.inputs, job.outputs), list[Further]()
+    sizes = range_of(requested)
+    if sizes is not None:
+        refuse_without_range(job.targets, requested)
+    parts = _parts(card, request) if request.lengths else ranged_text(card, requested)
+    largest, opened = Signature(job.inputs, job.outputs), dict[int, Further]()
+    compiled, tested = (compiled_sizes(sizes)[:-1], proof_sizes(sizes)) if sizes else ([], [])
+    if request.lengths or sizes:
+        numbers = [*(request.lengths or ()), *dict.fromkeys((*compiled, *tested))]
+        sets = {n: {**sized(requested, n), **{e.name: (*e.shape[:-1], n) for e in parts}} for n in numbers}
+    else:
+        sets = dict(enumerate(further_shapes(requested)))
     with stage(request.progress, "shapes") as report:
-        for shapes in sets:
-            fixed = {**(card.shapes() if card else {}), **largest_shapes(request.shapes or {}), **shapes}
-            further.append(_opened(model, fixed, flag, shapes, request, largest))
+        for number, shapes in sets.items():
+            fixed = {**(card.shapes() if card else {}), **largest_shapes(requested), **shapes}
+            opened[number] = _opened(model, fixed, flag, shapes, request, largest)
+        further = [opened[number] for number in compiled] or list(opened.values())
         further.sort(key=lambda item: elements(item.signature.inputs))
-        text = _text(job, parts, further) if parts else None
+        proofs = [opened[number] for number in tested] or further
+        text = _text(job, parts, list(opened.values())) if parts else None
         if text is not None:
             names = {spec.name for spec in job.outputs}
             ends = {name: token_axes for name, token_axes in text.axes.axes.items() if name in names}
-            models = (model for item in further for model in (item.source, item.canonical))
+            models = (model for item in opened.values() for model in (item.source, item.canonical))
             for item in (job.source, job.canonical, *models):
                 zero_padding(item, text.axes.mask, ends)
-        multi = Shapes(largest, job.canonical, further, text)
-        targets = [replace(target, compiler=ShapesCompiler(target.compiler, multi)) for target in job.targets]
-        report("; ".join(labels([*(item.signature for item in further), largest])))
+        multi = Shapes(largest, job.canonical, further, proofs, text)
+        if sizes is not None:
+            signatures = {size: item.signature for size, item in opened.items()} | {sizes[-1]: largest}
+            multi = replace(multi, of_range=range_through(sizes, signatures))
+        kind = ShapesCompiler if sizes is None else RangeCompiler
+        targets = [replace(target, compiler=kind(target.compiler, multi)) for target in job.targets]
+        text_of_shapes = "; ".join(labels([*(item.signature for item in proofs), largest]))
+        report(text_of_shapes if sizes is None else f"all of {range_text(sizes)}; tested at {text_of_shapes}")
     return replace(job, targets=targets), multi
 
 
@@ -216,7 +137,7 @@ def labels(signatures: Sequence[Signature]) -> list[str]:
 
 def _parts(card: Card | None, request: BuildRequest) -> list[TextInput]:
     """Return the parts of the card's text."""
-    parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)] if card else []
+    parts = text_parts(card)
     if not any(entry.part == "mask" for entry in parts):
         raise UsageError(
             '--lengths needs the text\'s mask: add a card with an input of kind = "text" and part = "mask" '
@@ -264,60 +185,6 @@ def _fills(card: Card, parts: Sequence[TextInput]) -> dict[str, int]:
     return {entry.name: pad_id if entry.part == "ids" else 0 for entry in parts}
 
 
-class ShapesCompiler:
-    """A target's compiler that compiles at each shape.
-
-    Args:
-        compiler: The target's own.
-        shapes: The model.
-    """
-
-    def __init__(self, compiler: Compiler, shapes: Shapes) -> None:
-        info = compiler.TARGET
-        self.TARGET: TargetInfo = info._replace(refine=self._refined if info.refine is not None else None)
-        self._compiler, self._shapes = compiler, shapes
-
-    def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
-        return self._compiler.check_model(model, profile)
-
-    def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
-        """Return one artifact with the files of all shapes. Errors are those of the target's compiler."""
-        return self._together(*self._compiled(model, profile, precision))
-
-    def _compiled(self, model: ir.Model, profile: Profile, precision: str) -> tuple[Artifact, list[Artifact]]:
-        whole = self._compiler.compile_model(model, profile, precision)
-        return whole, [
-            self._compiler.compile_model(self._at(model, smaller), profile, precision)
-            for smaller in self._shapes.further
-        ]
-
-    def _at(self, model: ir.Model, further: Further) -> ir.Model:
-        return at_shape(model, self._shapes.canonical, further.canonical)
-
-    def _refined(
-        self,
-        model: ir.Model,
-        profile: Profile,
-        precision: str,
-        artifact: Artifact,
-        samples: Sequence[Mapping[str, Array]],
-    ) -> Artifact:
-        """Refine each shape with samples of that shape. The shapes are compiled again, because ``artifact``
-        holds all of them."""
-        refine, shapes = self._compiler.TARGET.refine, self._shapes
-        assert refine is not None
-        whole, further = self._compiled(model, profile, precision)
-        for number, (smaller, compiled) in enumerate(zip(shapes.further, further, strict=True)):
-            cut = [shapes.cut(sample, smaller.signature) for sample in samples]
-            further[number] = refine(self._at(model, smaller), profile, precision, compiled, cut)
-        return self._together(refine(model, profile, precision, whole, samples), further)
-
-    def _together(self, whole: Artifact, further: Sequence[Artifact]) -> Artifact:
-        if (share := self.TARGET.share_weights) is not None:
-            whole, further = share(whole, further)
-        return self._shapes.together(whole, further, share is not None)
-
-
 def shape_references(
     job: BuildJob, shapes: Shapes, reference: ReferenceOutputs
 ) -> list[tuple[Signature, ReferenceOutputs]]:
@@ -326,7 +193,7 @@ def shape_references(
     Raises:
         UsageError: the source model can't run at a shape, or a text's outputs depend on its padding.
     """
-    references, models = [], [(item.signature, item.source) for item in shapes.further]
+    references, models = [], [(item.signature, item.source) for item in shapes.tested]
     for signature_, source in [*models, (shapes.largest, job.source)]:
         samples = [shapes.cut(item, signature_) for item in reference.samples[:TRIED_SAMPLES]]
         try:
@@ -364,7 +231,10 @@ def _check_mask(job: BuildJob, shapes: Shapes, text: Text, reference: ReferenceO
         ]
         for name, error in verify.compare_outputs(expected, outputs, limits).items():
             if not error.within_limit:
+                way_out = "leave --lengths out"
+                if shapes.of_range is not None:
+                    way_out = "leave the card out, and fit your arrays"
                 raise UsageError(
                     f"{job.name} ignores its mask: output {name} for {length} tokens changes with padding "
-                    f"up to {text.whole} ({error}; {error.limit_db:g} dB is required); leave --lengths out"
+                    f"up to {text.whole} ({error}; {error.limit_db:g} dB is required); {way_out}"
                 )

@@ -169,16 +169,33 @@ def _ratio_of(record: Json) -> float | None:
 def _confirmed(
     variant: Timed, parent: Timed, min_ms: float, parent_ms: float, limit: float, reference: ReferenceOutputs
 ) -> float:
-    sample = reference.samples[0]
-    best = [min_ms / 1000, parent_ms / 1000]
     with ExitStack() as stack:
         pair = [opened(stack, v, reference, default_threads())[0] for v in (variant, parent)]
-        end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
-        while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
-            best = [min(so_far, *seconds) for so_far, seconds in zip(best, turns(pair, sample), strict=True)]
-            rounds += 1
-        if best[0] > limit * best[1] and busy():
-            best = [min(seconds) for seconds in turns(pair, sample, OWN_TIME)]
+        best = (min_ms / 1000, parent_ms / 1000)
+        return confirmed_turns(pair, reference.samples[0], limit, best)
+
+
+def confirmed_turns(
+    pair: Sequence[Runner], sample: Sample, limit: float, seconds: Sequence[float] = (math.inf, 1.0)
+) -> float:
+    """Return the time of one runner over another's, in rounds of interleaved runs until it is below the limit
+    or CONFIRMING_ROUNDS are over, as :func:`confirmed_ratio` says.
+
+    Args:
+        pair: The runner that may be slower, and the one to compare with.
+        sample: Sample to run.
+        limit: The ratio.
+        seconds: Seconds of the fastest run of each so far; by default none.
+    """
+    best, end, rounds = list(seconds), time.perf_counter() + CONFIRMING_SECONDS, 0
+    while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
+        fastest = [min(runs) for runs in turns(pair, sample)]
+        best = (
+            [min(times) for times in zip(best, fastest, strict=True)] if math.isfinite(best[0]) else fastest
+        )
+        rounds += 1
+    if best[0] > limit * best[1] and busy():
+        best = [min(runs) for runs in turns(pair, sample, OWN_TIME)]
     return float(_digits(best[0] / best[1]))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.target.shape_range import RangeShapes
 from edgekit.target.tensor_checks import not_finite, wrong_answer
 from edgekit.tensor_spec import Array, Signature, TensorSpec, is_finite
 
@@ -43,7 +44,7 @@ class OutputChecks:
     ) -> None:
         self._outputs = outputs
         self._golden = golden
-        self._shapes = shapes[:-1]
+        self._shapes = shapes
         self._expected = [(spec.name, np.dtype(spec.dtype), spec.shape, spec.fits) for spec in outputs]
         self._finite = [name for name, dtype, _, _ in self._expected if dtype.kind == "f"]
         self._kinds: list[tuple[str, NonFiniteKinds]] = []  # of the outputs that may be non-finite
@@ -60,7 +61,7 @@ class OutputChecks:
         for name, dtype, shape, fits in self._expected:
             output = outputs[name]
             if output.dtype != dtype or (output.shape != shape and not fits(output.shape)):
-                if output.dtype == dtype and any(_fit(outputs, specs) for _, specs in self._shapes):
+                if output.dtype == dtype and self._fit_another(outputs):
                     break
                 raise wrong_answer(outputs, self._outputs)
         for name in self._finite:
@@ -72,6 +73,12 @@ class OutputChecks:
                     from edgekit.runtime.loading.non_finite_kinds import unexpected_kinds
 
                     raise unexpected_kinds(name, outputs[name], kinds)
+
+    def _fit_another(self, outputs: Mapping[str, Array]) -> bool:
+        if not isinstance(self._shapes, RangeShapes):
+            return any(_fit(outputs, specs) for _, specs in self._shapes[:-1])
+        signature = self._shapes.range.of_outputs({name: array.shape for name, array in outputs.items()})
+        return signature is not None and _fit(outputs, signature.outputs)
 
     def _check_non_finite(self, name: str, values: Array) -> None:
         from edgekit.runtime.loading.non_finite_kinds import kinds_of  # here: few models need it

@@ -25,6 +25,7 @@ from edgekit.errors import UsageError, printable
 from edgekit.runtime.http_connection import HttpConnection, Reply
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
+from edgekit.target.shape_range import shape_of
 from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 DATATYPES = {
@@ -127,7 +128,7 @@ class Client:
                 " EdgeKit validates a server's outputs by fixed shapes"
             )
         self._wire = connection
-        self._shapes = tuple(shapes)
+        self._shapes = shapes
         self._path = f"/v2/models/{quote(model, safe='')}"
         if version:
             self._path += f"/versions/{quote(version, safe='')}"
@@ -183,11 +184,9 @@ class Client:
             ConnectionFailedError: there was no response in time.
             AnswerError: it is not the model's outputs.
         """
-        inputs, outputs = next(
-            shape
-            for shape in self._shapes
-            if all(feeds[spec.name].shape == spec.shape for spec in shape.inputs)
-        )
+        shape = shape_of(self._shapes, {name: array.shape for name, array in feeds.items()})
+        assert shape is not None  # the session checked it
+        inputs, outputs = shape
         body, headers = request_of(feeds, inputs, outputs, binary)
         headers.update(more_headers or {})
         reply = self._wire.exchange("POST", f"{self._path}/infer", end_s, self._limit_bytes, body, headers)

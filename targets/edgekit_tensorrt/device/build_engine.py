@@ -54,12 +54,13 @@ def _build(request: dict[str, Json], draft: Path) -> dict[str, Json]:
     began = time.monotonic()
     (draft / STAGE).write_text("building", "ascii")
     settings = run.read_settings(files)
-    plan = build_engine(trt, read_file(files, run.MODEL_FILE), settings["workspace_mb"])
+    extents = request["extents"]
+    plan = build_engine(trt, read_file(files, run.MODEL_FILE), settings["workspace_mb"], extents)
     (draft / ENGINE).write_bytes(plan)
     seconds = time.monotonic() - began
     (draft / STAGE).write_text("verifying", "ascii")
-    runner = run.load_engine(trt, cuda, plan, files, inputs, outputs, request["precision"])
-    feeds = golden_feeds(inputs, settings["golden_integers"])
+    runner = run.load_engine(trt, cuda, plan, files, inputs, outputs, request["precision"], extents)
+    feeds = golden_feeds(run.at_largest(inputs, extents), settings["golden_integers"])
     times = []
     for _ in range(TIMED_RUNS):
         started = time.perf_counter()

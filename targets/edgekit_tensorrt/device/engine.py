@@ -8,6 +8,7 @@ are held against those of 10.3, 10.13 and 11.4 by tests/targets/tensorrt/test_ap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,18 @@ KINDS = {
 """TensorRT's name of an element type -> numpy's. An engine writes as many bytes as its own type has."""
 
 
-def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
+Extents = Mapping[str, Sequence[Sequence[int]]]
+"""Inputs and outputs of a model with a range -> shapes at the smallest, a middle and the largest size."""
+
+
+def build_engine(trt: Any, model: bytes, workspace_mb: int, extents: Extents | None = None) -> bytes:
     """Return the serialized engine of a strongly typed ONNX file.
+
+    Args:
+        trt: The module ``tensorrt``.
+        model: The file.
+        workspace_mb: Memory for the scratch of a layer, in MiB.
+        extents: Shapes of the inputs of a model with a range: the engine's one optimization profile.
 
     Raises:
         EngineError: TensorRT rejects the file; the text names nodes where it does.
@@ -50,6 +61,11 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_mb << 20)
     # float32 is float32: TF32 would round every product of it to 11 bits.
     config.clear_flag(trt.BuilderFlag.TF32)
+    if extents:
+        ranged = builder.create_optimization_profile()
+        for name in [network.get_input(number).name for number in range(network.num_inputs)]:
+            ranged.set_shape(name, *map(tuple, extents[name]))
+        config.add_optimization_profile(ranged)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise EngineError(
@@ -76,6 +92,7 @@ class TensorRtRunner:
         inputs: The source model's.
         outputs: The source model's.
         precision: Precision that the file states.
+        extents: Shapes of a model with a range. It takes every size between them.
 
     Raises:
         EngineError: TensorRT does not load it, or it has other inputs and outputs.
@@ -89,8 +106,10 @@ class TensorRtRunner:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         precision: str,
+        extents: Extents | None = None,
     ) -> None:
         self.precision = precision
+        self._extents = extents or {}
         self.golden_db: float | None = None
         self.device = f"GPU 0: {cuda.gpu_name()}"
         self._trt_version = str(trt.__version__)
@@ -117,7 +136,8 @@ class TensorRtRunner:
             for spec in (*inputs, *outputs):
                 if spec.name not in names:
                     continue
-                buffer = cuda.buffer(spec.shape, np.dtype(spec.dtype))
+                largest = self._extents[spec.name][-1] if self._extents else spec.shape
+                buffer = cuda.buffer(largest, np.dtype(spec.dtype))
                 self._buffers[spec.name] = buffer
                 kind, shape = engine.get_tensor_dtype(spec.name), engine.get_tensor_shape(spec.name)
                 if (KINDS.get(kind.name), tuple(shape)) != (spec.dtype, spec.shape):
@@ -132,6 +152,8 @@ class TensorRtRunner:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         buffers, stream = self._buffers, self._stream
         assert stream is not None
+        if self._extents:
+            return self._run_at_its_size(feeds, stream)
         for name in self._inputs:
             np.copyto(buffers[name].array, feeds[name])
         if stream.recorded:
@@ -141,9 +163,32 @@ class TensorRtRunner:
         stream.wait()
         return {name: buffers[name].array.copy() for name in self._outputs}
 
+    def _run_at_its_size(self, feeds: Mapping[str, Array], stream: CudaStream) -> dict[str, Array]:
+        """Run in the first bytes of the buffers, which have the largest size."""
+        for name in self._inputs:
+            if not self._context.set_input_shape(name, feeds[name].shape):
+                raise EngineError(
+                    f"TensorRT {self._trt_version} does not take {name} of shape {feeds[name].shape}"
+                )
+            np.copyto(self._part(name, feeds[name].shape), feeds[name])
+        self._enqueue()
+        stream.wait()
+        shapes = {name: tuple(self._context.get_tensor_shape(name)) for name in self._outputs}
+        return {name: self._part(name, shape).copy() for name, shape in shapes.items()}
+
+    def _part(self, name: str, shape: tuple[int, ...]) -> Array:
+        array = self._buffers[name].array
+        if len(shape) != array.ndim or any(a > b for a, b in zip(shape, array.shape, strict=True)):
+            raise EngineError(f"{name} of shape {shape} is larger than its buffer, {array.shape}")
+        return array.reshape(-1)[: math.prod(shape)].reshape(shape)
+
     def record(self) -> None:
-        """Record the launches of one run as a CUDA graph, after a run. Where that fails there is none."""
+        """Record the launches of one run as a CUDA graph, after a run. Where that fails there is none, nor
+        with a range, because a graph is of one size."""
         assert self._stream is not None
+        if self._extents:
+            self._graph_problem = "the engine takes a range of sizes"
+            return
         try:
             with self._stream.recording():
                 self._enqueue()

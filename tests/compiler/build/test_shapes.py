@@ -301,7 +301,7 @@ def test_several_inputs_and_batches_go_in_parallel(tmp_path: Path) -> None:
             feeds = {"a": np.ones(a, np.float32), "b": np.ones(b, np.float32)}
             assert np.array_equal(session.run(feeds)["sum"], np.full(a, 2, np.float32))
         with pytest.raises(
-            UsageError, match=r"the inputs have shapes a 1x4, b 8, which the bundle does not "
+            UsageError, match=r"the inputs have shapes a=1x4, b=8, which the bundle does not "
         ):
             session.run({"a": np.ones((1, 4), np.float32), "b": np.ones(8, np.float32)})
     assert [each["shape"] for each in bundle.variants[0].evidence["shapes"]] == [

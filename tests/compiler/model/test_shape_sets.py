@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
+from edgekit.compiler.model.shape_sets import compiled_sizes, further_shapes, largest_shapes, range_of
 from edgekit.errors import UsageError
 
 
@@ -26,6 +26,24 @@ def test_the_kth_shapes_belong_together() -> None:
 def test_one_shape_has_no_further_ones(shapes: Any) -> None:
     assert further_shapes(shapes) == []
     assert set(largest_shapes(shapes)) == set(shapes)
+
+
+def test_a_range_is_compiled_at_some_sizes() -> None:
+    shapes = {"ids": (1, "1..512"), "mask": [1, "1..512"], "image": (1, 3, 8, 8)}
+    assert range_of(shapes) == range(1, 513)
+    assert largest_shapes(shapes) == {"ids": (1, 512), "mask": (1, 512), "image": (1, 3, 8, 8)}
+    assert [each["ids"] for each in further_shapes(shapes)] == [(1, 2), (1, 131), (1, 257)]
+    assert [set(each) for each in further_shapes(shapes)] == [{"ids", "mask"}] * 3
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 3), (1, 5), (2, 6), (7, 9), (1, 128), (64, 640), (1, 8192)])
+def test_a_range_is_compiled_at_its_end_and_at_a_prime(low: int, high: int) -> None:
+    sizes = compiled_sizes(range(low, high + 1))
+    assert len(sizes) >= 3
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == high
+    assert sizes[0] in (low, 2)
+    assert high < 5 or any(all(size % each for each in range(2, size)) for size in sizes[:-1] if size > 1)
 
 
 @pytest.mark.parametrize(

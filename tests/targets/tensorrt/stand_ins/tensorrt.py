@@ -67,7 +67,10 @@ class Builder:
 
     def create_network(self, flags: Any) -> Any:
         assert flags == 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED
-        return SimpleNamespace(content=b"")
+        return Network()
+
+    def create_optimization_profile(self) -> Any:
+        return OptimizationProfile()
 
     def create_builder_config(self) -> Any:
         return BuilderConfig()
@@ -79,14 +82,43 @@ class Builder:
             os.kill(os.getpid(), signal.SIGSEGV)
         if how() == "builds nothing":
             return None
-        settings = {"flags": sorted(config.flags), "pools": config.pools}
+        settings = {"flags": sorted(config.flags), "pools": config.pools, **config.profiles}
         return MAGIC + json.dumps(settings).encode() + b"\n" + network.content
+
+
+class Network:
+    def __init__(self) -> None:
+        self.content = b""
+
+    def _inputs(self) -> Any:
+        return opened(self.content).get_inputs()
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self._inputs())
+
+    def get_input(self, number: int) -> Any:
+        return self._inputs()[number]
+
+
+class OptimizationProfile:
+    def __init__(self) -> None:
+        self.shapes: dict[str, Any] = {}
+
+    def set_shape(self, name: str, least: Any, typical: Any, most: Any) -> None:
+        assert all(a <= b <= c for a, b, c in zip(least, typical, most, strict=True))
+        self.shapes[name] = [least, typical, most]
 
 
 class BuilderConfig:
     def __init__(self) -> None:
+        self.profiles: dict[str, Any] = {}
         self.flags = {BuilderFlag.TF32}  # as TensorRT has it
         self.pools: dict[int, int] = {}
+
+    def add_optimization_profile(self, profile: Any) -> int:
+        self.profiles = {"profile": profile.shapes}
+        return 0
 
     def clear_flag(self, flag: Any) -> None:
         self.flags.discard(flag)
@@ -119,16 +151,21 @@ class Runtime:
             os.kill(os.getpid(), signal.SIGSEGV)
         if not plan.startswith(MAGIC) or how() == "loads nothing" or not PLUGINS:
             return None
-        return Engine(plan.partition(b"\n")[2])
+        head, _, content = plan.partition(b"\n")
+        return Engine(content, json.loads(head[len(MAGIC) :]).get("profile", {}))
+
+
+def opened(content: Any) -> Any:
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3
+    return onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
 
 
 class Engine:
-    def __init__(self, content: Any) -> None:
-        import onnxruntime
-
-        settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+    def __init__(self, content: Any, profile: Any) -> None:
+        self.session, self.profile = opened(content), profile
         self.values = [*self.session.get_inputs(), *self.session.get_outputs()]
         self.num_io_tensors = len(self.values)
 
@@ -136,7 +173,8 @@ class Engine:
         return self.values[number].name
 
     def get_tensor_shape(self, name: Any) -> Any:
-        return next(value.shape for value in self.values if value.name == name)
+        shape = next(value.shape for value in self.values if value.name == name)
+        return [size if isinstance(size, int) else -1 for size in shape]
 
     def get_tensor_dtype(self, name: Any) -> Any:
         kind, _ = KINDS[next(value.type for value in self.values if value.name == name)]
@@ -150,7 +188,19 @@ class Context:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.addresses: dict[str, int] = {}
+        self.shapes = {value.name: value.shape for value in engine.values}
         self.work = WORK(self._compute)
+
+    def set_input_shape(self, name: Any, shape: Any) -> bool:
+        least, _, most = self.engine.profile[name]
+        fits = all(a <= b <= c for a, b, c in zip(least, shape, most, strict=True))
+        if fits:
+            self.shapes[name] = list(shape)
+        return fits
+
+    def get_tensor_shape(self, name: Any) -> Any:
+        feeds = {value.name: self._array(value) for value in self.engine.session.get_inputs()}
+        return self.engine.session.run([name], feeds)[0].shape
 
     def set_tensor_address(self, name: Any, address: Any) -> bool:
         host = cudart().stand_in_host(ctypes.c_void_p(address))
@@ -168,10 +218,12 @@ class Context:
         session = self.engine.session
         feeds = {value.name: self._array(value) for value in session.get_inputs()}
         for value, answer in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+            self.shapes[value.name] = answer.shape
             self._array(value)[...] = -answer if how() == "computes wrong numbers" else answer
 
     def _array(self, value: Any) -> Any:
         _, kind = KINDS[value.type]
-        size = int(np.prod(value.shape, dtype=np.int64)) * np.dtype(kind).itemsize
+        shape = self.shapes[value.name]
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
         memory = (ctypes.c_char * size).from_address(self.addresses[value.name])
-        return np.frombuffer(memoryview(memory), kind).reshape(value.shape)
+        return np.frombuffer(memoryview(memory), kind).reshape(shape)
