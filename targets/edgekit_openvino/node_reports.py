@@ -64,9 +64,12 @@ def node_times(
         range(1, len(run_ms) - step + 1), key=lambda start: sum(run_ms[start : start + step])
     )  # the first run is left out: it warms up
     last = first + step - 1
+    at_start, at_end = totals[first - 1], totals[last]
     nodes = [
-        NodeTime(n, kind, max(0.0, totals[last][n] - totals[first - 1][n]) / step, *merged.get(n, ((), ())))
-        for n, kind in kinds.items()
+        NodeTime(
+            n, kind, max(0.0, at_end.get(n, 0.0) - at_start.get(n, 0.0)) / step, *merged.get(n, ((), ()))
+        )
+        for n, kind in kinds.items()  # a layer that only passes data on is not executed in every run
     ]
     whole, within = (sum(times_ms[first : last + 1]) / step for times_ms in (run_ms, infer_ms))
     between = max(0.0, within - sum(node.ms for node in nodes))

@@ -116,6 +116,16 @@ def test_the_nodes_are_part_of_the_run(found: dict[str, Any]) -> None:
     assert found["tflite-fp32"]["how"] == "each operator was run alone: this engine has no profiler"
 
 
+@pytest.mark.needs_shared
+def test_a_layer_that_is_not_executed_in_every_run_has_a_time(shared: Path) -> None:
+    """OpenVINO skips a Pad of Silero, and layers of states, from some run on."""
+    card = Path(__file__).parents[3] / "samples" / "cards" / "silero_vad.toml"
+    bundle = edgekit.build(shared / "models" / "silero_vad.onnx", targets=["openvino"], card=card)
+    (explained,) = explain(bundle, "openvino-fp32")
+    assert explained["no_times"] == ""
+    assert len(explained["nodes"]) > 5
+
+
 def test_the_profiler_of_onnx_runtime_is_not_told_as_time_of_the_run(tmp_path: Path) -> None:
     """It takes as long for a node as 60 of these take together."""
     g = Graph({"x": (1, 16)})
