@@ -173,6 +173,9 @@ def _copy(source: Path, place: Path) -> None:
 def _notes(bundle: Bundle, chosen: Sequence[str]) -> list[str]:
     others = [variant.name for variant in bundle.variants if variant.usable and variant.name not in chosen]
     notes = [f"not in the app: {', '.join(others)}"] if others else []
-    if not predicts(bundle):
-        notes.append("the card is not of a picture and a task that libedgekit decodes: call run with arrays")
+    kind = predicts(bundle)
+    if not kind:
+        notes.append("the card's inputs or task are not those of libedgekit: call run with arrays")
+    elif kind == "audio":
+        notes.append("the app's screen takes photos, and the card a sound: call listen with samples")
     return notes

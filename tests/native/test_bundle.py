@@ -36,8 +36,9 @@ def test_what_a_bundle_holds(tmp_path: Path) -> None:
     path = made.save(tmp_path / "small.edgekit")
     with NativeBundle(path) as bundle:
         assert [bundle.count(what) for what in range(5)] == [1, 1, 2, 3, 1]
-        assert native.library().edgekit_digest(bundle.handle).decode() == made.digest
-        assert json.loads(native.library().edgekit_manifest(bundle.handle, None)) == made.manifest
+        digest, manifest = (native.library().edgekit_text(bundle.handle, what, None) for what in (0, 1))
+        assert digest.decode() == made.digest
+        assert json.loads(manifest) == made.manifest
         first, second = (bundle.at("variant", native.Variant, i) for i in range(2))
         assert (first.name, first.target, first.usable, first.time_ms) == (b"a", b"ort", 1, 2.5)
         assert (second.status, second.usable, second.files) == (b"rejected: slow", 0, 0)

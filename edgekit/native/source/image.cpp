@@ -132,10 +132,6 @@ void fill(const ImageInput& image, const std::vector<uint8_t>& pixels, const Box
 
 }  // namespace
 
-size_t image_bytes(const ImageInput& image) {
-  return memory_size(image.height, image.width, image.channels * element_bytes(image.dtype));
-}
-
 edgekit_placement place_image(const ImageInput& image, int width, int height) {
   auto [used, target] = layout_of(image, width, height);
   double scale_x = static_cast<double>(target.width) / used.width,
