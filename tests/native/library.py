@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,8 +147,8 @@ class Found(NamedTuple):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the library, compiled once for these sources."""
-    loaded = ctypes.CDLL(str(compiled()))
+    """Return the library, compiled once for these sources, or the one that EDGEKIT_NATIVE_LIBRARY names."""
+    loaded = ctypes.CDLL(os.environ.get("EDGEKIT_NATIVE_LIBRARY") or str(compiled()))
     for name in ("version", "error", "text", "active"):
         getattr(loaded, f"edgekit_{name}").restype = ctypes.c_char_p
     for name in ("open", "adapter", "start", "begin"):

@@ -25,7 +25,7 @@ WEB = ROOT / "edgekit" / "web"
 CASES = 100
 SIZE_LIMIT_BYTES = 400_000
 """Largest size of the WebAssembly, compressed."""
-LIBRARY_LIMIT_BYTES = 500_000
+LIBRARY_LIMIT_BYTES = 550_000
 """Largest size of the library for aarch64, stripped, with zig's C++ library inside, in bytes."""
 REBUILD = "compile it again: python -m edgekit.native.build --target wasm32-wasi -o edgekit/web"
 
