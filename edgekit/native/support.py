@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
 
-ORT, ORT_MODEL = "ort", "model.onnx"
-"""Target of its adapter of ONNX Runtime, and the only file of a variant that the adapter loads."""
+ORT, LITERT = "ort", "tflite"
+MODELS = {ORT: "model.onnx", LITERT: "model.tflite"}
+"""Target of an adapter -> the only file of a variant that it loads."""
 CLASSIFIERS = ("logits", "probabilities")
 DECODERS: Mapping[str, Mapping[str, Collection[str]]] = {
     "image": {"classify": CLASSIFIERS, "detect": ("yolox", "yolov5", "yolov8", "end2end")},
@@ -26,7 +27,7 @@ def runnable(bundle: Bundle, targets: Collection[str]) -> list[Variant]:
         for variant in bundle.variants
         if variant.usable
         and variant.target in targets
-        and (variant.target != ORT or set(variant.files) == {ORT_MODEL})
+        and (variant.target not in MODELS or set(variant.files) == {MODELS[variant.target]})
     ]
 
 

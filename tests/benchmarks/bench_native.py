@@ -5,7 +5,7 @@
 Each row runs the three in turns and prints the lower quartile of their processor time for one call. OpenCV is
 opencv-python, called with ``cv2.setNumThreads(1)``: its resize, ``copyMakeBorder`` and ``blobFromImage``, and
 its non-maximum suppression. It has no decoder of a network's outputs, so those rows select and convert boxes
-by numpy before ``cv2.dnn.NMSBoxesBatched``. Values differ: OpenCV's blob is not rounded as EdgeKit's input is,
+by numpy before ``cv2.dnn.NMSBoxesBatched``. Values differ: OpenCV does not round the blob as EdgeKit does,
 and its area filter is not Pillow's. Without ``--library`` the library is compiled as it is shipped.
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle import Bundle
+from edgekit.native.support import MODELS, ORT
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.tensor_spec import Array, Json
 from tests.fixtures.ort_bundles import onnx_bytes
@@ -63,7 +64,8 @@ def model_bundle(
     evidence = {"accuracy": {name: {"limit_db": 40.0} for name in wanted}}
     variants = [
         {"name": name, "target": (targets or {}).get(name, "ort"), "profile": "ort", "precision": "fp32",
-         "options": {}, "files": {"model.onnx": f"v/{name}/model.onnx"}, "status": "verified",
+         "options": {}, "files": {MODELS.get((targets or {}).get(name, ORT), "model"): f"v/{name}/model.onnx"},
+         "status": "verified",
          "evidence": evidence}
         for name in models
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 import CEdgeKit
 import Foundation
 
-/// A bundle whose best variant runs on Core ML, or on ONNX Runtime if the app is linked with it.
+/// A bundle whose best variant runs on Core ML, or on ONNX Runtime or LiteRT if the app is linked with them.
 ///
 /// Calls from several threads run one after the other.
 public final class Session: @unchecked Sendable {
@@ -196,13 +196,15 @@ public final class Session: @unchecked Sendable {
         }
     }
 
-    /// Return Core ML, and ONNX Runtime if the app is linked with it.
+    /// Return Core ML, and ONNX Runtime and LiteRT if the app is linked with them.
     private static func engines() -> [UnsafePointer<edgekit_engine>?] {
         var all: [UnsafePointer<edgekit_engine>?] = []
         #if canImport(CoreML)
             all.append(CoreMLEngine.table)
         #endif
-        if let onnxRuntime = edgekit_adapter("ort", nil) { all.append(onnxRuntime) }
+        for target in ["ort", "tflite"] {
+            if let engine = edgekit_adapter(target, nil) { all.append(engine) }
+        }
         return all
     }
 }
