@@ -61,11 +61,14 @@ def model_bundle(
     wanted = dict(zip([y.name for y in outputs], session.run(None, feeds), strict=True))
     entries = {f"v/{name}/model.onnx": content for name, content in models.items()}
     entries |= {f"golden/{name}.npy": npy_bytes(array) for name, array in {**feeds, **wanted}.items()}
+
+    def file_of(name: str) -> str:
+        return MODELS.get((targets or {}).get(name, ORT), "model")
+
     evidence = {"accuracy": {name: {"limit_db": 40.0} for name in wanted}}
     variants = [
         {"name": name, "target": (targets or {}).get(name, "ort"), "profile": "ort", "precision": "fp32",
-         "options": {}, "files": {MODELS.get((targets or {}).get(name, ORT), "model"): f"v/{name}/model.onnx"},
-         "status": "verified",
+         "options": {}, "files": {file_of(name): f"v/{name}/model.onnx"}, "status": "verified",
          "evidence": evidence}
         for name in models
     ]  # fmt: skip

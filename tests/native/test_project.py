@@ -67,9 +67,7 @@ def test_an_android_project_names_the_engines_of_its_variants(
     tmp_path: Path, targets: tuple[str, ...]
 ) -> None:
     model = onnx_bytes(COLOURS)
-    bundle = model_bundle(
-        {name: model for name in targets}, model, COLOUR_CARD, {name: name for name in targets}
-    )
+    bundle = model_bundle(dict.fromkeys(targets, model), model, COLOUR_CARD, {name: name for name in targets})
     made = write_project(bundle, "android", tmp_path / "app")
     assert made.variants == list(targets)
     script = (tmp_path / "app/edgekit/build.gradle.kts").read_text("utf-8")
