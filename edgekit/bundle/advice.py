@@ -8,11 +8,11 @@ Pure text from the manifest, for the page (edgekit/report) and for notebooks; a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.bundle.search_text import more_time
+from edgekit.bundle.speed_order import fastest_first
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import FULL_PRECISION
 
@@ -46,12 +46,11 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
 def advised(variants: Sequence[Variant]) -> list[Variant]:
     """Choose the variant to use of each profile: a deferral, else the fastest one of the source model. If
     none is timed, the smallest one: all of them met their limits of accuracy, or were forced. A smaller
-    model's variant is never advised."""
+    model's variant is never advised. A session on the build machine tries them in the same order."""
     chosen = []
     for group in _by_profile(variants).values():
-        timed = [(p50, index) for index, member in enumerate(group) if (p50 := p50_ms(member)) is not None]
-        sizes = [(member.evidence.get("size_bytes", math.inf), i) for i, member in enumerate(group)]
-        chosen.append(group[min(timed or sizes)[1]])
+        times_ms = {v.name: time_ms for v in group if (time_ms := p50_ms(v)) is not None}
+        chosen.append(fastest_first(group, times_ms)[0])
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""The group ``toolchain``: vendors' compilers in environments of their own."""
+"""The group ``toolchain``: vendors' compilers and releases of engines, in environments of their own."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 @main.group()
 def toolchain() -> None:
-    """Install vendors' compilers.
+    """Install vendors' compilers and older engines.
 
-    Each needs a Python environment of its own, made in the cache from a lock file with hashes.
+    Each has a Python environment of its own in the cache. A compiler's packages are locked, with hashes. An
+    engine's release, e.g. onnxruntime==1.17, is for edgekit build --runtime.
     """
 
 
 @toolchain.command("list")
 @as_json_option
 def list_command(as_json: bool) -> None:
-    """List vendors' compilers and where they are installed."""
+    """List them and where they are installed."""
     from edgekit.compiler.toolchains import list_toolchains as toolchains
 
     rows = toolchains.toolchain_rows()
@@ -38,7 +39,7 @@ def list_command(as_json: bool) -> None:
 @click.option("--accept-terms", is_flag=True, help="Accept the vendor's terms, which are printed otherwise.")
 @as_json_option
 def install(name: str, accept_terms: bool, as_json: bool) -> None:
-    """Install a vendor's compiler."""
+    """Install a vendor's compiler, or a release of an engine."""
     from edgekit.compiler.toolchains import list_toolchains as toolchains
 
     def accepts(toolchain: Toolchain) -> bool:
@@ -57,7 +58,7 @@ def install(name: str, accept_terms: bool, as_json: bool) -> None:
 @click.argument("name")
 @as_json_option
 def remove(name: str, as_json: bool) -> None:
-    """Remove a vendor's compiler."""
+    """Remove what was installed."""
     from edgekit.compiler.toolchains import list_toolchains as toolchains
 
     removal = toolchains.remove_toolchain(name)

@@ -13,7 +13,7 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("ncnn",), plain_use="edgekit_ncnn.plain_use")
+ENGINE = EngineInfo(packages=("ncnn",), plain_use="edgekit_ncnn.plain_use", releases=("ncnn",))
 PARAM_FILE, BIN_FILE = "model.param", "model.bin"
 MAGIC = "7767517"
 """First line of a .param file: https://github.com/Tencent/ncnn/wiki/param-and-model-file-structure"""

@@ -146,11 +146,21 @@ def _read(content: bytes) -> Any:
 def _name_nodes(model: Any, prefix: str) -> None:
     """Name the nodes that the reader inserted, so that the same model gives the same bytes.
 
-    OpenVINO calls them by a counter of the process (``Constant_43114``).
+    OpenVINO calls them by a counter of the process (``Constant_43114``). No name is given twice: OpenVINO
+    before 2025 refuses such a file.
     """
-    for number, node in enumerate(model.get_ordered_ops()):
-        if node.get_friendly_name() == node.get_name():
-            node.set_friendly_name(f"{prefix}{node.get_type_name()}_{number}")
+    nodes = list(enumerate(model.get_ordered_ops()))
+    inserted = {number for number, node in nodes if node.get_friendly_name() == node.get_name()}
+    used: set[str] = set()
+    for number, node in sorted(nodes, key=lambda entry: entry[0] in inserted):
+        name = present = node.get_friendly_name()
+        if number in inserted:
+            name = f"{prefix}{node.get_type_name()}_{number}"
+        while name in used:
+            name += "_"
+        used.add(name)
+        if name != present:
+            node.set_friendly_name(name)
         for body in _bodies(node):
             _name_nodes(body, f"{prefix}{number}.")
 

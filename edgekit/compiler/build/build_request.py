@@ -93,6 +93,14 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def parse_runtime(text: str) -> str:
+    """Check the form of ``onnxruntime>=1.17``."""
+    package, _, version = text.partition(">=")
+    if not package or not version.strip()[:1].isdigit():
+        raise ValueError(", e.g. onnxruntime>=1.17")
+    return text
+
+
 @dataclass(frozen=True)
 class BuildRequest:
     """Arguments of a build, as ``edgekit.build`` takes them and documents them."""
@@ -228,6 +236,14 @@ class BuildRequest:
         "vocabulary. It is built for the same targets and used where it is faster; the texts stay the same.",
         help="Draft model for speculative decoding: a smaller language model with the same vocabulary.",
         metavar="MODEL", models="language", stored=False,
+        heading="Advanced",
+    ))  # fmt: skip
+    runtime: Sequence[str] = field(default=(), metadata=option(
+        "The oldest release of each engine that devices have, e.g. ``onnxruntime>=1.17``: variants run on it "
+        "too, in an environment of its own, and are rejected if they fail there (docs/install.md).",
+        help="Oldest release of an engine that devices have, e.g. 'onnxruntime>=1.17'. Variants are run on "
+        "it too, and rejected if they fail. Repeatable.",
+        metavar="PACKAGE>=VERSION", parse=parse_runtime, repeatable="values",
         heading="Advanced",
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(

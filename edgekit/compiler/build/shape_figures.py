@@ -13,10 +13,10 @@ from edgekit.compiler.build.faults import Fault
 from edgekit.compiler.build.shapes import labels
 from edgekit.compiler.build.stages import BuildJob
 from edgekit.compiler.build.variant_build import VariantBuild
-from edgekit.compiler.evaluate import verify
+from edgekit.compiler.evaluate.accuracy_elsewhere import limit_elsewhere_db, lowest_snr_db
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.timing import opened, timing_summary, turns
-from edgekit.compiler.evaluate.verify import SHAPE_MARGIN_DB, ReferenceOutputs
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.system import json_records
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
@@ -62,10 +62,8 @@ def _figures(variant: VariantBuild, references: Mapping[str, ReferenceOutputs]) 
         runner, _ = opened(stack, timed, largest, threads)
         for name, reference in references.items():
             results = [runner.run(sample) for sample in reference.samples]
-            limits = {spec.name: 0.0 for spec in reference.outputs}
-            errors = verify.compare_outputs(reference, results, limits)
-            worst = min((e.snr_db for e in errors.values() if e.snr_db is not None), default=None)
-            figures.append({"shape": name, "snr_db": None if worst in (None, -math.inf) else worst})
+            worst = lowest_snr_db(reference, results)
+            figures.append({"shape": name, "snr_db": worst if math.isfinite(worst) else None})
             if worst == -math.inf:
                 figures[-1]["unequal"] = True
         if variant.timed:
@@ -113,9 +111,8 @@ def _times(
 def _reject_inaccurate(
     variant: VariantBuild, largest: ReferenceOutputs, by_shape: Sequence[ShapeFigures]
 ) -> None:
-    row, last = precision_of(variant.precision), by_shape[-1]
-    limits = verify.limits_db(largest.outputs, largest.saturating, largest.floors_db, row.name)
-    limit_db = min(min(limits.values()), _snr(last) - SHAPE_MARGIN_DB)
+    last = by_shape[-1]
+    limit_db = limit_elsewhere_db(largest, precision_of(variant.precision).name, _snr(last))
     for figures in by_shape:
         if _snr(figures) < limit_db:
             variant.reject(

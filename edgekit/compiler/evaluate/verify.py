@@ -123,10 +123,6 @@ class Verification:
         return self.outcome is Status.REJECTED
 
 
-SHAPE_MARGIN_DB = 6.0
-"""Maximum drop of the SNR from the largest shape to another one, in dB: twice the noise's amplitude."""
-
-
 def compare(expected: Iterable[Array], actual: Iterable[Array], limit_db: float) -> OutputError:
     """Compare one output over all samples; formulas in the module's docstring.
 
@@ -326,7 +322,8 @@ def _run_files(
     try:
         runner = open_ready(engine, files, reference.inputs, reference.outputs, artifact.options, threads=1)
     except EdgeKitError as problem:
-        raise EngineError(f"{version} cannot load it: {text_for_bundles(problem)}") from None
+        reason = text_for_bundles(problem)
+        raise EngineError(reason if version in reason else f"{version} cannot load it: {reason}") from None
     try:
         absent = contract.stands_in_for(runner)
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}

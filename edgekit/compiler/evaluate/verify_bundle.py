@@ -11,8 +11,8 @@ from edgekit.bundle.cost_text import cost_notes
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence
 from edgekit.bundle.variant import Variant
+from edgekit.compiler.evaluate.accuracy_elsewhere import MARGIN_DB
 from edgekit.compiler.evaluate.verify import (
-    SHAPE_MARGIN_DB,
     OutputError,
     check_output_form,
     compare,
@@ -170,7 +170,7 @@ def _judge(bundle: Bundle, variant: Variant, engine: str, answers: Sequence[Mapp
     largest = len(bundle.golden)
     errors = _errors(bundle, variant, pairs[:largest], 0.0)
     of_shapes = [("", errors)] + [
-        (f" at {shapes_text(shape.inputs)}", _errors(bundle, variant, [pair], SHAPE_MARGIN_DB))
+        (f" at {shapes_text(shape.inputs)}", _errors(bundle, variant, [pair], MARGIN_DB))
         for pair, shape in zip(pairs[largest:], bundle.shapes, strict=False)
     ]
     for shape_label, shape_errors in of_shapes:

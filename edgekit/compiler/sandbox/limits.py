@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from edgekit.compiler.compress.training_length import training_length
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
-from edgekit.compiler.toolchains.environment import Environment, environments_of
+from edgekit.compiler.toolchains.engine_releases import parse_requirement, release_toolchain
+from edgekit.compiler.toolchains.environment import Environment, environments_of, installed
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
 from edgekit.system.memory import all_memory_bytes
@@ -275,7 +276,13 @@ def _of_emulator() -> list[str]:
 
 
 def _environments(options: Mapping[str, Any]) -> list[Environment]:
-    return environments_of(options.get("targets") or ())
+    environments = environments_of(options.get("targets") or ())
+    for text in options.get("runtime") or ():
+        with contextlib.suppress(UsageError):  # a wrong one is refused by the child
+            package, version = parse_requirement(text)
+            environment = installed(release_toolchain(f"{package}=={version}"))
+            environments += [environment] if environment else []
+    return environments
 
 
 def _of_toolchains(options: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,14 @@ class ToolchainChild:
 
     Args:
         environment: The toolchain's.
-        script: A file with ``answer(request, folder) -> dict`` (answering.py). It imports nothing of EdgeKit.
+        script: A file with ``answer(request, folder) -> dict`` (answering.py). Its Python has no EdgeKit.
+        reads: Further files and folders that it may read.
 
     Attributes:
         folder: Its own, for files both ways; removed at the end.
     """
 
-    def __init__(self, environment: Environment, script: Path) -> None:
+    def __init__(self, environment: Environment, script: Path, reads: Iterable[Path] = ()) -> None:
         self._name = environment.toolchain.name
         self._temporary = tempfile.TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True)
         self.folder = Path(self._temporary.name)
@@ -61,7 +62,7 @@ class ToolchainChild:
             )  # fmt: skip
         self._end = weakref.finalize(self, end_child, self._process, self._temporary)
         self._last_said = ""
-        self._first = json.dumps(_start(environment, script, self.folder)).encode() + b"\n"
+        self._first = json.dumps(_start(environment, script, self.folder, reads)).encode() + b"\n"
 
     def __enter__(self) -> ToolchainChild:
         return self
@@ -137,13 +138,13 @@ def _search_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": search}
 
 
-def _start(environment: Environment, script: Path, folder: Path) -> dict[str, Json]:
+def _start(environment: Environment, script: Path, folder: Path, reads: Iterable[Path]) -> dict[str, Json]:
     """Return the first line for the process: its rights, command and environment variables."""
     memory = environment.toolchain.memory_mb * 1_000_000
-    reads = [*environment.reads(), str(script.parent), str(ANSWERING.parent)]
+    paths = [*environment.reads(), str(script.parent), str(ANSWERING.parent), *map(str, reads)]
     variables = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
     return {
-        "bounds": [memory, memory, reads, [str(folder)]],
+        "bounds": [memory, memory, paths, [str(folder)]],
         "command": [str(environment.python), "-I", str(ANSWERING), str(script), str(folder)],
         "environment": {**{name: os.environ[name] for name in KEPT if name in os.environ}, **variables},
     }

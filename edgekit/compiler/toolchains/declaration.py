@@ -29,9 +29,10 @@ class Toolchain(NamedTuple):
         purpose: Purpose, in words for users.
         python: Version of its Python, e.g. ``3.11``.
         platform: System and machine of its wheels, in the form that ``this_platform`` returns.
-        lock: Lock file of pip: every package with its exact version and hashes, dependencies included.
+        lock: Lock file of pip: every package with its exact version and hashes, dependencies included. For
+            an engine's release, the requirements that pip resolves.
         imports: Modules that must be importable before the environment is kept.
-        terms: Terms that a user accepts by installing it.
+        terms: Terms that a user accepts by installing it; "" if there are none beyond the packages' licences.
         size_mb: Size of the environment on disk, in MB.
         memory_mb: Maximum memory of a process in it, in MB.
         hint: Location of packages that pip's usual index lacks; "" if it has all.
@@ -41,7 +42,7 @@ class Toolchain(NamedTuple):
     purpose: str
     python: str
     platform: str
-    lock: Path
+    lock: Path | tuple[str, ...]
     imports: tuple[str, ...]
     terms: str
     size_mb: int
@@ -52,6 +53,12 @@ class Toolchain(NamedTuple):
     def install(self) -> str:
         """Return the command that installs the toolchain."""
         return f"edgekit toolchain install {self.name}"
+
+    def requirements(self) -> bytes:
+        """Return the lock file, or the requirements as one."""
+        if isinstance(self.lock, Path):
+            return self.lock.read_bytes()
+        return "".join(f"{requirement}\n" for requirement in self.lock).encode()
 
 
 def this_platform() -> str:

@@ -55,7 +55,7 @@ def root() -> Path:
 
 def lock_digest(toolchain: Toolchain) -> str:
     """Compute the SHA-256 of the lock file, the Python and the platform."""
-    content = toolchain.lock.read_bytes()
+    content = toolchain.requirements()
     return hashlib.sha256(f"{toolchain.python}\n{toolchain.platform}\n".encode() + content).hexdigest()
 
 

@@ -102,9 +102,11 @@ def _make(toolchain: Toolchain, folder: Path, notify: Notify) -> None:
     python = _python(toolchain)
     _step(toolchain, [python, "-I", "-m", "venv", str(folder)], unheard)
     binary = str(python_in(folder))
-    pip = [binary, "-I", "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    pip = [binary, "-I", "-m", "pip", "install", "--only-binary", ":all:"]
     quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    _step(toolchain, [*pip, *quiet, "-r", str(toolchain.lock)], notify)
+    locked_only = ["--require-hashes", "--no-deps", "-r"]
+    packages = [*locked_only, str(toolchain.lock)] if isinstance(toolchain.lock, Path) else toolchain.lock
+    _step(toolchain, [*pip, *quiet, *packages], notify)
     notify("importing it")
     _step(toolchain, [binary, "-I", "-c", f"import {', '.join(toolchain.imports)}"], unheard)
     record = {

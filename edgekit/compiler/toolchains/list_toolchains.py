@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgekit.compiler.toolchains.declaration import Toolchain, find_toolchain, toolchains
+from edgekit.compiler.toolchains.declaration import Toolchain, toolchains
+from edgekit.compiler.toolchains.engine_releases import installed_releases, named_toolchain
 from edgekit.compiler.toolchains.environment import installed
 from edgekit.compiler.toolchains.install import install, remove
 from edgekit.errors import UsageError
@@ -17,7 +18,7 @@ ASK = "Do you accept these terms?"
 def toolchain_rows() -> list[dict[str, Any]]:
     """Return every toolchain: ``{name, status, purpose, folder, size_mb, install}``. ``install`` is None if
     the toolchain is installed."""
-    return [_row(toolchain) for toolchain in toolchains().values()]
+    return [_row(toolchain) for toolchain in (*toolchains().values(), *installed_releases())]
 
 
 def toolchain_words(row: Mapping[str, Any]) -> str:
@@ -49,9 +50,9 @@ def install_toolchain(name: str, accepts: Callable[[Toolchain], bool]) -> dict[s
         UsageError: there is no toolchain of that name, or its terms were not accepted.
         ToolchainError: it could not be installed.
     """
-    toolchain = find_toolchain(name)
+    toolchain = named_toolchain(name)
     if installed(toolchain) is None:
-        if not accepts(toolchain):
+        if toolchain.terms and not accepts(toolchain):
             raise UsageError(
                 f"{toolchain.terms.strip()}\n"
                 f"the terms of {name} were not accepted, so nothing was installed: read them above, and "
@@ -67,7 +68,7 @@ def remove_toolchain(name: str) -> dict[str, Any]:
     Raises:
         UsageError: there is none of that name.
     """
-    toolchain = find_toolchain(name)
+    toolchain = named_toolchain(name)
     return {**_row(toolchain), "status": "missing", "folder": None, "removed": remove(toolchain)}
 
 

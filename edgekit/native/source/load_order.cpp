@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -63,7 +64,13 @@ const std::string* small_of(const Variant& variant) {
   return name && name->is(Json::text) ? &name->content : &none;
 }
 
-// Fastest first, equal times in bundle order; then the untimed ones, in bundle order.
+// The size of a variant's files; infinite where evidence, which is unchecked JSON, does not state it.
+double size_bytes_of(const Variant& variant) {
+  const Json* size = variant.evidence->find("size_bytes");
+  return size && size->is_number() ? size->decimal : std::numeric_limits<double>::infinity();
+}
+
+// Fastest first, equal times in bundle order; then the untimed ones, the smallest first.
 void append_fastest_first(std::vector<size_t> group, const Manifest& manifest, std::vector<size_t>& order) {
   auto time = [&](size_t i) { return manifest.variants[i].time_ms; };
   std::vector<size_t> timed, untimed;
@@ -76,6 +83,9 @@ void append_fastest_first(std::vector<size_t> group, const Manifest& manifest, s
     order.push_back(*next);
     timed.erase(next);
   }
+  std::stable_sort(untimed.begin(), untimed.end(), [&](size_t a, size_t b) {
+    return size_bytes_of(manifest.variants[a]) < size_bytes_of(manifest.variants[b]);
+  });
   order.insert(order.end(), untimed.begin(), untimed.end());
 }
 

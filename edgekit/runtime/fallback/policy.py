@@ -7,8 +7,8 @@
 
 Sort keys: the requested variant, variants that compute the source model and no smaller one, the requested
 engine, verified variants, a deferral before the others and its small variant after them, variants built for
-this kind of processor (if the times are from another kind), estimated time, order in the bundle. A rejected
-variant is never a candidate.
+this kind of processor (if the times are from another kind), estimated time, and size where none is known
+(edgekit/bundle/speed_order.py). A rejected variant is never a candidate.
 ``failures`` only grows during a request, so the loop over the candidates ends.
 """
 
@@ -18,16 +18,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgekit.bundle.speed_order import fastest_first
 from edgekit.errors import MissingDependency, NoVariantError
 from edgekit.system.cpu import processor_kind
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
     from edgekit.tensor_spec import Json
-EQUAL_RATIO = 1.03
-"""Times within this ratio of the fastest count as equal, and the order in the bundle decides: measurements
-vary by more than a percent, and the choice must not."""
-
 
 FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 30.0, 3600.0
 """Exponential backoff: a variant that failed while running is retried after the first cooldown, which doubles
@@ -190,7 +187,7 @@ def rank(
         deferral = (_small_of(variant) is None, variant.name in small)
         key = (*first, *deferral, variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
-    ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
+    ordered = [v for key in sorted(groups) for v in fastest_first(groups[key], times_ms)]
     candidates = tuple(RankedVariant(v, times_ms.get(v.name)) for v in ordered)
     unusable = None
     if requested is not None and all(v.target != requested for v in usable):
@@ -366,18 +363,6 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
     blames = {"machine" if failure.missing else failure.blame for failure in failures.values()} or {"bundle"}
     error.blame = blames.pop() if len(blames) == 1 else "both" if "machine" in blames else ""
     return error
-
-
-def _fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:
-    """Sort the variants by time, fastest first, with equal times in bundle order. Untimed variants follow in
-    bundle order."""
-    left = [v for v in variants if v.name in times_ms]
-    ordered = []
-    while left:
-        limit_ms = min(times_ms[v.name] for v in left) * EQUAL_RATIO
-        ordered.append(next(v for v in left if times_ms[v.name] <= limit_ms))
-        left.remove(ordered[-1])
-    return ordered + [v for v in variants if v.name not in times_ms]
 
 
 def _cost(variant: Variant, time_ms: float | None, target: Variant, to_ms: float | None) -> str:

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundle.speed_order import EQUAL_RATIO
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime import local_timings
-from edgekit.runtime.fallback.policy import EQUAL_RATIO, PENDING
+from edgekit.runtime.fallback.policy import PENDING
 from edgekit.runtime.local_timings import median
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import timings

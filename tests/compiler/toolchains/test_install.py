@@ -9,9 +9,20 @@ import pytest
 
 from edgekit.cli import doctor
 from edgekit.compiler.toolchains.declaration import Toolchain, find_toolchain
-from edgekit.compiler.toolchains.environment import Environment, folder_of, installed, require
+from edgekit.compiler.toolchains.engine_releases import release_toolchain
+from edgekit.compiler.toolchains.environment import (
+    RECORD,
+    Environment,
+    folder_of,
+    installed,
+    lock_digest,
+    require,
+)
 from edgekit.compiler.toolchains.install import install, remove
+from edgekit.compiler.toolchains.list_toolchains import install_toolchain, remove_toolchain, toolchain_rows
 from edgekit.errors import MissingDependency, ToolchainError, UsageError
+from edgekit.system.atomic_files import write_atomically
+from edgekit.system.formats import strict_json
 from tests.compiler.toolchains.conftest import demo
 from tests.fixtures.command_line import Call
 from tests.fixtures.command_line import call as call
@@ -117,3 +128,24 @@ def test_names_are_of_declared_ones(declared: Toolchain) -> None:
     assert find_toolchain("demo") is declared
     with pytest.raises(UsageError):
         find_toolchain("rknn")
+
+
+def test_releases_of_engines_are_toolchains_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip resolves what they need; nobody accepts terms. The install itself needs an index."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(ToolchainError, match=r"onnxruntime==1\.17 could not be installed"):
+        install_toolchain("onnxruntime==1.17", lambda toolchain: False)
+    assert not list((tmp_path / "toolchains").glob("onnxruntime*"))
+    folder = folder_of(release_toolchain("openvino==2024.0"))
+    folder.mkdir(parents=True)
+    assert [row["name"] for row in toolchain_rows() if "==" in row["name"]] == []
+    record = {"lock": lock_digest(release_toolchain("openvino==2024.0"))}
+    write_atomically(folder / RECORD, [strict_json.encode(record)], 0o600)
+    assert [row["name"] for row in toolchain_rows() if "==" in row["name"]] == ["openvino==2024.0"]
+    assert remove_toolchain("openvino==2024.0")["removed"]
+    assert not folder.exists()
+    for name in ("torch==2.0", "onnxruntime==", "onnxruntime==../..", "onnxruntime== 1.17; x"):
+        with pytest.raises(UsageError, match="is not the release of an engine; give PACKAGE==VERSION"):
+            install_toolchain(name, lambda toolchain: True)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.bundle import Variant
+from edgekit.bundle.advice import advised
 from edgekit.errors import MissingDependency, NoVariantError
 from edgekit.runtime.fallback.policy import (
     Failure,
@@ -79,6 +80,15 @@ def test_fastest_first_and_what_nobody_timed_last() -> None:
     variants = [variant(name, "ort") for name in "abcd"]
     assert names(variants, {"b": 3.0, "c": 1.0, "d": 2.0}) == "c d b a"
     assert names(variants, {}) == "a b c d"
+
+
+def test_of_variants_that_nobody_timed_the_smallest_is_tried_first_as_the_report_advises() -> None:
+    sizes = {"fp32": 40, "fp16": 20, "int8": 10}
+    variants = [variant(name, "tensorrt", size_bytes=size) for name, size in sizes.items()]
+    variants += [variant("unstated", "tensorrt"), variant("text", "tensorrt", size_bytes="1")]  # type: ignore[arg-type]
+    assert names(variants, {}) == "int8 fp16 fp32 unstated text"
+    assert names(variants, {"fp32": 9.0}) == "fp32 int8 fp16 unstated text"
+    assert [v.name for v in advised(variants)] == ["int8"]
 
 
 def test_within_three_percent_the_bundles_order_decides() -> None:

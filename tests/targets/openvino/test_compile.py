@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,26 @@ for text in (SMALL_CNN, BRANCHES):
     files = compile_model(with_shapes(text), profile("openvino"), "fp32").files
     print(*(hashlib.sha256(files[name]).hexdigest() for name in sorted(files)))
 """
+
+
+def test_no_name_is_used_twice() -> None:
+    """OpenVINO before 2025 refuses such a file. A node of the source has the name that an inserted one gets;
+    two nodes of the source have the same."""
+
+    def layers(text: str) -> list[str]:
+        content = openvino.compile_model(with_shapes(text), profile("openvino"), "fp32").files["model.xml"]
+        return re.findall(r'<layer id="[0-9]+" name="([^"]*)"', bytes(content).decode())
+
+    def named(conv: str, relu: str) -> str:
+        text = SMALL_CNN.replace("convolved = Conv", f"[{conv}] convolved = Conv")
+        return text.replace("features = Relu", f"[{relu}] features = Relu")
+
+    inserted = {name for name in layers(named("conv", "relu")) if re.fullmatch("[A-Z][A-Za-z]+_[0-9]+", name)}
+    assert inserted
+    for conv, relu in [("same", "same"), *((name, "relu") for name in sorted(inserted))]:
+        names = layers(named(conv, relu))
+        assert conv in names
+        assert len(names) == len(set(names))
 
 
 def test_same_model_same_bytes_in_another_process() -> None:
