@@ -79,7 +79,7 @@ def opencv_blob(cv2: Any, side: int, entry: dict[str, Any]) -> Callable[[], Arra
         else:
             small = cv2.resize(FRAME, (side, side), interpolation=how)
         if entry["dtype"] == "uint8":
-            return small  # type: ignore[no-any-return]
+            return small
         if plain or len(scale) == 1:
             return cv2.dnn.blobFromImage(small, scale[0], swapRB=params.swapRB)  # type: ignore[no-any-return]
         return cv2.dnn.blobFromImageWithParams(small, params)  # type: ignore[no-any-return]
@@ -244,7 +244,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = options.library or build.compile_library(folder / "build")
-        os.environ["EDGEKIT_NATIVE_LIBRARY"] = str(path)
+        os.environ["LIBEDGEKIT"] = str(path)
         print("| 640x480 to | libedgekit, us | Python, us | OpenCV, us | the faster of both / libedgekit |")
         print("|---|---|---|---|---|", flush=True)
         for row in rows_of(cv2, folder):

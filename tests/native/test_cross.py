@@ -72,7 +72,7 @@ def test_the_windows_library_exports_the_interface_and_needs_the_system_only(tmp
     made = build.compile_library(tmp_path, target="x86_64-windows-gnu")
     done = subprocess.run(["objdump", "-p", made], capture_output=True, text=True, check=True)
     header = (build.INCLUDE / "edgekit.h").read_text("utf-8")
-    functions = set(re.findall(r"^EDGEKIT_API .*?\b(edgekit_\w+)\(", header, re.MULTILINE))
+    functions = set(re.findall(r"^\w+_API .*?\b(edgekit_\w+)\(", header, re.MULTILINE))
     assert len(functions) == 25
     exports = re.search(r"Name Pointer\] Table.*?\n((?:\t\[ *\d+\] .*\n)+)", done.stdout)
     assert exports

@@ -14,10 +14,11 @@ from edgekit.runtime import Session
 from tests.fixtures.whisper_folders import speech
 from tests.native.library import link_program, ort_library
 from tests.native.models import colours_bundle, yolox_bundle
-from tests.web.test_microphone import CARDS, write_wav
+from tests.web.microphones import write_wav
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_ort]
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "native.md"
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT, CARDS = ROOT / "docs" / "native.md", ROOT / "samples" / "cards"
 
 
 def compiled(number: int, folder: Path) -> Path:

@@ -21,7 +21,7 @@ from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, m
 from tests.native.sound_models import tones_bundle
 from tests.web.drivers import Page, firefox, webkit
 from tests.web.host import WAIT_MS, assert_same_boxes, first_photograph, hosted, save_photograph
-from tests.web.test_microphone import HEAR, SCORE_LIMIT, compare
+from tests.web.microphones import HEAR, SCORE_LIMIT, compare
 
 pytestmark = [pytest.mark.needs_other_browsers, pytest.mark.needs_npm, pytest.mark.needs_ort]
 BROWSERS = {"firefox": firefox, "webkit": webkit}
@@ -133,7 +133,7 @@ def test_a_bundle_opens_with_the_key_that_signed_it(
 
 
 def test_the_microphone_in_webkit(npm_package: Path, tmp_path: Path) -> None:
-    """WebKitGTK has a mock of a microphone. So has Firefox (media.navigator.streams.fake), but its AudioContext
+    """WebKitGTK has a mock of a microphone. So has Firefox (media.navigator.streams.fake), but its sound
     stays suspended on a machine without a device for output."""
     write_web(tones_bundle(), tmp_path / "site", [npm_package])
     mock = ("--enable-media-stream=true", "--enable-mock-capture-devices=true")
