@@ -147,7 +147,7 @@ def test_a_sound_in_pieces(tmp_path: Path, program: list[str]) -> None:
         ["predict", path, "", "RGB", *raw(tmp_path, "frame", FRAME)],
         ["listen", path, "", tmp_path / "sound", 11_025, 3000],
     )
-    assert refused[0][1].startswith("Tones takes a sound: its input bands is of kind EDGEKIT_SOUND, not 0")
+    assert refused[0][1].startswith("Tones takes a sound: its input bands is of kind ")
     windows = [line[1:] for line in lines if line[0] == "window"]
     items = [line[1:] for line in lines if line[0] == "item"]
     with Session(path, threads=1) as python:
