@@ -167,9 +167,7 @@ def test_a_rate_of_the_device_is_checked(program: Path, tmp_path: Path) -> None:
 
 def test_an_input_of_another_kind_is_refused(tmp_path: Path) -> None:
     with NativeBundle(tones_bundle().save(tmp_path / "t.edgekit")) as bundle:
-        with pytest.raises(
-            RefusedError, match=r"^Tones takes a sound: its input bands is of kind \w+_SOUND"
-        ):
+        with pytest.raises(RefusedError, match=r"^Tones takes a sound: its input bands is of kind \w+_SOUND"):
             bundle.prepare(np.zeros((4, 4, 3), np.uint8), "rgb")
         found = bundle.decode({"scores": np.array([[0.0, 2.0, 1.0]], np.float32)}, None)
     assert (found.kind, found.labels) == ("classify", ["middle", "high", "low"])
