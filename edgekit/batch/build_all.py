@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgekit.batch.build_job import (
     CatalogueRow,
@@ -21,13 +21,10 @@ from edgekit.batch.build_job import (
 from edgekit.batch.content_key import ContentKeys, tool_versions
 from edgekit.batch.matrix import Matrix, MatrixBuild, read_matrix
 from edgekit.batch.stored_files import Folder, is_url
-from edgekit.batch.workers import LOCAL, open_workers
+from edgekit.batch.workers import LOCAL, BuildWorkers, open_workers
 from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
 from edgekit.system.formats import strict_json
-
-if TYPE_CHECKING:
-    from edgekit.batch.workers import BuildWorkers
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 RETRIES = 2
 """Maximum number of retries of a build whose worker was lost."""

@@ -12,11 +12,12 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from edgekit.batch.content_key import tool_versions
 from edgekit.batch.matrix import MatrixBuild
 from edgekit.batch.stored_files import Folder, fetch_card, fetch_model, fetch_samples, file_digest
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import parse_status
 from edgekit.compiler.sandbox import public
 from edgekit.compiler.sandbox.limits import MEMORY_MB
@@ -33,10 +34,7 @@ from edgekit.system.formats.json_schema import (
     text_that,
     whole,
 )
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 RECORDS = ".records"
 """Folder of the catalogue that says which key each bundle was built from."""

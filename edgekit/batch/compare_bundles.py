@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.bench.compare import Side, compare, is_installed, statement
 from edgekit.compiler.evaluate.relative_time import FASTER
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.system.formats.plain_text import size
 from edgekit.system.timings import digest_of, run_digest
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 SCORE_TOLERANCE = 0.005
 """A share (0 to 1), e.g. top-1, may be so much lower: another order of sums moves single answers."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.batch.compare_bundles import Change, compare_variants, other_tools
 from edgekit.bundle.bundle import Bundle
@@ -27,16 +27,14 @@ from edgekit.compiler.lowering.byte_input import BYTES
 from edgekit.compiler.sandbox import public
 from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
+from edgekit.processing.card import Card
 from edgekit.processing.generation import is_generation
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import locked, private_folder
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.declared_options import declared
 from edgekit.system.regular_file import read_plain
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 OTHERS = ("targets", "precision", "shapes", "io", "assumed_shapes", "no_int8")
 """Other options of the manifest: read one by one, or detected by the build."""

@@ -9,16 +9,13 @@ Pure text from the manifest, for the page (edgekit/report) and for notebooks; a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from edgekit.bundle.search_text import more_time
 from edgekit.bundle.speed_order import fastest_first
+from edgekit.bundle.variant import Variant
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import FULL_PRECISION
-
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 
 def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, str, str]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import BundleError
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 LIMIT_BYTES = 64 << 20
 

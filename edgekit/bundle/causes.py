@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
-    from edgekit.tensor_spec import Json
+from edgekit.bundle.variant import Variant
+from edgekit.tensor_spec import Json
 
 REACH = {
     "outlier range": "{narrow:.4g} holds 99 % of the values, and the largest is {wide:.4g}",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from edgekit.bundle.variant import Variant
 from edgekit.system.formats.plain_text import kibibytes, milliseconds
-
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 NAMED = 3
 """So many nodes of a reason are named."""

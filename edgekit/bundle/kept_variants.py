@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.errors import NoVariantError
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 
 def kept_variants(bundle: Bundle) -> list[Variant]:

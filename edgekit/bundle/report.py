@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine
@@ -16,13 +15,11 @@ from edgekit.bundle.cost_text import cost_notes, memory_notes
 from edgekit.bundle.draft_entry import draft_evidence
 from edgekit.bundle.search_text import searched
 from edgekit.bundle.shrunk_path import shrunk_paths
+from edgekit.bundle.variant import Variant
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.system.formats.plain_text import milliseconds, size, table
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
 
 TIME, TOKEN_TIME = "p50 at build", "a token at build"
 """Headings of times of a run and of a token. The machine of the build took them; :func:`basis` names it."""

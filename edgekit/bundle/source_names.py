@@ -12,15 +12,13 @@ the source node tells. Engines name what they run by canonical nodes and values,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import BundleError
 from edgekit.system.formats.strict_json import JsonError, decode
 from edgekit.target.node_reports import without_endings
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 ENTRY = "source-names.json"
 EXTENSION = "source_names"

@@ -89,6 +89,14 @@ def as_json_option(verb: F) -> F:
     )
 
 
+def path_option(*names: str, **settings: Any) -> Callable[[F], F]:
+    return click.option(*names, type=click.Path(path_type=Path), **settings)
+
+
+def path_argument(*names: str, **settings: Any) -> Callable[[F], F]:
+    return click.argument(*names, type=click.Path(path_type=Path), **settings)
+
+
 bundle_argument = click.argument("bundle", type=BundlePath())
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."

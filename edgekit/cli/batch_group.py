@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, need_page, need_writable
+from edgekit.cli.arguments import as_json_option, need_page, need_writable, path_argument, path_option
 from edgekit.cli.command_group import main
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def batch() -> None:
 
 
 @batch.command("build", left="what was built is kept", earlier={"--memory": "--memory-mb"})
-@click.argument("matrix", type=click.Path(path_type=Path))
+@path_argument("matrix")
 @click.option("--on", metavar="WHERE", default="local", show_default=True,
               help="local, dask://HOST:PORT or ray://HOST:PORT.")  # fmt: skip
 @click.option(
@@ -35,12 +35,7 @@ def batch() -> None:
     show_default=True,
     help="Number of retries after a worker is lost.",
 )
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path),
-    metavar="FILE.html",
-    help="Write a report of all builds to this .html file.",
-)
+@path_option("--report", metavar="FILE.html", help="Write a report of all builds to this .html file.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @as_json_option
 @click.pass_context

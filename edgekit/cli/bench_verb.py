@@ -16,6 +16,7 @@ from edgekit.cli.arguments import (
     need_page,
     need_writable,
     open_bundle,
+    path_option,
     threads_option,
     variant_option,
 )
@@ -64,23 +65,9 @@ if TYPE_CHECKING:
 @click.option(
     "--fail-if", "limits", multiple=True, help="Exit with 1 if this holds, e.g. 'p95>+10%'. Repeatable."
 )
-@click.option(
-    "--baseline",
-    type=click.Path(path_type=Path),
-    help="Output of an earlier --json, with which --fail-if compares.",
-)
-@click.option(
-    "--history",
-    metavar="FILE.jsonl",
-    type=click.Path(path_type=Path),
-    help="Append this run to a JSON Lines file.",
-)
-@click.option(
-    "--plot",
-    metavar="FILE.html",
-    type=click.Path(path_type=Path),
-    help="With --history: plot all runs on an HTML page.",
-)
+@path_option("--baseline", help="Output of an earlier --json, with which --fail-if compares.")
+@path_option("--history", metavar="FILE.jsonl", help="Append this run to a JSON Lines file.")
+@path_option("--plot", metavar="FILE.html", help="With --history: plot all runs on an HTML page.")
 @device_options
 @as_json_option
 @click.pass_context

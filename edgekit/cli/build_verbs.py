@@ -15,6 +15,7 @@ from edgekit.cli.arguments import (
     need_page,
     need_replaceable,
     need_writable,
+    path_option,
     verbose_option,
 )
 from edgekit.cli.command_group import main
@@ -52,20 +53,10 @@ def check(
 
 @main.command(writes=True, left="nothing was written", headings={"Advanced": "bundle_version"})
 @click.argument("model", type=ModelPath())
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Bundle file to write.  [default: MODEL.edgekit in the current folder]",
-)
+@path_option("-o", "--output", help="Bundle file to write.  [default: MODEL.edgekit in the current folder]")
 @request_options(build_request)
 @click.option("--recursive", is_flag=True, help="Take samples from the folders below --samples too.")
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path),
-    metavar="FILE.html",
-    help="Write a report to this .html file.",
-)
+@path_option("--report", metavar="FILE.html", help="Write a report to this .html file.")
 @click.option(
     "--bundle-version",
     type=click.IntRange(0),

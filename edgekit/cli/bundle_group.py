@@ -16,6 +16,8 @@ from edgekit.cli.arguments import (
     engine_option,
     need_replaceable,
     need_writable,
+    path_argument,
+    path_option,
     threads_option,
     variant_option,
 )
@@ -30,8 +32,8 @@ def bundle() -> None:
 
 
 @bundle.command(writes=True)
-@click.argument("cascade", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
+@path_argument("cascade")
+@path_option("-o", "--output", required=True, help="Bundle file to write.")
 @as_json_option
 def cascade(cascade: Path, output: Path, as_json: bool) -> None:
     """Chain bundles: run models on each detection.
@@ -49,8 +51,8 @@ def cascade(cascade: Path, output: Path, as_json: bool) -> None:
 
 
 @bundle.command(writes=True)
-@click.argument("small", type=click.Path(path_type=Path))
-@click.argument("large", type=click.Path(path_type=Path), required=False)
+@path_argument("small")
+@path_argument("large", required=False)
 @click.option(
     "--disagreement",
     metavar="1%",
@@ -71,7 +73,7 @@ def cascade(cascade: Path, output: Path, as_json: bool) -> None:
 @click.option(
     "--large", "large_variant", metavar="VARIANT", help="Variant of LARGE.  [default: the most accurate]"
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
+@path_option("-o", "--output", required=True, help="Bundle file to write.")
 @as_json_option
 @click.pass_context
 def defer(
@@ -120,20 +122,13 @@ def defer(
 
 
 @bundle.command(earlier={"--model": "--source", "--report": "--changes"})
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="New bundle.  [default: BUNDLE]")
+@path_argument("bundle")
+@path_option("-o", "--output", help="New bundle.  [default: BUNDLE]")
 @request_options(build_request, for_rebuild=True)
-@click.option(
-    "--tools",
-    type=click.Path(path_type=Path),
-    help="Requirements file with the versions of the tools to use.",
-)
+@path_option("--tools", help="Requirements file with the versions of the tools to use.")
 @click.option("--seconds", type=float, default=10, show_default=True, help="Measuring time for each variant.")
-@click.option(
-    "--changes",
-    type=click.Path(path_type=Path),
-    metavar="FILE.md",
-    help="Markdown file with the changes.  [default: BUNDLE.changes.md]",
+@path_option(
+    "--changes", metavar="FILE.md", help="Markdown file with the changes.  [default: BUNDLE.changes.md]"
 )
 @as_json_option
 @click.pass_context
@@ -171,13 +166,7 @@ def rebuild(
 @bundle_argument
 @click.argument("base", type=click.Path())
 @click.argument("new", type=click.Path())
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder for reference.csv and current.csv.",
-)
+@path_option("-o", "--output", required=True, help="Folder for reference.csv and current.csv.")
 @click.option(
     "--limit", type=click.IntRange(min=1), help="Maximum number of samples of each set, evenly spread."
 )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import render_bundle
 from edgekit.errors import printable
 from edgekit.processing.generation import is_generation
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.formats.plain_text import size
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 
 def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str:

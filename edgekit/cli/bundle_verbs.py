@@ -18,6 +18,7 @@ from edgekit.cli.arguments import (
     need_page,
     need_writable,
     open_bundle,
+    path_option,
     refuse_given,
     threads_option,
     variant_option,
@@ -51,11 +52,10 @@ def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
 @main.command()
 @bundle_argument
 @signature_options
-@click.option(
+@path_option(
     "--provenance",
     "documents",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="With --key: signed provenance of BUNDLE, from edgekit provenance; repeatable.",
 )
 @device_options
@@ -107,11 +107,10 @@ def verify(
 @click.argument("target", required=False, type=EngineName())
 @variant_option
 @threads_option
-@click.option(
+@path_option(
     "--against",
     "base",
     metavar="OTHER",
-    type=click.Path(path_type=Path),
     help="Compare with this bundle. Shows what is slower or less accurate in BUNDLE.",
 )
 @accelerator_option
@@ -177,12 +176,9 @@ def explain(
     "-i", "--input", "inputs", type=NamedFile(), multiple=True, help="File for an input. Repeatable."
 )
 @click.option("--text", help="Text input, instead of -i, for a bundle whose card takes text.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
-@click.option(
-    "--draw",
-    "drawing",
-    type=click.Path(path_type=Path),
-    help="Write the image with its prediction to this .jpg, .png or .webp file.",
+@path_option("-o", "--output", help="Write the outputs to this .npz file.")
+@path_option(
+    "--draw", "drawing", help="Write the image with its prediction to this .jpg, .png or .webp file."
 )
 @engine_option
 @variant_option
@@ -255,7 +251,7 @@ def run(
 
 @main.command(writes=True)
 @bundle_argument
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
+@path_option("-o", "--output", required=True, help="HTML file to write.")
 @click.option(
     "--samples",
     metavar="PATH",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import F, as_json_option, need_writable, refuse_given
+from edgekit.cli.arguments import F, as_json_option, need_writable, path_option, refuse_given
 from edgekit.cli.command_group import main
 from edgekit.errors import DeviceError, UsageError
 from edgekit.system.progress import step
@@ -90,9 +90,8 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 @main.command()
 @click.argument("device", nargs=-1)
-@click.option(
+@path_option(
     "--browser",
-    type=click.Path(path_type=Path),
     metavar="BUNDLE",
     help="Measure BUNDLE in a phone's browser: serve a page in the local network and wait for its report.",
 )
@@ -107,10 +106,9 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
 @click.option(
     "--webgpu", is_flag=True, help="With --browser: try the GPU by WebGPU first. Both engines are measured."
 )
-@click.option(
+@path_option(
     "--npm-package",
     "npm_packages",
-    type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
     help="With --browser: package file of an engine, instead of the one that npm fetches. Repeatable.",

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, bundle_argument, need_writable, open_bundle
+from edgekit.cli.arguments import as_json_option, bundle_argument, need_writable, open_bundle, path_option
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
@@ -16,34 +16,25 @@ from edgekit.system.atomic_files import write_atomically
 @main.command(writes=True, earlier={"--url": "--bundle-url"})
 @bundle_argument
 @click.argument("variant", required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Folder to write into; created if missing.",
-)
-@click.option(
+@path_option("-o", "--output", help="Folder to write into; created if missing.")
+@path_option(
     "--triton",
-    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Write a model repository for NVIDIA Triton, with VARIANT or all that Triton can run.",
 )
-@click.option(
+@path_option(
     "--kubernetes",
-    type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
 )
-@click.option(
+@path_option(
     "--web",
-    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Write a folder for a static host: a page that checks the bundle and runs it in the browser.",
 )
-@click.option(
+@path_option(
     "--npm-package",
     "npm_packages",
-    type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
     help="With --web: package file of an engine, instead of the one that npm fetches. Repeatable.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, need_page, need_writable
+from edgekit.cli.arguments import as_json_option, need_page, need_writable, path_argument, path_option
 from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @release.command(earlier={"--candidate": "--new", "--baseline": "--old"})
-@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
+@path_argument("reports", nargs=-1, required=True)
 @click.option("--channel", help="Channel, e.g. stable.  [default: all]")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: all]")
 @click.option(
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Minimum number of responses for a device to count.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as a page (HTML).")
+@path_option("-o", "--output", help="Write it as a page (HTML).")
 @as_json_option
 def fleet(
     reports: tuple[Path, ...],

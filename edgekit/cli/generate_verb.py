@@ -14,6 +14,7 @@ from edgekit.cli.arguments import (
     as_json_option,
     bundle_argument,
     engine_option,
+    path_option,
     threads_option,
     variant_option,
 )
@@ -67,9 +68,7 @@ SCHEMA_LIMIT_BYTES = 1 << 20
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed; the same seed gives the same result.")
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop before this text. Repeatable.")
-@click.option(
-    "--json-schema", "schema", type=click.Path(path_type=Path), help="JSON schema that the answer follows."
-)
+@path_option("--json-schema", "schema", help="JSON schema that the answer follows.")
 @click.option(
     "--context",
     metavar="TOKENS",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import ModelPath, as_json_option, need_writable
+from edgekit.cli.arguments import ModelPath, as_json_option, need_writable, path_argument, path_option
 from edgekit.cli.command_group import main
 from edgekit.cli.request_options import (
     OPENING,
@@ -36,8 +36,8 @@ def model() -> None:
 
 
 @model.command("import", writes=True)
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
+@path_argument("model")
+@path_option("-o", "--output", required=True, help="ONNX file to write.")
 @request_options(build_request, only=OPENING)
 @as_json_option
 def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> None:
@@ -59,7 +59,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
 
 @model.command(writes=True, earlier={"--force": "--overwrite"})
 @click.argument("model", type=ModelPath())
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
+@path_option("-o", "--output", required=True, help="card.toml to write.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @request_options(build_request, only=OPENING)
 @as_json_option
@@ -83,8 +83,8 @@ def card(model: Path | HubAddress, output: Path, overwrite: bool, as_json: bool,
 
 
 @model.command(writes=True)
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
+@path_argument("model")
+@path_option("-o", "--output", required=True, help="ONNX file to write.")
 @request_options(shrink_request)
 @click.option("--force", is_flag=True, help="Write the model even if no engine runs it faster.")
 @as_json_option
@@ -127,14 +127,8 @@ def shrink(
     headings={"Draft model": "draft layers", "Advanced": "force"},
     earlier={"--draft": "--train-draft"},
 )
-@click.argument("teacher", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="ONNX file to write; with --train-draft a folder.",
-)
+@path_argument("teacher")
+@path_option("-o", "--output", required=True, help="ONNX file to write; with --train-draft a folder.")
 @click.option(
     "--train-draft",
     "draft",

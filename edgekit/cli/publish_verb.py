@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, refuse_given, refuse_others
+from edgekit.cli.arguments import as_json_option, path_argument, path_option, refuse_given, refuse_others
 from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
 from edgekit.system.formats.plain_text import size
@@ -32,16 +32,11 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
         "--uri": "--bundle-url",
     },
 )
-@click.argument("bundle", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--repo", type=click.Path(path_type=Path), help="Folder of the repository, which a web server serves."
-)
-@click.option(
-    "--keys", type=click.Path(path_type=Path), help="Folder with the online keys, used at each publication."
-)
-@click.option(
+@path_argument("bundle", required=False)
+@path_option("--repo", help="Folder of the repository, which a web server serves.")
+@path_option("--keys", help="Folder with the online keys, used at each publication.")
+@path_option(
     "--offline-keys",
-    type=click.Path(path_type=Path),
     help="Folder with the keys of root and targets: for --init, --add-channel, --rotate, yearly --refresh.",
 )
 @click.option("--channel", "channels", multiple=True, help="Channel, e.g. stable; with --init repeatable.")
@@ -72,9 +67,8 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 @click.option("--reason", default="", help="Reason for --stop-installs or --withdraw, which devices show.")
 @click.option("--refresh", is_flag=True, help="Renew signatures that would expire; run it daily.")
 @click.option("--rotate", default="", help="Role whose key to replace: a channel, timestamp, root, ...")
-@click.option(
+@path_option(
     "--oci",
-    type=click.Path(path_type=Path),
     help="Instead of --repo: OCI image layout, a folder that oras or skopeo push to a container registry.",
 )
 @click.option(
@@ -89,7 +83,7 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
     type=click.Choice(PLATFORMS),
     help="Instead of --repo: write the files that this platform needs to run `edgekit serve` on BUNDLE.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --for: folder to write.")
+@path_option("-o", "--output", help="With --for: folder to write.")
 @click.option(
     "--image",
     metavar="IMAGE",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, bundle_argument, need_writable
+from edgekit.cli.arguments import as_json_option, bundle_argument, need_writable, path_argument, path_option
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 
@@ -25,16 +25,11 @@ PASSWORD = "EDGEKIT_KEY_PASSWORD"
 
 def signature_options(command: F) -> F:
     """``--key`` and ``--signature``, for :func:`need_signature`."""
-    command = click.option(
-        "--signature",
-        type=click.Path(path_type=Path),
-        help="With --key: signature file.  [default: BUNDLE.sig]",
-    )(command)
-    return click.option(
+    command = path_option("--signature", help="With --key: signature file.  [default: BUNDLE.sig]")(command)
+    return path_option(
         "--key",
         "keys",
         multiple=True,
-        type=click.Path(path_type=Path),
         help="Public key in PEM; repeatable. The bundle is accepted only if one of them signed it.",
     )(command)
 
@@ -79,17 +74,14 @@ def release() -> None:
 
 
 @release.command(writes=True, earlier={"--key": "--private-key"})
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option(
+@path_argument("bundle")
+@path_option(
     "--private-key",
     "key",
     required=True,
-    type=click.Path(path_type=Path),
     help=f"Private key in PEM. EC P-256, P-384, P-521 or Ed25519. Its password: {PASSWORD}, or asked for.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Signature file to write.  [default: BUNDLE.sig]"
-)
+@path_option("-o", "--output", help="Signature file to write.  [default: BUNDLE.sig]")
 @as_json_option
 def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     """Sign a bundle.
@@ -115,17 +107,10 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
 
 @release.command(writes=True, earlier={"--key": "--private-key"})
 @bundle_argument
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write SLSA provenance to this .json file."
-)
-@click.option("--bom", type=click.Path(path_type=Path), help="Write a CycloneDX ML-BOM to this .json file.")
+@path_option("-o", "--output", help="Write SLSA provenance to this .json file.")
+@path_option("--bom", help="Write a CycloneDX ML-BOM to this .json file.")
 @click.option("--builder", help="URI of the builder for SLSA, e.g. of a CI workflow.")
-@click.option(
-    "--private-key",
-    "key",
-    type=click.Path(path_type=Path),
-    help="Private key in PEM. Signs each file written.",
-)
+@path_option("--private-key", "key", help="Private key in PEM. Signs each file written.")
 @as_json_option
 def provenance(
     bundle: Path, output: Path | None, bom: Path | None, builder: str | None, key: Path | None, as_json: bool

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import F, as_json_option, refuse_others
+from edgekit.cli.arguments import F, as_json_option, path_argument, path_option, refuse_others
 from edgekit.cli.command_group import main
 from edgekit.cli.release_group import signature_options
 from edgekit.errors import UsageError
@@ -24,9 +24,7 @@ def store() -> None:
 def store_options(verb: F) -> F:
     """``--store`` and ``--name``."""
     name = click.option("--name", help="Name of the model, if the store holds several.")
-    store = click.option(
-        "--store", required=True, type=click.Path(path_type=Path), help="Folder of the device's store."
-    )
+    store = path_option("--store", required=True, help="Folder of the device's store.")
     return store(name(verb))
 
 
@@ -49,21 +47,12 @@ def store_options(verb: F) -> F:
     default="",
     help="Name of the model.  [default: the channel's only model, or the installed one]",
 )
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path),
-    help="Trusted 1.root.json of the repository, shipped with the device; needed once.",
-)
-@click.option(
-    "--factory",
-    type=click.Path(path_type=Path),
-    help="Bundle shipped with the device, as a base for deltas.",
-)
-@click.option(
+@path_option("--root", help="Trusted 1.root.json of the repository, shipped with the device; needed once.")
+@path_option("--factory", help="Bundle shipped with the device, as a base for deltas.")
+@path_option(
     "--key",
     "keys",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="Public key in PEM; repeatable. The bundle is accepted only if one of them signed it.",
 )
 @click.option(
@@ -166,7 +155,7 @@ def _update_oci(
 
 
 @store.command()
-@click.argument("bundle", metavar="BUNDLE|FOLDER", type=click.Path(path_type=Path))
+@path_argument("bundle", metavar="BUNDLE|FOLDER")
 @store_options
 @click.option(
     "--bundle-version",

@@ -15,8 +15,10 @@ import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.devices import transport
 from edgekit.devices.address import DeviceAddress
 from edgekit.devices.connection import end, keep_the_end
@@ -24,10 +26,6 @@ from edgekit.devices.inventory import Inventory
 from edgekit.errors import DeviceError, printable
 from edgekit.system import cpu
 from edgekit.system.formats.plain_text import milliseconds, table
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 ROOTS = {"ssh": ".cache/edgekit-device/tools", "adb": "/data/local/tmp/edgekit-device"}
 """Where files are put: in the home folder, or where Android lets the shell's user write and run."""

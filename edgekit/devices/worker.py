@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.system import cpu
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 
 def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:

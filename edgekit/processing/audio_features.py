@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from edgekit.processing.inputs.audio_features import Features
+from edgekit.processing.serial_product import serial_product
 from edgekit.tensor_spec import Array
 
 BLOCK_FRAMES = 256
@@ -51,7 +52,7 @@ def compute_features(samples: Array, features: Features, rate: int) -> Array:
     ]
     values = _logarithm(np.concatenate(blocks), features)
     if features.kind == "mfcc":
-        values = values @ _cosines(features)
+        values = serial_product(values, _cosines(features))
     if features.cmvn != "none":
         values -= values.mean(0)
     if features.cmvn == "mean-std":
@@ -68,7 +69,7 @@ def _spectrum(frames: Array, features: Features, taper: Array, bands: Array | No
     spectrum = np.fft.rfft(frames * taper, features.n_fft)
     power = np.square(spectrum.real) + np.square(spectrum.imag)
     values = power if features.power == 2 else np.sqrt(power)
-    return values if bands is None else values @ bands
+    return values if bands is None else serial_product(values, bands)
 
 
 def _logarithm(values: Array, features: Features) -> Array:

@@ -12,26 +12,24 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.bundle.advice import advised
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import lowest_snr
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
 from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.sample_files import find_files
 from edgekit.compiler.evaluate.samples import spread
 from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
+from edgekit.processing.card import Card
 from edgekit.processing.drawing import Canvas, draw
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import counted
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
-    from edgekit.processing.card import Card
 
 COMPARED = 24
 """Number of samples to run, evenly spread over those given."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgekit.compiler.explain.accelerated import SUFFIX, placement_words, verdict
+from edgekit.bundle.causes import CauseText
+from edgekit.compiler.explain.accelerated import SUFFIX, AcceleratedExplanation, placement_words, verdict
+from edgekit.compiler.explain.explain import Explanation, ValueFact
 from edgekit.compiler.explain.text import called, in_decibels
+from edgekit.report.facts import SearchCandidate
 from edgekit.system.formats.plain_text import milliseconds, shortened
-
-if TYPE_CHECKING:
-    from edgekit.bundle.causes import CauseText
-    from edgekit.compiler.explain.accelerated import AcceleratedExplanation
-    from edgekit.compiler.explain.explain import Explanation, ValueFact
-    from edgekit.report.facts import SearchCandidate
 
 NODES = 20
 """So many nodes of a variant are listed, the slowest or those that add the most noise."""

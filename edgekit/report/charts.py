@@ -7,12 +7,10 @@ variables, so that a chart follows light, dark and print.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.bundle.report import TOKEN_TIME
-
-if TYPE_CHECKING:
-    from edgekit.report.facts import ReportFacts, SearchFacts
+from edgekit.report.facts import ReportFacts, SearchFacts
 
 Spec = dict[str, Any]
 

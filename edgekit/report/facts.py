@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine, p50_ms
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.causes import CauseText, cause_texts, left_out, price
 from edgekit.bundle.report import (
     basis,
@@ -27,14 +28,11 @@ from edgekit.bundle.report import (
 from edgekit.bundle.search_text import searched
 from edgekit.bundle.shrunk_path import ShrunkPath, shrunk_paths
 from edgekit.bundle.source_names import SourceNames, read_source_names
+from edgekit.bundle.variant import Variant
 from edgekit.errors import printable, with_local_lines
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import precision_of
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 EXACT_DB = 200.0
 """Where an output that equals the reference is drawn."""

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from edgekit.release.fleet.devices import Fleet
+from edgekit.release.fleet.rollout import Verdict
 from edgekit.release.fleet.rollout_text import finding_cells, sentence
-from edgekit.release.fleet.table import COLUMNS, lines_of
-from edgekit.report.charts import COLOURS, TICKS, layered
+from edgekit.release.fleet.table import COLUMNS, FleetRow, lines_of
+from edgekit.report.charts import COLOURS, TICKS, Spec, layered
 from edgekit.report.page import need_packages, rendered
-
-if TYPE_CHECKING:
-    from edgekit.release.fleet.devices import Fleet
-    from edgekit.release.fleet.rollout import Verdict
-    from edgekit.release.fleet.table import FleetRow
-    from edgekit.report.charts import Spec
 
 FINDING_COLUMNS = ("measure", "devices", "difference", "at least", "at most", "says")
 

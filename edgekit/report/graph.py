@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from edgekit.bundle.source_names import CanonicalNode
+from edgekit.bundle.variant import Variant
+from edgekit.compiler.explain.accelerated import AcceleratedExplanation
+from edgekit.compiler.explain.explain import Explanation
 from edgekit.errors import printable
 from edgekit.report.charts import CONFIG, Spec
 from edgekit.system.formats.plain_text import milliseconds
-
-if TYPE_CHECKING:
-    from edgekit.bundle.source_names import CanonicalNode
-    from edgekit.bundle.variant import Variant
-    from edgekit.compiler.explain.accelerated import AcceleratedExplanation
-    from edgekit.compiler.explain.explain import Explanation
 
 MOST_NODES = 1500
 """Of a larger graph no chart is made: an SVG element for each would hold up the browser."""

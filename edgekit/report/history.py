@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.compiler.bench.history import Run
 from edgekit.errors import UsageError
-from edgekit.report.charts import COLOURS, SHAPES, TICKS, layered
+from edgekit.report.charts import COLOURS, SHAPES, TICKS, Spec, layered
 from edgekit.report.page import need_packages, rendered
 from edgekit.system.formats.plain_text import milliseconds
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from edgekit.compiler.bench.history import Run
-    from edgekit.report.charts import Spec
 
 SUMMARY_COLUMNS = ("variant", "figures", "first", "newest", "change", "best")
 ROW_COLUMNS = ("time, UTC", "EdgeKit", "bundle", "variant", "p50", "p95", "p99", "load", "first run")

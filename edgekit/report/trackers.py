@@ -13,15 +13,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from edgekit.bundle.advice import p50_ms
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import checked_evidence
+from edgekit.bundle.variant import Variant
 from edgekit.errors import EdgeKitError, MissingDependency, UsageError, reason_of
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 T = TypeVar("T")
 

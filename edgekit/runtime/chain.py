@@ -7,8 +7,10 @@ generate/) texts. Not thread-safe: the caller holds a lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.errors import (
     MissingDependency,
     NonFiniteOutputError,
@@ -26,10 +28,6 @@ from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 
 class Loaded(Protocol):

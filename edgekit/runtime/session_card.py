@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import read_card_file
 from edgekit.errors import UsageError
-from edgekit.processing.card import parse_card
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.processing.card import Card
+from edgekit.processing.card import Card, parse_card
 
 
 def card_of(bundle: Bundle) -> Card:

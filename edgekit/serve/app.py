@@ -12,9 +12,9 @@ import contextlib
 import gc
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -35,20 +35,15 @@ from edgekit.serve.model_entries import READY
 from edgekit.serve.openai import OpenAiPath
 from edgekit.serve.pictures import PICTURE_BYTES, Pictures
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
-from edgekit.serve.request_traces import route_of
+from edgekit.serve.request_memory import RequestMemory
+from edgekit.serve.request_traces import ServerTraces, route_of
+from edgekit.serve.served_model import ServedModel
+from edgekit.serve.served_models import ServedModels
+from edgekit.serve.served_text import ServedText
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
+from edgekit.serve.worker_group import WorkerGroup
 from edgekit.serve.worker_metrics import EVERY_S, WorkerMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from edgekit.serve.request_memory import RequestMemory
-    from edgekit.serve.request_traces import ServerTraces
-    from edgekit.serve.served_model import ServedModel
-    from edgekit.serve.served_models import ServedModels
-    from edgekit.serve.served_text import ServedText
-    from edgekit.serve.worker_group import WorkerGroup
 
 HOURS_S = 30.0
 """How often the hours of models are looked at."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from h2.errors import ErrorCodes
 
@@ -17,13 +17,8 @@ from edgekit.serve.grpc_call import STREAM, CallConnection, Code, GrpcCall
 from edgekit.serve.grpc_message_cost import parsed_bytes
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.request_memory import RequestMemoryError
-from edgekit.serve.service import public_error
-
-if TYPE_CHECKING:
-    from edgekit.serve.request_memory import Lease
-    from edgekit.serve.service import Service
-
+from edgekit.serve.request_memory import Lease, RequestMemoryError
+from edgekit.serve.service import Service, public_error
 
 MESSAGE_SECONDS = 30.0
 """In which the first message of a call must have come."""

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
 from edgekit.serve.http_errors import response_of
 from edgekit.serve.inference_requests import LENGTH, Request, json_bytes
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
-from edgekit.serve.request_memory import parsed_bytes
+from edgekit.serve.request_memory import Lease, parsed_bytes
 from edgekit.serve.request_traces import traced
-
-if TYPE_CHECKING:
-    from edgekit.serve.request_memory import Lease
-    from edgekit.serve.served_model import ServedModel
-    from edgekit.serve.service import Service
+from edgekit.serve.served_model import ServedModel
+from edgekit.serve.service import Service
 
 JSON_BYTES, COPIED_BYTES = 64 << 10, 4 << 20
 """Bodies with more JSON, or more of all, are read in a thread: the others' connections go on meanwhile."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgeKitError
+from edgekit.processing.schedule import Schedule
 from edgekit.runtime.store.health import WatchedBundle
 from edgekit.serve.bundle_names import Key, bundles_by_name
-
-if TYPE_CHECKING:
-    from edgekit.processing.schedule import Schedule
-    from edgekit.serve.served_model import Paths, ServedModel
-    from edgekit.serve.served_text import ServedText
+from edgekit.serve.served_model import Paths, ServedModel
+from edgekit.serve.served_text import ServedText
 
 READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"
 """States, as Triton's model repository extension names them."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from edgekit.serve.connections import Connections
 from edgekit.serve.fair_turns import HELD_BYTES
-
-if TYPE_CHECKING:
-    from edgekit.serve.connections import Connections
 
 
 class PacedProtocol(asyncio.Protocol):

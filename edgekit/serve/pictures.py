@@ -11,20 +11,17 @@ import json
 import os
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 
 from edgekit.compiler.evaluate.picture_files import decode_picture, picture_pixels
 from edgekit.errors import CardError, SampleError, UsageError
 from edgekit.serve.inference_requests import Request, RequestError
+from edgekit.serve.request_memory import Lease
 from edgekit.serve.request_traces import traced
-
-if TYPE_CHECKING:
-    from edgekit.serve.request_memory import Lease
-    from edgekit.serve.served_model import ServedModel
-    from edgekit.serve.service import Service
-    from edgekit.tensor_spec import Json
+from edgekit.serve.served_model import ServedModel
+from edgekit.serve.service import Service
+from edgekit.tensor_spec import Json
 
 PICTURE_BYTES = 32 << 20
 """Of a picture as a file."""

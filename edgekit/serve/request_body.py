@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
 
 from edgekit.serve.inference_requests import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping
-
-    from edgekit.serve.request_memory import Lease
+from edgekit.serve.request_memory import Lease
 
 DISCARDED_BYTES = 8 << 20
 """Read beyond the limit and thrown away: who still sends when the connection is closed may not see why."""

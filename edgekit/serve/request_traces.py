@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit._version import __version__
 from edgekit.errors import MissingDependency, printable
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.metrics.labelled_counts import unspecific
+from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.runtime.traces.trace_context import (
     CURRENT,
     TRACEPARENT,
@@ -27,12 +29,8 @@ from edgekit.runtime.traces.trace_context import (
     parsed,
 )
 from edgekit.runtime.traces.traces import FALLBACK, about_run
+from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.request_body import began_s
-
-if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.traces.run_record import RunRecord
-    from edgekit.serve.inference_requests import RequestError
 
 NOT_TRACED = (401, 403)
 """Statuses of requests of which nothing is recorded: who has no access makes no work for the collector."""

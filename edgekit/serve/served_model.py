@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit.errors import BusyError, UsageError
 from edgekit.processing.schedule import read_schedule
@@ -15,6 +15,7 @@ from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.runtime.scheduling.batching import Batching
 from edgekit.runtime.scheduling.request_queue import Requests
+from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.serve.inference_requests import (
     DEFAULT_PRIORITY,
     AnswerWriter,
@@ -24,12 +25,7 @@ from edgekit.serve.inference_requests import (
     body_limit_bytes,
 )
 from edgekit.serve.serve_request import CONVERSATIONS, DEADLINE_MS, QUEUE, TEXT_DEADLINE_MS
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from edgekit.runtime.traces.run_record import RunRecord
-    from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array
 
 Paths = Sequence[Path]
 """Path of a model's bundle, and of its bundle with a larger batch size, if any."""

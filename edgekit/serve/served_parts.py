@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import BusyError
 from edgekit.processing.processing import predict_parts
@@ -16,9 +16,7 @@ from edgekit.serve.inference_requests import DEFAULT_PRIORITY, RequestError
 from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
 from edgekit.serve.text_queue import TextQueue
-
-if TYPE_CHECKING:
-    from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array
 
 
 class ServedParts(ServedModel, TextQueue):

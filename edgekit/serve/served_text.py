@@ -5,23 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import NoVariantError, UsageError
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.generate.text_session import TextSession
+from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.metrics.text_metrics import COUNTS
 from edgekit.runtime.traces.traces import about_run
+from edgekit.serve.request_traces import RequestTrace
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.text_queue import TextQueue
-from edgekit.tensor_spec import Signature
-
-if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.generated_text import GeneratedText
-    from edgekit.serve.request_traces import RequestTrace
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json, Signature
 
 
 class ServedText(TextQueue):

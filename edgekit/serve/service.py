@@ -12,7 +12,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 
@@ -30,19 +29,16 @@ from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.runtime.traces.trace_context import CURRENT
+from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError
 from edgekit.serve.request_memory import RequestMemory
-from edgekit.serve.request_traces import current_trace
+from edgekit.serve.request_traces import ServerTraces, current_trace
+from edgekit.serve.served_model import ServedModel
+from edgekit.serve.served_models import ServedModels
+from edgekit.serve.served_text import ServedText
+from edgekit.serve.worker_group import WorkerGroup
 from edgekit.target.shapes import shapes_text
-
-if TYPE_CHECKING:
-    from edgekit.serve.bundle_names import Key
-    from edgekit.serve.request_traces import ServerTraces
-    from edgekit.serve.served_model import ServedModel
-    from edgekit.serve.served_models import ServedModels
-    from edgekit.serve.served_text import ServedText
-    from edgekit.serve.worker_group import WorkerGroup
-    from edgekit.tensor_spec import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 CHANGES = 8

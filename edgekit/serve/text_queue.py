@@ -8,17 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from edgekit.errors import EngineError
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.traces.run_record import new_fallbacks
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.request_traces import current_trace
-
-if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.serve.request_traces import RequestTrace
-    from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.request_traces import RequestTrace, current_trace
+from edgekit.serve.served_model import ServeOptions
 
 UNREAD_SECONDS = 30.0
 """Time after a text's deadline in which its client reads the rest."""

@@ -7,7 +7,7 @@ until the app takes it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
@@ -15,9 +15,7 @@ from websockets.frames import CloseCode
 from edgekit.serve.http_protocol import CLOSING_SECONDS, UNREAD_SECONDS
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.paced_protocol import PacedProtocol
-
-if TYPE_CHECKING:
-    from edgekit.serve.request_memory import Lease
+from edgekit.serve.request_memory import Lease
 
 FRAMES = 4096
 """Maximum number of frames of one message; each takes memory, however few bytes it has."""

@@ -14,17 +14,14 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 
 from edgekit.errors import EdgeKitError
 from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.served_models import ServedModels
 from edgekit.system.atomic_files import locked
-
-if TYPE_CHECKING:
-    from edgekit.serve.served_models import ServedModels
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 STATE = "models.state"
 SECONDS = 600.0

@@ -10,12 +10,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+from edgekit.target.contract import Runner
 from edgekit.tensor_spec import Json, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.target.contract import Runner
 
 KINDS = ("gpu", "npu")
 """Kinds that ``Session(device=...)`` takes. An interface of kind ``cpu`` is used only by its name."""

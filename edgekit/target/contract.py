@@ -96,8 +96,7 @@ class TargetInfo(NamedTuple):
             shared with it; the largest's files are usable alone. None: each shape has its own weights.
         stores_rows: Whether a product's matrix is stored as [outputs, inputs], so that it can be shared with
             an embedding of which rows are gathered; else columns of [inputs, outputs] are.
-        unsigned_weights: Whether products of ``int8-dynamic`` are exact on every processor with uint8 weights
-            (zero point 128) only.
+        shared_range: Whether products of ``int8-dynamic`` round all rows of their input by one scale.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -114,7 +113,7 @@ class TargetInfo(NamedTuple):
     estimate: Estimate | None = None
     share_weights: ShareWeights | None = None
     stores_rows: bool = False
-    unsigned_weights: bool = False
+    shared_range: bool = False
 
 
 class Compiler(Protocol):

@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency, reason_of
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
-from edgekit.target.contract import EngineInfo
+from edgekit.target.contract import EngineInfo, Runner
 from edgekit.tensor_spec import Array, Json, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.target.contract import Runner
 
 ENGINE = EngineInfo()
 SMALL, LARGE = "small", "large"

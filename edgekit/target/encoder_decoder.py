@@ -25,18 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from edgekit.errors import EngineError, UsageError, reason_of
+from edgekit.target.contract import Engine, Runner
 from edgekit.target.embedding_table import EmbeddingTable
 from edgekit.target.text_rules import TextRules
 from edgekit.target.token_rules import TokenRules, log_probability
 from edgekit.tensor_spec import Array, Json, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.target.contract import Engine, Runner
 
 OPTION = "encoder_decoder"
 ENCODER, DECODER = "encoder", "decoder"

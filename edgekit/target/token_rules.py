@@ -121,20 +121,21 @@ class TokenRules(NamedTuple):
         if times:
             opens = is_timed[-1] and not all(is_timed)
             masked[first : times[-1] + (0 if opens else 1)] = never
-        wide = masked.astype(np.float64)
-        largest = wide.max()
+        largest = masked.max()
         if np.isfinite(largest):
-            weights = np.exp(wide - largest)
+            weights = np.exp(masked - largest)
             if weights[first:].sum() > weights[:first].max():  # a timestamp is more likely than any text
                 masked[:first] = never
         return masked
 
 
 def log_probability(logits: Array, token: int) -> float:
-    """Return the natural logarithm of a token's probability by a row of logits."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max()
-    return float(wide[token] - np.log(np.exp(wide).sum()))
+    """Return the natural logarithm of a token's probability by a row of logits.
+
+    Exponentials of 51,864 float32 take numpy 0.03 ms, of float64 0.33 ms: a tenth of a token's time.
+    """
+    below = logits - logits.max()
+    return float(below[token]) - float(np.log(np.exp(below).sum()))
 
 
 def repeated_tail(tokens: Sequence[int]) -> int:

@@ -10,8 +10,6 @@ canonical graph
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.wide_floats import narrowed_floats
@@ -21,14 +19,12 @@ from edgekit.compiler.passes.write_out_resize import write_out_resize
 from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import UsageError
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_coreai.convert import convert, converter
 from edgekit_coreai.float16 import float32_nodes, with_float16
 from edgekit_coreai.quant_rules import rules
 from edgekit_coreai.wrong_forms import is_nearest_sample, wrong_forms
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8-weights")
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8)

@@ -7,13 +7,10 @@ measured on Apple hardware.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from edgekit.target import registry
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
-    from edgekit.target.quant_rules import Rules
+from edgekit.target.profile import Profile
+from edgekit.target.quant_rules import Rules
 
 WEIGHT_FORMS = ("int8-weights",)
 """The converter writes no tables of values."""

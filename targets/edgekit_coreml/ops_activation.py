@@ -9,21 +9,12 @@ from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import select
 
-PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
-
-def _register(op: str, mil: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        if not X.is_float:
-            return b.binary("maximum", X, b.scalar(0, X.dtype))
-        return b.unary(mil, X)
-
-    lowering.__doc__ = f"{mil}."
-    lower(op, since=6)(lowering)
-
-
-for _op, _mil in PLAIN.items():
-    _register(_op, _mil)
+@lower.family({"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}, since=6, doc="{}.")
+def _activated(mil: str, b: Builder, X: Value) -> Value:
+    if not X.is_float:
+        return b.binary("maximum", X, b.scalar(0, X.dtype))
+    return b.unary(mil, X)
 
 
 @lower("Clip", since=11)
@@ -75,13 +66,7 @@ def elu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
 
 
 @lower("Selu", since=6)
-def selu(
-    b: Builder,
-    X: Value,
-    *,
-    alpha: float = 1.67326319217681884765625,
-    gamma: float = 1.05070102214813232421875,
-) -> Value:
+def selu(b: Builder, X: Value, *, alpha: float, gamma: float) -> Value:
     """gamma * elu(x, alpha)."""
     return b.binary("mul", elu(b, X, alpha=alpha), b.scalar(gamma))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.model.sliding_windows import Window, conv_window, transposed_window
+from edgekit.compiler.model.sliding_windows import TransposedWindow, Window
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.rounding import rounded_kernels
@@ -39,25 +38,10 @@ def added_bias(b: Builder, out: Value, bias: Value | None) -> Value:
 
 
 @lower("Conv", since=11)
-def conv(
-    b: Builder,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def conv(b: Builder, X: Value, W: Value, B: Value | None = None, *, frame: Window, group: int) -> Value:
     """conv in one, two or three dimensions: grouped, dilated, any padding."""
     if not 3 <= X.rank <= 5:
         raise Inexpressible(f"it has {X.rank - 2} spatial axes; Core ML supports 1 to 3")
-    frame = conv_window(
-        X.shape[2:], b.out_shape()[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
-    )
     out = b.emit(
         "conv", x=X, weight=filters(b, W), bias=bias_of(b, B), strides=list(frame.stride), groups=group,
         dilations=list(frame.dilation), **interleaved(frame),
@@ -67,19 +51,7 @@ def conv(
 
 @lower("ConvTranspose", since=11)
 def conv_transpose(
-    b: Builder,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    b: Builder, X: Value, W: Value, B: Value | None = None, *, frame: TransposedWindow, group: int
 ) -> Value:
     """conv_transpose; pads crop the full result, and what output_padding adds beyond it is zeros."""
     if not 3 <= X.rank <= 5:
@@ -87,17 +59,12 @@ def conv_transpose(
     if W.const is None:
         raise Inexpressible("the model computes its weights; they must be constant")
     rank = X.rank - 2
-    out_shape = b.out_shape()
-    frame = transposed_window(
-        X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads, output_padding,
-        output_shape,
-    )  # fmt: skip
     if min(frame.begin) < 0:
         raise Inexpressible(
             f"it pads its result by {list(frame.begin)} in front, which Core ML's conv_transpose can't"
         )
     missing = [max(-e, 0) for e in frame.end]
-    computed = [n - m for n, m in zip(out_shape[2:], missing, strict=True)]
+    computed = [n - m for n, m in zip(frame.out, missing, strict=True)]
     crop = [max(e, 0) for e in frame.end]
     pad = [n for both in zip(frame.begin, crop, strict=True) for n in both]
     options = {"pad_type": "custom", "pad": pad} if any(pad) else {"pad_type": "valid"}

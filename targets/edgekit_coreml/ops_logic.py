@@ -14,18 +14,11 @@ COMPARISONS = {"Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greate
 LOGIC = {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}
 
 
-def _register(op: str, mil: str) -> None:
-    def lowering(b: Builder, A: Value, B: Value) -> Value:
-        if op == "Equal" and A.dtype == "bool":
-            return b.unary("logical_not", b.binary("logical_xor", A, B))
-        return b.binary(mil, A, B)
-
-    lowering.__doc__ = f"{mil}, broadcast."
-    lower(op, since=7)(lowering)
-
-
-for _op, _mil in {**COMPARISONS, **LOGIC}.items():
-    _register(_op, _mil)
+@lower.family({**COMPARISONS, **LOGIC}, since=7, doc="{}, broadcast.")
+def _compared(mil: str, b: Builder, A: Value, B: Value) -> Value:
+    if mil == "equal" and A.dtype == "bool":
+        return b.unary("logical_not", b.binary("logical_xor", A, B))
+    return b.binary(mil, A, B)
 
 
 def masked(b: Builder, x: Value) -> Value:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.activation_parameters import (
-    batch_norm_factors,
-    refuse_random_dropout,
-    scalar_exponent,
-)
+from edgekit.compiler.lowering.activation_parameters import batch_norm_factors, scalar_exponent
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import masked, select
@@ -19,20 +13,20 @@ from edgekit_coreml.values import STORED
 UNARY = {"Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil",
          "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Round": "round",
          "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan"}  # fmt: skip
-HIDDEN_EPSILON = {"Log": "log"}
-"""MIL adds an epsilon to the operand of these unless it is set not to (1e-45, 1e-4, 1e-12)."""
 
 
-def _register(op: str, mil: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        return b.unary(mil, X, epsilon=0.0) if op in HIDDEN_EPSILON else b.unary(mil, X)
-
-    lowering.__doc__ = f"{mil}."
-    lower(op, since=6)(lowering)
+@lower.family({**UNARY, "Log": "log"}, since=6, doc="{}.")
+def _unary(mil: str, b: Builder, X: Value) -> Value:
+    # MIL adds an epsilon to the operand of a log unless it is set not to (1e-45).
+    return b.unary(mil, X, epsilon=0.0) if mil == "log" else b.unary(mil, X)
 
 
-for _op, _mil in {**UNARY, **HIDDEN_EPSILON}.items():
-    _register(_op, _mil)
+@lower.family({"Max": "maximum", "Min": "minimum", "Sum": "add"}, since=8, doc="Emit a chain of {}.")
+def _variadic(mil: str, b: Builder, *data_0: Value) -> Value:
+    result = data_0[0]
+    for value in data_0[1:]:
+        result = b.binary(mil, masked(b, result), masked(b, value))
+    return result
 
 
 @lower("Add", since=7)
@@ -72,35 +66,10 @@ def div(b: Builder, A: Value, B: Value) -> Value:
     return b.binary("mul", b.binary("mul", b.unary("sign", A), b.unary("sign", B)), size)
 
 
-def _variadic(b: Builder, mil: str, values: tuple[Value, ...]) -> Value:
-    result = values[0]
-    for value in values[1:]:
-        result = b.binary(mil, masked(b, result), masked(b, value))
-    return result
-
-
-@lower("Sum", since=8)
-def sum_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of add."""
-    return _variadic(b, "add", data_0)
-
-
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
     """Emit a chain of add, then mul."""
-    return b.binary("mul", _variadic(b, "add", data_0), b.scalar(1.0 / len(data_0)))
-
-
-@lower("Max", since=8)
-def max_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of maximum."""
-    return _variadic(b, "maximum", data_0)
-
-
-@lower("Min", since=8)
-def min_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of minimum."""
-    return _variadic(b, "minimum", data_0)
+    return b.binary("mul", _variadic("add", b, *data_0), b.scalar(1.0 / len(data_0)))
 
 
 @lower("Pow", since=7)
@@ -158,7 +127,7 @@ WRAPPED = {ir.DataType.INT8: 8, ir.DataType.UINT8: 8}
 
 
 @lower("Cast", since=13)
-def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast(b: Builder, input: Value, *, to: int) -> Value:
     """Cast between floats, bool and integers; int64 is stored as int32."""
     target = ir.DataType(to)
     if target not in STORED:
@@ -181,9 +150,7 @@ def _low_bits(b: Builder, x: Value, bits: int, signed: bool) -> Value:
 
 
 @lower("CastLike", since=15)
-def cast_like(
-    b: Builder, input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up"
-) -> Value:
+def cast_like(b: Builder, input: Value, target_type: Value) -> Value:
     """Cast to the element type of another value."""
     return to_dtype(b, input, b.out_dtype())
 
@@ -200,35 +167,18 @@ def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
 
 @lower("BatchNormalization", since=15)
 def batch_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    B: Value,
-    input_mean: Value,
-    input_var: Value,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    b: Builder, X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, *, epsilon: float
 ) -> Value:
     """Emit mul and add, if it was not folded into a convolution; inference only."""
-    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
+    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon)
     if factors is None:
         raise Inexpressible("the model computes its statistics; they must be constant")
     factor, offset = factors
     return b.binary("add", b.binary("mul", X, b.constant(factor)), b.constant(offset))
 
 
+@lower("Dropout", since=13)
 @lower("Identity", since=1)
 def identity_op(b: Builder, input: Value) -> Value:
     """Return the input; no operator is emitted."""
     return input
-
-
-@lower("Dropout", since=13)
-def dropout(
-    b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
-) -> Value:
-    """Return the input, as inference does; the mask is not supported."""
-    refuse_random_dropout(training_mode)
-    return data

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import axes_from
+from edgekit.compiler.lowering.op_arguments import Axes
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_reduce import reduce
@@ -30,17 +30,9 @@ def scaled(b: Builder, x: Value, scale: Value | None, bias: Value | None) -> Val
 
 @lower("LayerNormalization", since=17)
 def layer_normalization(
-    b: Builder,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: Builder, X: Value, Scale: Value, B: Value | None = None, *, axes: Axes, epsilon: float
 ) -> tuple[Value, ...]:
     """layer_norm over the last axes; in primitives where its statistics are outputs."""
-    axes = axes_from(axis, X.rank)
     statistics = b.wants_output(1) or b.wants_output(2)
     shape = X.shape[axes[0] :]
     constant = Scale.const is not None and (B is None or B.const is not None)
@@ -58,14 +50,11 @@ def layer_normalization(
 
 
 @lower("RMSNormalization", since=23)
-def rms_normalization(
-    b: Builder, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Value:
+def rms_normalization(b: Builder, X: Value, scale: Value, *, axes: Axes, epsilon: float) -> Value:
     """x / sqrt(mean(x^2) + epsilon) * scale; in float16 the squares are of x over its largest element.
 
     x^2 overflows float16 from 256 on.
     """
-    axes = axes_from(axis, X.rank)
     if b.compute == "float32":
         mean = reduce(b, "reduce_mean", b.binary("mul", X, X), axes)
         return scaled(b, b.binary("mul", X, b.unary("rsqrt", mean, epsilon=float(epsilon))), scale, None)
@@ -92,14 +81,7 @@ def instance_normalization(
 
 @lower("GroupNormalization", since=21)
 def group_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    bias: Value,
-    *,
-    num_groups: int,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: Builder, X: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float
 ) -> Value:
     """Normalize each group as one row, with primitives for the means over it."""
     batch, channels, *spatial = X.shape

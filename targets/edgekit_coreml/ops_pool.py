@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from edgekit.compiler.model.sliding_windows import Window, divisors, window
+from edgekit.compiler.model.sliding_windows import Window, divisors
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_conv import interleaved
 from edgekit_coreml.ops_shape import strided_slice
 
 
-def _frame(
-    b: Builder,
-    X: Value,
-    kernel_shape: Sequence[int] | None,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
-    pads: Sequence[int] | None,
-) -> Window:
-    if not 3 <= X.rank <= 5 or kernel_shape is None:
+def _check(X: Value) -> None:
+    if not 3 <= X.rank <= 5:
         raise Inexpressible(f"it has {X.rank - 2} spatial axes; Core ML supports 1 to 3")
     if not X.is_float:
         raise Inexpressible(f"it pools {X.dtype}; Core ML supports floats", code="EK1004")
-    return window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
 
 
 @lower("MaxPool", since=8)
-def max_pool(
-    b: Builder,
-    X: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    storage_order: int = 0,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def max_pool(b: Builder, X: Value, *, frame: Window) -> Value:
     """max_pool in one to three dimensions; dilated by the maximum of shifted copies; not the indices."""
-    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    _check(X)
     if frame.is_dilated:
         return _dilated_max(b, X, frame)
     return b.emit(
@@ -73,29 +51,17 @@ def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
 
 
 @lower("AveragePool", since=7)
-def average_pool(
-    b: Builder,
-    X: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def average_pool(b: Builder, X: Value, *, frame: Window, count_include_pad: bool) -> Value:
     """avg_pool in one to three dimensions; dilated as a depthwise conv with equal weights."""
-    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    _check(X)
     if not frame.is_dilated:
         # With ceil_mode a window reaches beyond the declared pads; what lies there is never counted.
         within = all(e <= d for e, d in zip(frame.used_end, frame.declared_end, strict=True))
-        counts_pads = bool(count_include_pad)
         out = b.emit(
             "avg_pool", x=X, kernel_sizes=list(frame.kernel), strides=list(frame.stride),
-            exclude_padding_from_average=not counts_pads, **interleaved(frame),
+            exclude_padding_from_average=not count_include_pad, **interleaved(frame),
         )  # fmt: skip
-        if within or not counts_pads:
+        if within or not count_include_pad:
             return out
     else:
         weights = np.full((X.shape[1], 1, *frame.kernel), 1 / np.prod(frame.kernel), np.float32)
@@ -103,20 +69,16 @@ def average_pool(
             "conv", x=X, weight=b.constant(weights), strides=list(frame.stride), groups=X.shape[1],
             dilations=list(frame.dilation), **interleaved(frame),
         )  # fmt: skip
-    counts = divisors(frame, bool(count_include_pad))
+    counts = divisors(frame, count_include_pad)
     whole = float(np.prod(frame.kernel))
     if np.all(counts == whole):
         return out
     return b.binary("mul", out, b.constant((whole / counts).astype(np.float32)[None, None]))
 
 
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: Builder, X: Value) -> Value:
-    """Emit the mean over all spatial axes."""
-    return b.emit("reduce_mean", x=X, axes=list(range(2, X.rank)), keep_dims=True)
+GLOBAL = {"GlobalAveragePool": "reduce_mean", "GlobalMaxPool": "reduce_max"}
 
 
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: Builder, X: Value) -> Value:
-    """Emit the maximum over all spatial axes."""
-    return b.emit("reduce_max", x=X, axes=list(range(2, X.rank)), keep_dims=True)
+@lower.family(GLOBAL, since=1, doc="{} over all spatial axes.")
+def _global_pool(mil: str, b: Builder, X: Value) -> Value:
+    return b.emit(mil, x=X, axes=list(range(2, X.rank)), keep_dims=True)

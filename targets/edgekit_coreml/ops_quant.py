@@ -47,16 +47,7 @@ def _unpacked(data: Array) -> tuple[Array, int]:
 
 @lower("QuantizeLinear", since=13)
 def quantize_linear(
-    b: Builder,
-    x: Value,
-    y_scale: Value,
-    y_zero_point: Value | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
-    saturate: int = 1,
+    b: Builder, x: Value, y_scale: Value, y_zero_point: Value | None = None, *, axis: int, block_size: int
 ) -> Value:
     """Emit quantize to int8 or uint8, per tensor or axis."""
     scale, zero = quantization_parameters(y_scale, y_zero_point)
@@ -76,14 +67,7 @@ def quantize_linear(
 
 @lower("DequantizeLinear", since=13)
 def dequantize_linear(
-    b: Builder,
-    x: Value,
-    x_scale: Value,
-    x_zero_point: Value | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    b: Builder, x: Value, x_scale: Value, x_zero_point: Value | None = None, *, axis: int, block_size: int
 ) -> Value:
     """Emit dequantize. Constants stay stored as integers, or become floats (biases, scalars)."""
     parameters = quantization_parameters(x_scale, x_zero_point)

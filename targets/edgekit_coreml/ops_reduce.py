@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.compiler.lowering.index_arguments import constant_scalar, reduced_axes
+from edgekit.compiler.lowering.index_arguments import constant_scalar
+from edgekit.compiler.lowering.op_arguments import Axes
 from edgekit_coreml.builder import Builder, Value, lower
 
 REDUCTIONS = {"ReduceL1": "reduce_l1_norm", "ReduceL2": "reduce_l2_norm", "ReduceMax": "reduce_max",
@@ -19,78 +20,49 @@ def reduce(b: Builder, mil: str, x: Value, axes: Sequence[int], keep: bool = Tru
     return b.emit(mil, x=x, axes=list(axes), keep_dims=bool(keep))
 
 
-def _register(op: str, mil: str) -> None:
-    def lowering(
-        b: Builder,
-        data: Value,
-        axes: Value | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
-    ) -> Value:
-        reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
-        if reduced is None:  # without axes each element is reduced alone
-            if op == "ReduceSumSquare":
-                return b.binary("mul", data, data)
-            return b.unary(ALONE[op], data) if op in ALONE else data
-        return reduce(b, mil, data, reduced, bool(keepdims))
-
-    lowering.__doc__ = f"{mil} over any axes."
-    lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
-
-
-for _op, _mil in REDUCTIONS.items():
-    _register(_op, _mil)
+@lower.family({op: (op, mil) for op, mil in REDUCTIONS.items()}, since=13, doc="{0[1]} over any axes.")
+def _reduced(names: tuple[str, str], b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
+    op, mil = names
+    if axes is None:  # without axes each element is reduced alone
+        if op == "ReduceSumSquare":
+            return b.binary("mul", data, data)
+        return b.unary(ALONE[op], data) if op in ALONE else data
+    return reduce(b, mil, data, axes, keepdims)
 
 
 @lower("ReduceLogSum", since=18)
-def reduce_log_sum(
-    b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-) -> Value:
+def reduce_log_sum(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
     """log(sum(x))."""
-    reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
-    total = data if reduced is None else reduce(b, "reduce_sum", data, reduced, bool(keepdims))
+    total = data if axes is None else reduce(b, "reduce_sum", data, axes, keepdims)
     return b.unary("log", total, epsilon=0.0)
 
 
 @lower("ReduceLogSumExp", since=18)
-def reduce_log_sum_exp(
-    b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-) -> Value:
+def reduce_log_sum_exp(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
     """max + log(sum(exp(x - max))): the plain form overflows float16 at 11."""
-    reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
-    if reduced is None:
+    if axes is None:
         return data
-    top = reduce(b, "reduce_max", data, reduced)
+    top = reduce(b, "reduce_max", data, axes)
     shifted = b.unary("exp", b.binary("sub", data, top))
-    out = b.binary("add", b.unary("log", reduce(b, "reduce_sum", shifted, reduced), epsilon=0.0), top)
+    out = b.binary("add", b.unary("log", reduce(b, "reduce_sum", shifted, axes), epsilon=0.0), top)
     return out if keepdims else b.reshape(out, b.out_shape())
 
 
-def _arg(b: Builder, mil: str, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+@lower.family(
+    {"ArgMax": ("reduce_argmax", "maxima"), "ArgMin": ("reduce_argmin", "minima")}, since=13,
+    doc="Return the index of the first or last of equal {0[1]}, along any axis.",
+)  # fmt: skip
+def _arg(
+    names: tuple[str, str], b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1,
+    select_last_index: int = 0,
+) -> Value:  # fmt: skip
     axis %= data.rank
     if select_last_index:  # the last one is the first one of the mirrored axis
         data = b.emit("reverse", x=data, axes=[axis])
-    out = b.emit(mil, x=data, axis=axis, keep_dims=bool(keepdims))
+    out = b.emit(names[0], x=data, axis=axis, keep_dims=bool(keepdims))
     if select_last_index:
         out = b.binary("sub", b.scalar(data.shape[axis] - 1, "int32"), out)
     return out
-
-
-@lower("ArgMax", since=13)
-def arg_max(
-    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Value:
-    """Return the index of the first or last of equal maxima, along any axis."""
-    return _arg(b, "reduce_argmax", data, axis, keepdims, select_last_index)
-
-
-@lower("ArgMin", since=13)
-def arg_min(
-    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Value:
-    """Return the index of the first or last of equal minima, along any axis."""
-    return _arg(b, "reduce_argmin", data, axis, keepdims, select_last_index)
 
 
 @lower("CumSum", since=14)

@@ -6,35 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import constant_ints, slice_ends, slice_objects, slice_ranges
-from edgekit.compiler.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
+from edgekit.compiler.lowering.index_arguments import SliceRanges, constant_ints, slice_ends, slice_objects
+from edgekit.compiler.lowering.op_arguments import VIEWS
+from edgekit.compiler.lowering.pad_amounts import PadAmounts, PadPart, pad_parts
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import broadcast
 
 
-@lower("Reshape", since=13)
-def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+def reshaped(b: Builder, data: Value) -> Value:
     """Emit reshape, or expand_dims and squeeze for scalars."""
     return b.reshape(data, b.out_shape())
 
 
-@lower("Flatten", since=13)
-def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """Reshape to the output's shape."""
-    return b.reshape(input, b.out_shape())
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """Reshape to the output's shape."""
-    return b.reshape(data, b.out_shape())
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """Reshape to the output's shape."""
-    return b.reshape(data, b.out_shape())
+for _op in VIEWS:
+    lower(_op, since=13)(reshaped)
 
 
 @lower("Shape", since=19)
@@ -92,11 +78,8 @@ def strided_slice(
 
 
 @lower("Slice", since=13)
-def slice_op(
-    b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
-) -> Value:
+def slice_op(b: Builder, data: Value, *, ranges: SliceRanges) -> Value:
     """slice_by_index; negative steps also reverse."""
-    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     if 0 in ranges.shape:
         raise Inexpressible("its result is empty; Core ML does not support empty tensors")
     out = strided_slice(b, data, ranges.begin, ranges.step, ranges.shape)
@@ -104,17 +87,8 @@ def slice_op(
 
 
 @lower("Pad", since=13)
-def pad(
-    b: Builder,
-    data: Value,
-    pads: Value,
-    constant_value: Value | None = None,
-    axes: Value | None = None,
-    *,
-    mode: str = "constant",
-) -> Value:
+def pad(b: Builder, data: Value, constant_value: Value | None, *, amounts: PadAmounts, mode: str) -> Value:
     """Emit pad; wrap, and edge and reflect before the last two axes, by concat; negative pads by slices."""
-    amounts = pad_amounts(data.shape, pads, axes, mode)
     data = strided_slice(b, data, amounts.begin, (1,) * data.rank, amounts.shape)
     if not amounts.adds:
         return data

@@ -11,12 +11,8 @@ with it YOLOX-nano has a self-mAP of .848, without it .879 (all of it int8, valu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 GUIDE = "https://apple.github.io/coremltools/docs-guides/source/opt-quantization-perf.html"
 OVERVIEW = "https://apple.github.io/coremltools/docs-guides/source/opt-quantization-overview.html"

@@ -209,12 +209,10 @@ class Builder(LoweredNode):
         self._add(Layer(kind, list(inputs), [output], dict(params or {}), list(weights), typed))
         return Value(stored, "float32", output, stored)
 
-    def emit_parts(
-        self, kind: str, inputs: Sequence[str], stored: Sequence[Shape], params: Mapping[int, Param]
-    ) -> list[Value]:
-        """Add a layer with several outputs."""
+    def emit_slices(self, source: str, stored: Sequence[Shape], params: Mapping[int, Param]) -> list[Value]:
+        """Add a Slice, the layer with several outputs."""
         names = [self.fresh() for _ in stored]
-        self._add(Layer(kind, list(inputs), names, dict(params)))
+        self._add(Layer("Slice", [source], names, dict(params)))
         return [Value(shape, "float32", name, shape) for shape, name in zip(stored, names, strict=True)]
 
     def _add(self, layer: Layer) -> None:
@@ -229,10 +227,10 @@ class Builder(LoweredNode):
         """Return the layer that writes a value's blob."""
         return self._writers.get(value.name)
 
-    def is_only_reader(self, index: int = 0) -> bool:
-        """Return whether the node being lowered alone reads one of its inputs, which is not an output."""
+    def is_only_reader(self) -> bool:
+        """Return whether the node being lowered alone reads its first input, which is not an output."""
         assert self.node is not None
-        value = self.node.inputs[index]
+        value = self.node.inputs[0]
         return value is not None and len(list(value.uses())) == 1 and not value.is_graph_output()
 
     def reshape(self, value: Value, shape: Shape) -> Value:

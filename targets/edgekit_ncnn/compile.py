@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.op_table import open_shapes
 from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.diagnostics import Finding, as_lines, errors
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_ncnn import (  # noqa: F401  (importing the ops fills the table)
     ops_conv,
@@ -34,11 +36,6 @@ from edgekit_ncnn.integer import INT8_TERM, with_requantization
 from edgekit_ncnn.network import Layer, live_layers, network_files
 from edgekit_ncnn.quant_rules import rules
 from edgekit_ncnn.run import BIN_FILE, PARAM_FILE
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16", "int8")
 CANONICAL_OPSET = 23

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from edgekit.compiler.model.sliding_windows import conv_window, divisors, transposed_window, window
+from edgekit.compiler.model.sliding_windows import TransposedWindow, Window, divisors
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_ncnn.builder import Builder, Value, lower
@@ -69,24 +69,11 @@ def _constant(value: Value | None, name: str) -> Array | None:
 
 
 @lower("Conv", since=11)
-def conv(
-    b: Builder,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def conv(b: Builder, X: Value, W: Value, B: Value | None = None, *, frame: Window, group: int) -> Value:
     """Emit Convolution or ConvolutionDepthWise, in one to three dimensions."""
     weights, bias = _constant(W, "weights"), _constant(B, "bias")
     assert weights is not None
     out = b.out_shape()
-    frame = conv_window(X.shape[2:], out[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads)
     x = batch_as_axis(b, X)
     extra = x.rank - X.rank
     axes = _spatial(x)
@@ -118,27 +105,12 @@ def conv(
 
 @lower("ConvTranspose", since=11)
 def conv_transpose(
-    b: Builder,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    b: Builder, X: Value, W: Value, B: Value | None = None, *, frame: TransposedWindow, group: int
 ) -> Value:
     """Emit Deconvolution or DeconvolutionDepthWise, in one to three dimensions."""
     weights, bias = _constant(W, "weights"), _constant(B, "bias")
     assert weights is not None
     out = b.out_shape()
-    frame = transposed_window(
-        X.shape[2:], out[2:], W.shape[2:], strides, dilations, auto_pad, pads, output_padding, output_shape
-    )
     if min(frame.begin) < 0:
         raise Inexpressible(f"it pads its result by {list(frame.begin)} in front, which ncnn can't")
     x = batch_as_axis(b, X)
@@ -167,21 +139,8 @@ def conv_transpose(
     return batch_back(b, b.reshape(convolved, (1, out[1], *spatial)), X.shape[0])
 
 
-def _pooled(
-    b: Builder,
-    X: Value,
-    average: bool,
-    count_pads: bool,
-    kernel_shape: Sequence[int] | None,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
-    pads: Sequence[int] | None,
-) -> Value:
-    if kernel_shape is None:
-        raise Inexpressible("kernel_shape is missing")
+def _pooled(b: Builder, X: Value, frame: Window, average: bool, count_pads: bool) -> Value:
     out = b.out_shape()
-    frame = window(X.shape[2:], out[2:], kernel_shape, strides, dilations, auto_pad, pads)
     if frame.is_dilated:
         raise Inexpressible("it is dilated, which ncnn's pooling is not")
     # A pool has no weights: its channels and its batch are one axis.
@@ -208,53 +167,22 @@ def _pooled(
 
 
 @lower("MaxPool", since=12)
-def max_pool(
-    b: Builder,
-    X: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    storage_order: int = 0,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def max_pool(b: Builder, X: Value, *, frame: Window) -> Value:
     """Emit Pooling in one to three dimensions, without the indices."""
-    return _pooled(b, X, False, False, kernel_shape, strides, dilations, auto_pad, pads)
+    return _pooled(b, X, frame, False, False)
 
 
 @lower("AveragePool", since=19)
-def average_pool(
-    b: Builder,
-    X: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def average_pool(b: Builder, X: Value, *, frame: Window, count_include_pad: bool) -> Value:
     """Emit Pooling, in one to three dimensions."""
-    return _pooled(b, X, True, bool(count_include_pad), kernel_shape, strides, dilations, auto_pad, pads)
+    return _pooled(b, X, frame, True, count_include_pad)
 
 
-def _global(b: Builder, x: Value, average: bool) -> Value:
+@lower.family(
+    {"GlobalAveragePool": 1, "GlobalMaxPool": 0}, since=1, doc="Emit Pooling over all spatial axes."
+)
+def _global(average: int, b: Builder, x: Value) -> Value:
     channels = x.shape[0] * x.shape[1]
     inner = x.shape[2:] if x.rank == 4 else (1, prod(x.shape[2:]))
     name = b.blob(x, (channels, *inner))
-    return b.reshape(b.emit("Pooling", [name], (channels,), {0: int(average), 4: 1}), b.out_shape())
-
-
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: Builder, X: Value) -> Value:
-    """Emit average Pooling over all spatial axes."""
-    return _global(b, X, True)
-
-
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: Builder, X: Value) -> Value:
-    """Emit maximum Pooling over all spatial axes."""
-    return _global(b, X, False)
+    return b.reshape(b.emit("Pooling", [name], (channels,), {0: average, 4: 1}), b.out_shape())

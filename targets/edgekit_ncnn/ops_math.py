@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgekit.compiler.lowering.activation_parameters import batch_norm_factors
 from edgekit.compiler.model.rewriting import producer_of
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
@@ -100,26 +100,14 @@ def _common(x: Value, y: Value, shape: Shape) -> tuple[Shape, Shape, Shape]:
     return sizes[0], sizes[1], sizes[2]
 
 
-def _unary_op(operation: int) -> Callable[[Builder, Value], Value]:
-    def lowering(b: Builder, X: Value) -> Value:
-        """UnaryOp."""
-        return unary(b, X, operation)
-
-    return lowering
+@lower.family(UNARY, since=6, doc="UnaryOp.")
+def _unary(operation: int, b: Builder, X: Value) -> Value:
+    return unary(b, X, operation)
 
 
-def _binary_op(operation: int) -> Callable[[Builder, Value, Value], Value]:
-    def lowering(b: Builder, A: Value, B: Value) -> Value:
-        """BinaryOp."""
-        return binary(b, A, B, operation)
-
-    return lowering
-
-
-for _op, _operation in UNARY.items():
-    lower(_op, since=6)(_unary_op(_operation))
-for _op, _operation in (("Add", ADD), ("Sub", SUB)):
-    lower(_op, since=13)(_binary_op(_operation))
+@lower.family({"Add": ADD, "Sub": SUB}, since=13, doc="BinaryOp.")
+def _binary(operation: int, b: Builder, A: Value, B: Value) -> Value:
+    return binary(b, A, B, operation)
 
 
 @lower("Exp", since=13)
@@ -165,35 +153,18 @@ def mod(b: Builder, A: Value, B: Value, *, fmod: int = 0) -> Value:
     return binary(b, A, B, FMOD)
 
 
-def _variadic(b: Builder, values: Sequence[Value], operation: int) -> Value:
-    total = values[0]
-    for value in values[1:]:
+@lower.family({"Max": MAX, "Min": MIN, "Sum": ADD}, since=13, doc="BinaryOp.")
+def _variadic(operation: int, b: Builder, *data_0: Value) -> Value:
+    total = data_0[0]
+    for value in data_0[1:]:
         total = binary(b, total, value, operation)
     return total
-
-
-@lower("Sum", since=13)
-def sum_(b: Builder, *data_0: Value) -> Value:
-    """BinaryOp."""
-    return _variadic(b, data_0, ADD)
 
 
 @lower("Mean", since=13)
 def mean(b: Builder, *data_0: Value) -> Value:
     """BinaryOp."""
-    return binary(b, _variadic(b, data_0, ADD), b.constant(np.array(1 / len(data_0))), MUL)
-
-
-@lower("Max", since=13)
-def max_(b: Builder, *data_0: Value) -> Value:
-    """BinaryOp."""
-    return _variadic(b, data_0, MAX)
-
-
-@lower("Min", since=13)
-def min_(b: Builder, *data_0: Value) -> Value:
-    """BinaryOp."""
-    return _variadic(b, data_0, MIN)
+    return binary(b, _variadic(ADD, b, *data_0), b.constant(np.array(1 / len(data_0))), MUL)
 
 
 @lower("Relu", since=14)
@@ -262,21 +233,13 @@ def hard_swish(b: Builder, X: Value) -> Value:
     return activated(b, X, HARD_SWISH, [1 / 6, 0.5], "HardSwish", {0: 1 / 6, 1: 0.5})
 
 
-@lower("Elu", since=6)
-def elu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
-    """ELU."""
-    return elementwise(b, "ELU", X, {0: float(alpha)})
-
-
-@lower("Celu", since=12)
-def celu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
-    """CELU."""
-    return elementwise(b, "CELU", X, {0: float(alpha)})
+@lower.family({"Celu": "CELU", "Elu": "ELU"}, since=6, doc="{}.")
+def _elu(kind: str, b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
+    return elementwise(b, kind, X, {0: float(alpha)})
 
 
 @lower("Selu", since=6)
-def selu(b: Builder, X: Value, *, alpha: float = 1.67326319217681884765625,
-         gamma: float = 1.05070102214813232421875) -> Value:  # fmt: skip
+def selu(b: Builder, X: Value, *, alpha: float, gamma: float) -> Value:
     """SELU."""
     return elementwise(b, "SELU", X, {0: float(alpha), 1: float(gamma)})
 
@@ -287,10 +250,9 @@ def gelu(b: Builder, X: Value, *, approximate: str = "none") -> Value:
     return elementwise(b, "GELU", X, {0: int(approximate == "tanh")})
 
 
-@lower("Erf", since=13)
-def erf(b: Builder, input: Value) -> Value:
-    """Emit Erf."""
-    return elementwise(b, "Erf", input)
+@lower.family({"Erf": "Erf", "Mish": "Mish"}, since=13, doc="Emit {}.")
+def _plain(kind: str, b: Builder, X: Value) -> Value:
+    return elementwise(b, kind, X)
 
 
 @lower("Softplus", since=1)
@@ -298,12 +260,6 @@ def softplus(b: Builder, X: Value) -> Value:
     """max(x, 0) + log(1 + exp(-|x|)): ncnn's own overflows."""
     small = unary(b, unary(b, unary(b, unary(b, X, ABS), NEG), EXP), LOG1P)
     return binary(b, elementwise(b, "ReLU", X), small, ADD)
-
-
-@lower("Mish", since=18)
-def mish(b: Builder, X: Value) -> Value:
-    """Emit Mish."""
-    return elementwise(b, "Mish", X)
 
 
 @lower("Shrink", since=9)
@@ -327,22 +283,10 @@ def scaled(b: Builder, x: Value, scale: Array | None, offset: Array | None) -> V
 
 @lower("BatchNormalization", since=15)
 def batch_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    B: Value,
-    input_mean: Value,
-    input_var: Value,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    b: Builder, X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, *, epsilon: float
 ) -> Value:
     """BinaryOp by a factor and an offset for each channel."""
-    constants: list[Any] = [value.const for value in (scale, B, input_mean, input_var)]
-    if training_mode or any(array is None for array in constants):
+    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon)
+    if factors is None:
         raise Inexpressible("the model computes its statistics; they must be constant")
-    gamma, beta, average, variance = (np.asarray(array, np.float64) for array in constants)
-    factor = gamma / np.sqrt(variance + epsilon)
-    shape = (-1, *(1,) * (X.rank - 2))
-    return scaled(b, X, factor.reshape(shape), (beta - average * factor).reshape(shape))
+    return scaled(b, X, *factors)

@@ -75,15 +75,7 @@ def matmul(b: Builder, A: Value, B: Value) -> Value:
 
 @lower("Gemm", since=13)
 def gemm(
-    b: Builder,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    b: Builder, A: Value, B: Value, C: Value | None, *, alpha: float, beta: float, transA: int, transB: int
 ) -> Value:
     """InnerProduct, or MatMul and BinaryOps."""
     x = transposed(b, A, (1, 0)) if transA else A

@@ -21,16 +21,7 @@ LIMITS = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 
 @lower("QuantizeLinear", since=21)
 def quantize_linear(
-    b: Builder,
-    x: Value,
-    y_scale: Value,
-    y_zero_point: Value | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
-    saturate: int = 1,
+    b: Builder, x: Value, y_scale: Value, y_zero_point: Value | None = None, *, axis: int, block_size: int
 ) -> Value:
     """Divide, round, add the zero point, clip."""
     assert b.node is not None
@@ -51,14 +42,7 @@ def quantize_linear(
 
 @lower("DequantizeLinear", since=21)
 def dequantize_linear(
-    b: Builder,
-    x: Value,
-    x_scale: Value,
-    x_zero_point: Value | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    b: Builder, x: Value, x_scale: Value, x_zero_point: Value | None = None, *, axis: int, block_size: int
 ) -> Value:
     """Subtract the zero point, multiply."""
     parameters = quantization_parameters(x_scale, x_zero_point)

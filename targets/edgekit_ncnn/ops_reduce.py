@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import axes_from, constant_scalar, reduced_axes
+from edgekit.compiler.lowering.index_arguments import constant_scalar
+from edgekit.compiler.lowering.op_arguments import Axes
 from edgekit.diagnostics import Inexpressible
 from edgekit_ncnn.builder import AXES_LIMIT, Builder, Value, lower, natural
 from edgekit_ncnn.network import Param
@@ -44,25 +44,10 @@ def reduced(b: Builder, x: Value, axes: tuple[int, ...], operation: int) -> Valu
     return b.reshape(b.emit("Reduction", [b.blob(x, stored)], after, params), shape)
 
 
-def _reduction(operation: int) -> Callable[..., Value]:
-    def lowering(
-        b: Builder,
-        data: Value,
-        axes: Value | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
-    ) -> Value:
-        """Emit Reduction over the node's axes."""
-        dims = reduced_axes(data.rank, axes, noop_with_empty_axes)
-        result = reduced(b, data, dims if dims is not None else (), operation) if data.rank else data
-        return b.reshape(result, b.out_shape())
-
-    return lowering
-
-
-for _op, _operation in REDUCTIONS.items():
-    lower(_op, since=13)(_reduction(_operation))
+@lower.family(REDUCTIONS, since=13, doc="Emit Reduction over the node's axes.")
+def _reduction(operation: int, b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
+    result = reduced(b, data, axes or (), operation) if data.rank else data
+    return b.reshape(result, b.out_shape())
 
 
 @lower("Softmax", since=13)
@@ -98,17 +83,10 @@ def _affine(b: Builder, x: Value, scale: Value | None, offset: Value | None) -> 
 
 @lower("LayerNormalization", since=17)
 def layer_normalization(
-    b: Builder,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: Builder, X: Value, Scale: Value, B: Value | None = None, *, axes: Axes, epsilon: float
 ) -> Value:
     """LayerNorm; not the mean and the deviation."""
-    size = prod(X.shape[a] for a in axes_from(axis, X.rank))
+    size = prod(X.shape[a] for a in axes)
     bias = np.zeros(size) if B is None else B.const
     if Scale.const is None or bias is None or Scale.size != size or bias.size != size:
         return _affine(b, normalized(b, X, X.size // size, epsilon), Scale, B)
@@ -119,11 +97,9 @@ def layer_normalization(
 
 
 @lower("RMSNormalization", since=23)
-def rms_normalization(
-    b: Builder, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Value:
+def rms_normalization(b: Builder, X: Value, scale: Value, *, axes: Axes, epsilon: float) -> Value:
     """RMSNorm."""
-    size = prod(X.shape[a] for a in axes_from(axis, X.rank))
+    size = prod(X.shape[a] for a in axes)
     stored = (X.size // size, size)
     params = {0: size, 1: float(epsilon), 2: 0}
     unscaled = b.emit("RMSNorm", [b.blob(X, stored)], stored, params)
@@ -145,14 +121,7 @@ def instance_normalization(
 
 @lower("GroupNormalization", since=21)
 def group_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    bias: Value,
-    *,
-    num_groups: int,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: Builder, X: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float
 ) -> Value:
     """LayerNorm of each group, then BinaryOps."""
     unscaled = normalized(b, X, X.shape[0] * num_groups, epsilon)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from edgekit.compiler.lowering.resize_arguments import repetition, resized_axes
-from edgekit.compiler.model.resize_matrix import ResizeAxis
+from edgekit.compiler.lowering.resize_arguments import Resizing, repetition
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_ncnn.builder import Builder, Value, lower
@@ -20,58 +17,33 @@ CUBIC_A = -0.75
 
 
 @lower("Resize", since=19)
-def resize(
-    b: Builder,
-    X: Value,
-    roi: Value | None = None,
-    scales: Value | None = None,
-    sizes: Value | None = None,
-    *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = CUBIC_A,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Value:
+def resize(b: Builder, X: Value, *, resizing: Resizing) -> Value:
     """Emit Interp where its points are the node's, else Crops or products with constant matrices."""
-    out = b.out_shape()
-    lines = resized_axes(
-        X.shape, out, roi, scales, sizes, axes=axes, mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-    )  # fmt: skip
-    changed = [axis for axis in range(X.rank) if not lines[axis].is_identity]
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    shrinks = antialias and min(line.factor for line in lines) < 1
-    odd = crops or shrinks or exclude_outside or (mode == "cubic" and abs(cubic_coeff_a - CUBIC_A) > 1e-6)
+    out, mode, changed = b.out_shape(), resizing.mode, resizing.changed
+    odd_cubic = mode == "cubic" and abs(resizing.cubic_coeff_a - CUBIC_A) > 1e-6
+    odd = resizing.crops or resizing.smooths or resizing.exclude_outside or odd_cubic
     if changed and X.rank == 4 and X.shape[0] == 1 and set(changed) <= {2, 3} and not odd:
         for corners in (0, 1):
-            if all(_is_interp(lines[axis], mode, nearest_mode, corners) for axis in changed):
+            if all(_is_interp(resizing, axis, corners) for axis in changed):
                 stored = out[1:]
                 params = {0: TYPES[mode], 3: out[2], 4: out[3], 6: corners}
                 return b.reshape(b.emit("Interp", [b.blob(X, X.shape[1:])], stored, params), out)
     resized = X
     for axis in changed:
-        if mode == "nearest" and crops:
+        if mode == "nearest" and resizing.crops:
             raise Inexpressible("tf_crop_and_resize takes the nearest point, which ncnn can't")
         if mode == "nearest":
-            resized = picked(b, resized, axis, lines[axis].indices(nearest_mode))
+            resized = picked(b, resized, axis, resizing.indices(axis))
             continue
-        matrix = lines[axis].matrix(
-            mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), extrapolation_value
-        )
-        resized = by_matrix(b, resized, axis, matrix)
+        resized = by_matrix(b, resized, axis, resizing.matrix(axis, resizing.extrapolation_value))
     return resized
 
 
-def _is_interp(line: ResizeAxis, mode: str, nearest_mode: str, corners: int) -> bool:
+def _is_interp(resizing: Resizing, axis: int, corners: int) -> bool:
     """Compare the points of one axis with those of Interp: src/layer/interp.cpp."""
+    line, mode = resizing.lines[axis], resizing.mode
     if mode == "nearest":
-        return not corners and repetition(line.indices(nearest_mode), line.size) == line.out / line.size
+        return not corners and repetition(resizing.indices(axis), line.size) == line.out / line.size
     if line.size < 2 or line.out < 2 or (mode == "cubic" and line.size < 4):
         return False
     i = np.arange(line.out)

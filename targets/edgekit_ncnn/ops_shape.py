@@ -8,8 +8,9 @@ from math import prod
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import constant_ints, non_negative, slice_ranges
-from edgekit.compiler.lowering.pad_amounts import pad_amounts, pad_parts
+from edgekit.compiler.lowering.index_arguments import SliceRanges, constant_ints, non_negative
+from edgekit.compiler.lowering.op_arguments import VIEWS
+from edgekit.compiler.lowering.pad_amounts import PadAmounts, pad_parts
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_ncnn.builder import AXES_LIMIT, Builder, Shape, Value, lower, natural
@@ -142,28 +143,13 @@ def _permuted(b: Builder, x: Value, sizes: Shape, places: Sequence[int]) -> Valu
     return b.emit("Permute", [b.blob(x, sizes)], stored, {0: order})
 
 
-@lower("Reshape", since=13)
-def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+def reshaped(b: Builder, data: Value) -> Value:
     """Return the same blob with another shape. A Reshape follows where a layer needs it."""
     return b.reshape(data, b.out_shape())
 
 
-@lower("Flatten", since=13)
-def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """Return the same blob with another shape."""
-    return b.reshape(input, b.out_shape())
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """Return the same blob with another shape."""
-    return b.reshape(data, b.out_shape())
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """Return the same blob with another shape."""
-    return b.reshape(data, b.out_shape())
+for _op in VIEWS:
+    lower(_op, since=13)(reshaped)
 
 
 @lower("Identity", since=14)
@@ -173,7 +159,7 @@ def identity(b: Builder, input: Value) -> Value:
 
 
 @lower("Cast", since=13)
-def cast(b: Builder, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast(b: Builder, input: Value, *, to: int) -> Value:
     """Return the same blob, which holds floats. Only casts to float32 or to the type of the input are
     supported."""
     assert b.node is not None
@@ -205,23 +191,15 @@ def split(
     axis %= input.rank
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
     name, stored, dim = along(b, input, axis)
-    parts = b.emit_parts("Slice", [name], [resized(stored, dim, n) for n in sizes], {0: sizes, 1: dim})
+    parts = b.emit_slices(name, [resized(stored, dim, n) for n in sizes], {0: sizes, 1: dim})
     return tuple(
         b.reshape(part, resized(input.shape, axis, size)) for part, size in zip(parts, sizes, strict=True)
     )
 
 
 @lower("Slice", since=13)
-def slice_(
-    b: Builder,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Value:
+def slice_(b: Builder, data: Value, *, ranges: SliceRanges) -> Value:
     """Emit Crop, axis by axis. Steps add a Reshape, and negative steps a Flip."""
-    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     for axis, (begin, step, count) in enumerate(zip(ranges.begin, ranges.step, ranges.shape, strict=True)):
         data = every(b, data, axis, begin, step, count)
     for axis in ranges.reversed_axes:
@@ -290,17 +268,8 @@ def expanded(b: Builder, x: Value, shape: Shape) -> Value:
 
 
 @lower("Pad", since=21)
-def pad(
-    b: Builder,
-    data: Value,
-    pads: Value,
-    constant_value: Value | None = None,
-    axes: Value | None = None,
-    *,
-    mode: str = "constant",
-) -> Value:
+def pad(b: Builder, data: Value, constant_value: Value | None, *, amounts: PadAmounts, mode: str) -> Value:
     """Emit Padding, axis by axis. The other modes join pieces of the input by Concat."""
-    amounts = pad_amounts(data.shape, pads, axes, mode)
     if constant_value is not None and constant_value.const is None:
         raise Inexpressible("the model computes the value that it pads with; it must be constant")
     filled = float(np.asarray(constant_value.const).ravel()[0]) if constant_value is not None else 0.0

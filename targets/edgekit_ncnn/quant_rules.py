@@ -6,12 +6,8 @@ input itself, so pairs are needed at its input only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import Fusion, OpRule, Rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 GUIDE = "https://github.com/Tencent/ncnn/blob/master/docs/how-to-use-and-FAQ/quantized-int8-inference.md"
 SOURCE = "https://github.com/Tencent/ncnn/blob/master/src/layer/"

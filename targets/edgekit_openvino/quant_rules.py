@@ -6,12 +6,8 @@ advanced-guides/low-precision-transformations.html
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 LPT = (
     "https://docs.openvino.ai/2024/documentation/openvino-extensibility/openvino-plugin-library/"

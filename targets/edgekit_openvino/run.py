@@ -39,6 +39,9 @@ XML_FILE, BIN_FILE, PACKED_FILE = "model.xml", "model.bin", "model.xml.z"
 XML_LIMIT_BYTES = 256 << 20
 """Maximum size of an unpacked ``model.xml``."""
 
+ROUNDED_INPUTS = "rounded_inputs"
+VNNI = ("avx512_vnni", "avx_vnni")
+
 PRECISION_NAMES = {"f32": "fp32", "f16": "fp16"}
 """OpenVINO's name of an element type -> ours, where it is another."""
 
@@ -78,7 +81,8 @@ def open_runner(
     """Load ``model.xml`` with ``model.bin``, which is mapped, not read.
 
     ``threads=None`` takes OpenVINO's default, one per physical core. ``options["stored_weights"]``: only
-    weights are stored as integers, and arithmetic is in floats. ``options["arithmetic"]``: ``bf16``: floats
+    weights are stored as integers, and arithmetic is in floats. ``options["rounded_inputs"]``: with VNNI, so
+    many inputs of such a layer are rounded to int8 by one scale. ``options["arithmetic"]``: ``bf16``: floats
     are computed in bf16. On AVX-512 without bf16, OpenVINO emulates it: numbers are right, times are not
     those of a processor that has it. Any other processor computes in fp32.
 
@@ -89,6 +93,8 @@ def open_runner(
     compiled = compiled_model(files, options, threads)
     try:
         runner = OpenvinoRunner(compiled, inputs, outputs, bool(options.get("stored_weights")))
+        if ROUNDED_INPUTS in options and not cpu.lacking({"needs_isa": list(VNNI)}):
+            runner.precision = "int8"
         if runner.precision == "bf16" and cpu.lacking(options):
             runner.stands_in_for = "a processor with bf16"
         return runner
@@ -167,7 +173,7 @@ def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:
     has them, 29 dB from fp32's outputs; with VNNI, inputs of layers with int8 weights rounded to int8."""
     settings = {"INFERENCE_PRECISION_HINT": "bf16" if options.get("arithmetic") == "bf16" else "f32"}
     if options.get("stored_weights"):
-        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "0"
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = str(options.get(ROUNDED_INPUTS, 0))
     return settings
 
 

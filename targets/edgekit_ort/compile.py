@@ -16,7 +16,8 @@ and chip loads matters more. fp16 weights load in 1 to 4 ms more, are folded, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.byte_pairs import with_bytes_read
 from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
@@ -28,8 +29,9 @@ from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
-from edgekit_ort.linear_layers import with_integer_gemms, with_integer_products
+from edgekit_ort.linear_layers import has_large_pairs, with_integer_gemms, with_integer_products
 from edgekit_ort.opset_downgrade import with_older_opset
 from edgekit_ort.padded_channels import with_padded_channels
 from edgekit_ort.prelu import with_prelu_written_out
@@ -37,12 +39,6 @@ from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
 from edgekit_ort.run import MODEL_FILE, open_session
 from edgekit_ort.shared_weights import share_weights
-
-if TYPE_CHECKING:
-    import onnx
-    import onnx_ir as ir
-
-    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8-weights", "int8-dynamic")
 INSTRUCTION_SETS = {"bf16": ("bf16",)}
@@ -100,6 +96,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         options |= {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
     if _only_weights_are_stored(stored):
         options["widened_weights"] = True
+    if has_large_pairs(stored):
+        options["wide_sums"] = True
     if _has_float_island(model):
         options["float_islands"] = True
     if stored is not model:
@@ -137,7 +135,7 @@ TARGET = TargetInfo(
     quantization_rules=rules,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_ort.compile_decoder",
-    unsigned_weights=True,
+    shared_range=True,
     share_weights=share_weights,
 )
 

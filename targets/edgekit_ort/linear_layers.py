@@ -172,16 +172,14 @@ def _rounds_all_alike(node: ir.Node) -> bool:
 #
 # ONNX Runtime makes one kernel of these four (com.microsoft.DynamicQuantizeMatMul).
 
-MIDDLE = 128
-"""Integer that stands for 0 in uint8 weights."""
+PAIR_LIMIT = 128
+"""Without VNNI, MLAS adds two products of uint8 by int8 in int16: 255 * (128 + 1) would be over 32767."""
 
 
 def with_integer_products(model: ir.Model) -> ir.Model:
     """Return a copy in which MatMul and Gemm with int8 weights after a DequantizeLinear multiply integers.
 
-    Weights: symmetric, one scale or one for each output channel; int8, or uint8 around 128. Gemm: neither
-    alpha, beta nor transA. On x86 processors without VNNI, sums of products of uint8 by int8 saturate at 16
-    bits (off by up to 101,661 with 384 inputs, measured with AVX2); of uint8 by uint8 they are exact.
+    Weights: symmetric int8, one scale or one for each output channel. Gemm: neither alpha, beta nor transA.
     """
     copy = model.clone()
     for node in list(copy.graph):
@@ -190,11 +188,7 @@ def with_integer_products(model: ir.Model) -> ir.Model:
         if stored is None or scale is None or stored.ndim != 2:
             continue
         zero = array_of(dq.inputs[2]) if dq is not None and len(dq.inputs) > 2 else None
-        if stored.dtype == np.uint8 and (zero is None or (zero != MIDDLE).any()):
-            continue
-        if stored.dtype not in (np.int8, np.uint8) or (
-            stored.dtype == np.int8 and zero is not None and zero.any()
-        ):
+        if stored.dtype != np.int8 or (zero is not None and zero.any()):
             continue
         if int_of(node, "transB", 0):
             stored = np.ascontiguousarray(stored.T)
@@ -203,9 +197,21 @@ def with_integer_products(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _zeros(scale: Array, stored: Array) -> Array:
-    unsigned = stored.dtype == np.uint8
-    return np.full(scale.shape, MIDDLE if unsigned else 0, stored.dtype)
+def has_large_pairs(model: ir.Model) -> bool:
+    """Check whether sums of two products in int16 could saturate: two weights of one sign are over
+    PAIR_LIMIT. The sums were off by up to 101,661 with 384 inputs, measured with AVX2."""
+    for node in model.graph:
+        weights = array_of(node.inputs[1]) if node.op_type == "MatMulInteger" else None
+        if weights is None or weights.dtype != np.int8 or weights.ndim < 2:
+            continue
+        wide = weights.astype(np.int16)
+        odd = wide[..., 1::2, :]
+        even = wide[..., ::2, :][..., : odd.shape[-2], :]
+        highest = np.maximum(even, 0) + np.maximum(odd, 0)
+        lowest = np.minimum(even, 0) + np.minimum(odd, 0)
+        if max(highest.max(initial=0), -lowest.min(initial=0)) > PAIR_LIMIT:
+            return True
+    return False
 
 
 def _replace_product(model: ir.Model, node: ir.Node, stored: Array, scale: Array) -> None:
@@ -216,7 +222,11 @@ def _replace_product(model: ir.Model, node: ir.Node, stored: Array, scale: Array
     name = str(node.outputs[0].name)
     weights, zeros, scales = (
         add_constant(model, array, f"{name}/{suffix}")
-        for array, suffix in ((stored, "stored"), (_zeros(scale, stored), "zeros"), (scale, "scales"))
+        for array, suffix in (
+            (stored, "stored"),
+            (np.zeros(scale.shape, np.int8), "zeros"),
+            (scale, "scales"),
+        )
     )
     ranged = ir.node("DynamicQuantizeLinear", [x], num_outputs=3, name=f"{node.name}/ranged")
     for value, suffix in zip(ranged.outputs, ("ranged", "scale", "zero"), strict=True):

@@ -33,8 +33,12 @@ IN_AND_OUT = "arrays in and out"
 PROFILER_MS = 0.015
 """The most that the profiler takes for a node: 9 to 12 us on an x86-64 core of 2.8 GHz with nothing else to
 do (48 nodes of a network of .3 ms, 53 of one of 9.4 ms)."""
-SETTINGS = ("float_islands", "widened_weights")
-"""Of a variant's options, those that change the session."""
+SETTINGS = {
+    "float_islands": "keep_float_regions",
+    "widened_weights": "widened_weights",
+    "wide_sums": "wide_sums",
+}
+"""Those of a variant's options that change the session -> the argument of ``open_session``."""
 BLOCKS = 4
 """Runs with and without the profiler take turns in so many blocks; one by one they would empty each other's
 caches."""
@@ -60,14 +64,12 @@ def node_times(
     Raises:
         EngineError: ONNX Runtime refused the model.
     """
-    path, settings = files[MODEL_FILE], {name: bool(options.get(name)) for name in SETTINGS}
-    keep, widened = (settings[name] for name in SETTINGS)
+    path = files[MODEL_FILE]
+    settings: dict[str, Any] = {argument: bool(options.get(name)) for name, argument in SETTINGS.items()}
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         profile_path = Path(folder) / "profile"
-        profiled = open_session(
-            path, threads, keep_float_regions=keep, widened_weights=widened, profile_into=profile_path
-        )
-        bare = open_session(path, threads, keep_float_regions=keep, widened_weights=widened)
+        profiled = open_session(path, threads, profile_into=profile_path, **settings)
+        bare = open_session(path, threads, **settings)
         with_it: list[float] = []
         without: list[float] = []
         for _ in range(BLOCKS):

@@ -10,9 +10,9 @@ stay the same. Networks for pictures begin with such a Conv (``tests/benchmarks/
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import (
@@ -23,9 +23,6 @@ from edgekit.compiler.model.rewriting import (
     put_before,
     remove_unread,
 )
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 MULTIPLE, MOST_CHANNELS = 4, 7
 """Most channels to pad."""

@@ -10,13 +10,11 @@ fused into a Conv before it, and the result is equal bit for bit, because one of
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import new_node, put_before, replace_node
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 LEAST_ELEMENTS = 512
 """Below this, four more nodes cost more than the kernel."""

@@ -6,12 +6,8 @@ selectors_actions/qdq_selector_action_transformer.cc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 SELECTORS = "onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
 ADVICE = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"

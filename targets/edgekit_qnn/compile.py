@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -31,13 +31,11 @@ from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.diagnostics import Finding, cannot_run, errors
 from edgekit.errors import EngineError, UsageError
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_qnn.htp_types import PAIRS, refused_forms, with_htp_types
 from edgekit_qnn.quant_rules import rules
 from edgekit_qnn.run import CONTEXT_FILE, DEFAULT_ARCH, MODEL_FILE, PROVIDER, open_session, placement
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "int8")
 """Floats are computed in float16, whichever was asked for. int8 is for models with Q/DQ pairs."""

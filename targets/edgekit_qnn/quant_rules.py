@@ -7,12 +7,8 @@ HardSigmoid and Neg are refused with them, and a Conv with uint8 weights gives w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, gemm_rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 TRIED = "tried on the HTP emulator of onnxruntime-qnn 2.7.0"
 SUPPLEMENT = "https://docs.qualcomm.com/bundle/publicresource/topics/80-63442-50/HtpOpDefSupplement.html"

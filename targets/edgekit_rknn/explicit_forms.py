@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.average_by_conv import average_by_conv
+from edgekit.compiler.lowering.op_arguments import arguments_of
 from edgekit.compiler.model.rewriting import (
     dims_of,
     int_of,
@@ -24,7 +25,7 @@ from edgekit.compiler.model.rewriting import (
     producer_of,
     text_of,
 )
-from edgekit.compiler.model.sliding_windows import transposed_window
+from edgekit.compiler.model.sliding_windows import TransposedWindow
 from edgekit.diagnostics import Finding
 
 
@@ -57,20 +58,9 @@ def refused_forms(model: ir.Model, target: str) -> Iterator[Finding]:
 
 
 def _state_pads(node: ir.Node) -> None:
-    source, kernel, out = (dims_of(value) for value in (node.inputs[0], node.inputs[1], node.outputs[0]))
-    if source is None or kernel is None or out is None:
+    if None in (dims_of(value) for value in (node.inputs[0], node.inputs[1], node.outputs[0])):
         return
-    frame = transposed_window(
-        source[2:],
-        out[2:],
-        kernel[2:],
-        ints_of(node, "strides") or None,
-        ints_of(node, "dilations") or None,
-        text_of(node, "auto_pad", "NOTSET"),
-        ints_of(node, "pads") or None,
-        ints_of(node, "output_padding") or None,
-        ints_of(node, "output_shape") or None,
-    )
+    frame: TransposedWindow = arguments_of(node)["frame"]
     if min(frame.begin) < 0:
         return
     for name in ("output_shape", "auto_pad"):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from edgekit.system.formats import strict_json
 from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Content, Json
 from edgekit_rknn.run import LAYERS_FILE
 from edgekit_rknn.toolchain import VERSION
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 TABLE = "Network Layer Information Table"
 ROW = re.compile(

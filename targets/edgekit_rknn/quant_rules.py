@@ -9,12 +9,8 @@ the pairs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, gemm_rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 MEASURED = "measured on the simulator of rknn-toolkit2 2.5.0"
 

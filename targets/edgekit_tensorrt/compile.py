@@ -14,8 +14,6 @@ Opset 19: the parser of 10.3 ends at 20, and 19 is the first with float8 for wha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.opset_downgrade import nodes_changed_since, with_opset
@@ -30,6 +28,7 @@ from edgekit.errors import EngineError, UsageError, index_line
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_tensorrt import reference_executor
 from edgekit_tensorrt.acceptance import ask_compiler
@@ -42,9 +41,6 @@ from edgekit_tensorrt.quant_rules import rules
 from edgekit_tensorrt.quantized_forms import symmetric_pairs
 from edgekit_tensorrt.rules import broken_rules, resize_without_layer
 from edgekit_tensorrt.run import FLOOR, MODEL_FILE, SETTINGS_FILE
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16", "int8", "fp8")
 """int8 and fp8 are for models with Q/DQ pairs: what is left in float is computed in float16. fp8 is E4M3,

@@ -7,13 +7,9 @@ built from files with these pairs, read from the list of kernels it built.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, gemm_rules
 from edgekit_tensorrt.rules import QUANTIZED
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 MEASURED = "tried on tensorrt-rtx 1.7.1.116"
 

@@ -92,15 +92,15 @@ class _Editor:
         )
         return Record(
             "Operator",
-            opcodeIndex=self._opcode("TRANSPOSE"),
+            opcodeIndex=self._transpose_opcode(),
             inputs=np.array([source, len(self.subgraph.tensors) - 1], np.int32),
             outputs=np.array([target], np.int32),
             builtinOptionsType=NUMBERS["BuiltinOptions"]["TransposeOptions"],
             builtinOptions=Record("TransposeOptions"),
         )
 
-    def _opcode(self, code: str) -> int:
-        number = NUMBERS["BuiltinOperator"][code]
+    def _transpose_opcode(self) -> int:
+        number = NUMBERS["BuiltinOperator"]["TRANSPOSE"]
         for index, entry in enumerate(self.model.operatorCodes):
             if entry.builtinCode == number:
                 return index

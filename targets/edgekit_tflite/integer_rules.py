@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.op_arguments import arguments_of
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.resize_matrix import resize_lines
+from edgekit.compiler.model.sliding_windows import divisors
 from edgekit_tflite.graph import TensorQuantization
-from edgekit_tflite.padding import average_window, bilinear_options
+from edgekit_tflite.padding import bilinear_options
 from edgekit_tflite.pairs import (
     CLAMPS,
     MOVES,
@@ -312,8 +314,8 @@ def _mat_mul(node: ir.Node, quantizations: Quantizations) -> Form:
 def _average_pool(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use a depthwise convolution with equal weights: all windows must have equally many elements."""
     form = own_scale(node, quantizations)
-    source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
-    _, counts = average_window(source[2:], out[2:], **attributes_of(node))
+    arguments = arguments_of(node)
+    counts = divisors(arguments["frame"], arguments["count_include_pad"])
     if np.any(counts != counts.flat[0]):
         raise InFloat("its windows at the border count fewer elements than the others")
     return form

@@ -12,19 +12,11 @@ from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.pairs import following_quantization, stored_number
 
 CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
-FUSED = {"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}
 
 
-def _register(op: str, code: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        return b.unary(code, X)
-
-    lowering.__doc__ = f"{code}."
-    lower(op, since=6)(lowering)
-
-
-for _op, _code in FUSED.items():
-    _register(_op, _code)
+@lower.family({"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}, since=6, doc="{}.")
+def _activated(code: str, b: Builder, X: Value) -> Value:
+    return b.unary(code, X)
 
 
 @lower("Relu", since=6)
@@ -113,13 +105,7 @@ def elu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
 
 
 @lower("Selu", since=6)
-def selu(
-    b: Builder,
-    X: Value,
-    *,
-    alpha: float = 1.67326319217681884765625,
-    gamma: float = 1.05070102214813232421875,
-) -> Value:
+def selu(b: Builder, X: Value, *, alpha: float, gamma: float) -> Value:
     """gamma * elu(x, alpha)."""
     return b.binary("MUL", elu(b, X, alpha=alpha), b.scalar(gamma))
 

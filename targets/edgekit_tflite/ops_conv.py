@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.compiler.model.sliding_windows import conv_window, transposed_window
+from edgekit.compiler.model.sliding_windows import TransposedWindow, Window
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_tflite import layout
@@ -55,19 +55,7 @@ def filled(b: Builder, x: Value, pads: Sequence[tuple[int, int]], number: float,
 
 
 @lower("Conv", since=11)
-def conv(
-    b: Builder,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def conv(b: Builder, X: Value, W: Value, B: Value | None = None, *, frame: Window, group: int) -> Value:
     """1-D and 2-D, grouped, depthwise, dilated, any padding."""
     if X.rank not in (3, 4):
         raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite supports 1 or 2")
@@ -75,9 +63,6 @@ def conv(
     if W.const is None and group > 1 and not depthwise:
         raise Inexpressible("the model computes its weights, and it has groups")
     out_shape = b.out_shape()
-    frame = conv_window(
-        X.shape[2:], out_shape[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
-    )
     weights = b.fitted(X, W, B)
     if X.rank == 3:
         frame = with_height(frame)
@@ -132,19 +117,7 @@ def added_bias(b: Builder, out: Value, bias: Value | None) -> Value:
 
 @lower("ConvTranspose", since=11)
 def conv_transpose(
-    b: Builder,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    b: Builder, X: Value, W: Value, B: Value | None = None, *, frame: TransposedWindow, group: int
 ) -> Value:
     """1-D and 2-D, grouped, dilated, any padding.
 
@@ -153,18 +126,14 @@ def conv_transpose(
     """
     if X.rank not in (3, 4):
         raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite's TRANSPOSE_CONV supports 1 or 2")
-    if W.const is None and (group > 1 or any(d != 1 for d in dilations or ())):
+    if W.const is None and (group > 1 or any(d != 1 for d in frame.dilation)):
         raise Inexpressible("the model computes its weights, and it has groups or dilations")
     rank = X.rank - 2
     out_shape = b.out_shape()
     kernel = b.fitted(X, W, B)
     if W.const is not None:
-        spread = dilated(np.asarray(W.const), dilations or (1,) * rank)
+        spread = dilated(np.asarray(W.const), frame.dilation)
         kernel = replace(kernel, shape=spread.shape, const=spread)
-    frame = transposed_window(
-        X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads, output_padding,
-        output_shape,
-    )  # fmt: skip
     stride, full, begin = frame.stride, frame.full, frame.begin
     x = spatial_2d(b, X)
     if rank == 1:

@@ -11,16 +11,9 @@ COMPARISONS = {"Equal": "EQUAL", "Greater": "GREATER", "GreaterOrEqual": "GREATE
 LOGIC = {"And": "LOGICAL_AND", "Or": "LOGICAL_OR", "Xor": "NOT_EQUAL"}
 
 
-def _register(op: str, code: str) -> None:
-    def lowering(b: Builder, A: Value, B: Value) -> Value:
-        return b.elementwise(code, [A, B], "bool")
-
-    lowering.__doc__ = f"{code}, broadcast."
-    lower(op, since=7)(lowering)
-
-
-for _op, _code in {**COMPARISONS, **LOGIC}.items():
-    _register(_op, _code)
+@lower.family({**COMPARISONS, **LOGIC}, since=7, doc="{}, broadcast.")
+def _compared(code: str, b: Builder, A: Value, B: Value) -> Value:
+    return b.elementwise(code, [A, B], "bool")
 
 
 @lower("Not", since=1)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.activation_parameters import (
-    batch_norm_factors,
-    refuse_random_dropout,
-    scalar_exponent,
-)
+from edgekit.compiler.lowering.activation_parameters import batch_norm_factors, scalar_exponent
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import TensorQuantization
@@ -23,37 +18,31 @@ UNARY = {"Abs": "ABS", "Ceil": "CEIL", "Cos": "COS", "Exp": "EXP", "Floor": "FLO
 BYTES = TensorQuantization((1.0,), (0,))
 """The quantization of bytes that stand for 0 to 255."""
 
-BINARY = {"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}
+
+@lower.family(UNARY, since=6, doc="{}.")
+def _unary(code: str, b: Builder, X: Value) -> Value:
+    if X.dtype != "float32" and code == "ABS":
+        return b.binary("MAXIMUM", X, b.unary("NEG", X)) if X.dtype != "uint8" else X
+    if X.dtype != "float32" and code == "SIGN":
+        one = b.constant(np.array([1], np.dtype(X.dtype)))
+        minus_one = b.constant(np.array([-1], np.int32 if X.dtype == "uint8" else np.dtype(X.dtype)))
+        return b.binary("MINIMUM", b.binary("MAXIMUM", X, minus_one), one)
+    return b.unary(code, X)
 
 
-def _register_unary(op: str, code: str) -> None:
-    def lowering(b: Builder, X: Value) -> Value:
-        if X.dtype != "float32" and op == "Abs":
-            return b.binary("MAXIMUM", X, b.unary("NEG", X)) if X.dtype != "uint8" else X
-        if X.dtype != "float32" and op == "Sign":
-            one = b.constant(np.array([1], np.dtype(X.dtype)))
-            minus_one = b.constant(np.array([-1], np.int32 if X.dtype == "uint8" else np.dtype(X.dtype)))
-            return b.binary("MINIMUM", b.binary("MAXIMUM", X, minus_one), one)
-        return b.unary(code, X)
-
-    lowering.__doc__ = f"{code}."
-    lower(op, since=6)(lowering)
+@lower.family({"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}, since=7, doc="{}, broadcast.")
+def _binary(code: str, b: Builder, A: Value, B: Value) -> Value:
+    if b.is_taken:  # a bias, which the MatMul before it adds
+        return B if A.const is not None else A
+    return wrapped_16(b, b.binary(code, A, B))
 
 
-def _register_binary(op: str, code: str) -> None:
-    def lowering(b: Builder, A: Value, B: Value) -> Value:
-        if b.is_taken:  # a bias, which the MatMul before it adds
-            return B if A.const is not None else A
-        return wrapped_16(b, b.binary(code, A, B))
-
-    lowering.__doc__ = f"{code}, broadcast."
-    lower(op, since=7)(lowering)
-
-
-for _op, _code in UNARY.items():
-    _register_unary(_op, _code)
-for _op, _code in BINARY.items():
-    _register_binary(_op, _code)
+@lower.family({"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}, since=8, doc="Emit a chain of {}.")
+def _variadic(code: str, b: Builder, *data_0: Value) -> Value:
+    result = data_0[0]
+    for value in data_0[1:]:
+        result = b.binary(code, result, value)
+    return result
 
 
 def wrapped_16(b: Builder, x: Value) -> Value:
@@ -75,35 +64,10 @@ def div(b: Builder, A: Value, B: Value) -> Value:
     return b.binary("DIV", A, B)
 
 
-def _variadic(b: Builder, code: str, values: tuple[Value, ...]) -> Value:
-    result = values[0]
-    for value in values[1:]:
-        result = b.binary(code, result, value)
-    return result
-
-
-@lower("Sum", since=8)
-def sum_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of ADD."""
-    return _variadic(b, "ADD", data_0)
-
-
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
     """Emit a chain of ADD, then MUL."""
-    return b.binary("MUL", _variadic(b, "ADD", data_0), b.scalar(1.0 / len(data_0)))
-
-
-@lower("Max", since=8)
-def max_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of MAXIMUM."""
-    return _variadic(b, "MAXIMUM", data_0)
-
-
-@lower("Min", since=8)
-def min_of(b: Builder, *data_0: Value) -> Value:
-    """Emit a chain of MINIMUM."""
-    return _variadic(b, "MINIMUM", data_0)
+    return b.binary("MUL", _variadic("ADD", b, *data_0), b.scalar(1.0 / len(data_0)))
 
 
 @lower("Pow", since=7)
@@ -163,18 +127,10 @@ def erf(b: Builder, input: Value) -> Value:
     return b.binary("MUL", b.unary("SIGN", input), b.binary("SUB", b.scalar(1.0), tail))
 
 
-@lower("Sinh", since=9)
-def sinh(b: Builder, input: Value) -> Value:
-    """(exp(x) - exp(-x)) / 2."""
-    difference = b.binary("SUB", b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
-    return b.binary("MUL", difference, b.scalar(0.5))
-
-
-@lower("Cosh", since=9)
-def cosh(b: Builder, input: Value) -> Value:
-    """(exp(x) + exp(-x)) / 2."""
-    total = b.binary("ADD", b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
-    return b.binary("MUL", total, b.scalar(0.5))
+@lower.family({"Cosh": "ADD", "Sinh": "SUB"}, since=9, doc="{}(exp(x), exp(-x)) / 2.")
+def _hyperbolic(code: str, b: Builder, input: Value) -> Value:
+    both = b.binary(code, b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
+    return b.binary("MUL", both, b.scalar(0.5))
 
 
 @lower("Tan", since=7)
@@ -189,7 +145,7 @@ def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
 
 
 @lower("Cast", since=13)
-def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast(b: Builder, input: Value, *, to: int) -> Value:
     """Cast between float32, bool and integers up to 32 bits; int64 is stored as int32."""
     target = ir.DataType(to)
     if target not in STORED:
@@ -208,28 +164,17 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
 
 
 @lower("CastLike", since=15)
-def cast_like(
-    b: Builder, input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up"
-) -> Value:
+def cast_like(b: Builder, input: Value, target_type: Value) -> Value:
     """Cast to the element type of another value."""
     return to_dtype(b, input, b.out_dtype())
 
 
 @lower("BatchNormalization", since=15)
 def batch_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    B: Value,
-    input_mean: Value,
-    input_var: Value,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    b: Builder, X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, *, epsilon: float
 ) -> Value:
     """Emit MUL and ADD, if it was not folded into a convolution; inference only."""
-    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
+    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon)
     if factors is None:
         column = (X.shape[1], *(1,) * (X.rank - 2))
         scale_, beta_, mean_, variance_ = (b.reshape(v, column) for v in (scale, B, input_mean, input_var))
@@ -239,16 +184,8 @@ def batch_normalization(
     return b.binary("ADD", b.binary("MUL", X, b.constant(factor)), b.constant(offset))
 
 
+@lower("Dropout", since=13)
 @lower("Identity", since=1)
 def identity_op(b: Builder, input: Value) -> Value:
     """Return the input; no operator is emitted."""
     return input
-
-
-@lower("Dropout", since=13)
-def dropout(
-    b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
-) -> Value:
-    """Return the input, as inference does; the mask is not supported."""
-    refuse_random_dropout(training_mode)
-    return data

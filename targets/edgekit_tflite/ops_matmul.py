@@ -96,15 +96,7 @@ def mat_mul(b: Builder, A: Value, B: Value) -> Value:
 
 @lower("Gemm", since=13)
 def gemm(
-    b: Builder,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    b: Builder, A: Value, B: Value, C: Value | None, *, alpha: float, beta: float, transA: int, transB: int
 ) -> Value:
     """Compute alpha * A' @ B' + beta * C; scales are folded into constants."""
     x = b.transpose(A, (1, 0)) if transA else A

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import axes_from
+from edgekit.compiler.lowering.op_arguments import Axes
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last
@@ -35,27 +35,16 @@ def scaled(b: Builder, x: Value, scale: Value | None, bias: Value | None) -> Val
 
 @lower("LayerNormalization", since=17)
 def layer_normalization(
-    b: Builder,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: Builder, X: Value, Scale: Value, B: Value | None = None, *, axes: Axes, epsilon: float
 ) -> tuple[Value, Value, Value]:
     """Normalize over the last axes, with the means in primitives, in any layout."""
-    axes = axes_from(axis, X.rank)
     normal, mean, inverse = normalized(b, X, axes, epsilon)
     return scaled(b, normal, Scale, B), mean, inverse
 
 
 @lower("RMSNormalization", since=23)
-def rms_normalization(
-    b: Builder, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Value:
+def rms_normalization(b: Builder, X: Value, scale: Value, *, axes: Axes, epsilon: float) -> Value:
     """x / sqrt(mean(x^2) + epsilon) * scale in primitives, in any layout."""
-    axes = axes_from(axis, X.rank)
     mean = reduce(b, "MEAN", b.unary("SQUARE", X), axes, keep=True)
     return scaled(
         b, b.binary("MUL", X, b.unary("RSQRT", b.binary("ADD", mean, b.scalar(epsilon)))), scale, None
@@ -74,14 +63,7 @@ def instance_normalization(
 
 @lower("GroupNormalization", since=21)
 def group_normalization(
-    b: Builder,
-    X: Value,
-    scale: Value,
-    bias: Value,
-    *,
-    num_groups: int,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: Builder, X: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float
 ) -> Value:
     """Split the channels into groups, then normalize over each group, with the means in primitives."""
     batch, channels, *spatial = X.shape

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce as folded
 
 import numpy as np
 
-from edgekit.compiler.model.sliding_windows import Window, divisors, window
+from edgekit.compiler.model.sliding_windows import Window, divisors
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import TensorQuantization
@@ -17,25 +16,10 @@ from edgekit_tflite.ops_conv import filled, pad_spatial, spatial_2d
 from edgekit_tflite.ops_math import power
 from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.ops_shape import strided_slice
-from edgekit_tflite.padding import average_window, padding_scheme, with_height
+from edgekit_tflite.padding import padding_scheme, with_height
 
 LOWEST = {"float32": float(np.finfo(np.float32).min), "int8": -128, "uint8": 0, "int16": -32768}
 NON_NEGATIVE = {"RELU", "RELU6", "LOGISTIC", "EXP", "SOFTMAX", "ABS", "SQRT", "SQUARE"}
-
-
-def _frame(
-    b: Builder,
-    X: Value,
-    kernel_shape: Sequence[int] | None,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
-    pads: Sequence[int] | None,
-) -> Window:
-    if X.rank not in (3, 4) or kernel_shape is None:
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite supports 1 or 2")
-    frame = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
-    return frame if X.rank == 4 else with_height(frame)
 
 
 def _pool(b: Builder, code: str, x: Value, frame: Window, padding: str) -> Value:
@@ -54,23 +38,13 @@ def never_negative(b: Builder, x: Value) -> bool:
 
 
 @lower("MaxPool", since=8)
-def max_pool(
-    b: Builder,
-    X: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    storage_order: int = 0,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def max_pool(b: Builder, X: Value, *, frame: Window) -> Value:
     """Lower 1-D and 2-D pools, dilated, any padding, ceil_mode; the indices are not supported."""
-    if X.rank == 5 and kernel_shape is not None and X.dtype == "float32":
-        whole = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
-        return shifted(b, "MAXIMUM", X, whole, LOWEST[X.dtype])
-    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    if X.rank == 5 and X.dtype == "float32":
+        return shifted(b, "MAXIMUM", X, frame, LOWEST[X.dtype])
+    if X.rank not in (3, 4):
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite supports 1 or 2")
+    frame = frame if X.rank == 4 else with_height(frame)
     spatial = spatial_2d(b, X)
     x = b.to(spatial, channels_last(4))
     padding, dense = padding_scheme(frame), not frame.is_dilated
@@ -100,25 +74,12 @@ def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
 
 
 @lower("AveragePool", since=7)
-def average_pool(
-    b: Builder,
-    X: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def average_pool(b: Builder, X: Value, *, frame: Window, count_include_pad: bool) -> Value:
     """Lower 1-D and 2-D pools, dilated, any padding, ceil_mode, count_include_pad."""
-    if X.rank not in (3, 4, 5) or kernel_shape is None:
+    if X.rank not in (3, 4, 5):
         raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite supports 1 to 3")
-    frame, counts = average_window(
-        X.shape[2:], b.out_shape()[2:], kernel_shape=kernel_shape, strides=strides, dilations=dilations,
-        auto_pad=auto_pad, pads=pads, count_include_pad=count_include_pad,
-    )  # fmt: skip
+    frame = with_height(frame) if X.rank == 3 else frame
+    counts = divisors(frame, count_include_pad)
     if X.rank == 5:
         total = shifted(b, "ADD", X, frame, 0.0)
         return b.binary("MUL", total, b.constant((1 / counts).astype(np.float32)))
@@ -165,16 +126,12 @@ def _equal_weights(b: Builder, x: Value, frame: Window, count: float) -> Value:
     )  # fmt: skip
 
 
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: Builder, X: Value) -> Value:
-    """Compute the mean over all spatial axes, in any layout."""
-    return reduce(b, "MEAN", X, tuple(range(2, X.rank)), keep=True)
+GLOBAL = {"GlobalAveragePool": "MEAN", "GlobalMaxPool": "REDUCE_MAX"}
 
 
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: Builder, X: Value) -> Value:
-    """Compute the maximum over all spatial axes, in any layout."""
-    return reduce(b, "REDUCE_MAX", X, tuple(range(2, X.rank)), keep=True)
+@lower.family(GLOBAL, since=1, doc="{} over all spatial axes, in any layout.")
+def _global_pool(code: str, b: Builder, X: Value) -> Value:
+    return reduce(b, code, X, tuple(range(2, X.rank)), keep=True)
 
 
 # Pools that TFLite has no operator for: over three axes, and by other norms.
@@ -204,20 +161,8 @@ def shifted(b: Builder, code: str, x: Value, frame: Window, fill: float) -> Valu
 
 
 @lower("LpPool", since=18)
-def lp_pool(
-    b: Builder,
-    X: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    p: int = 2,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
+def lp_pool(b: Builder, X: Value, *, frame: Window, p: int) -> Value:
     """Emit the sums of shifted copies of |x|^p, and their root."""
-    frame = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
     raised = b.unary("ABS", X) if p == 1 else b.unary("SQUARE", X)
     if p not in (1, 2):
         raised = power(b, b.unary("ABS", X), b.scalar(p))

@@ -24,16 +24,7 @@ def _quantization(scale: Array, zero_point: Array, axis: int = 0) -> TensorQuant
 
 @lower("QuantizeLinear", since=13)
 def quantize_linear(
-    b: Builder,
-    x: Value,
-    y_scale: Value,
-    y_zero_point: Value | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
-    saturate: int = 1,
+    b: Builder, x: Value, y_scale: Value, y_zero_point: Value | None = None, *, axis: int, block_size: int
 ) -> Value:
     """Emit QUANTIZE per tensor, primitives per axis or block; no operator after an integer kernel."""
     parameters = quantization_parameters(y_scale, y_zero_point)
@@ -66,14 +57,7 @@ def quantize_linear(
 
 @lower("DequantizeLinear", since=13)
 def dequantize_linear(
-    b: Builder,
-    x: Value,
-    x_scale: Value,
-    x_zero_point: Value | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    b: Builder, x: Value, x_scale: Value, x_zero_point: Value | None = None, *, axis: int, block_size: int
 ) -> Value:
     """Return the integers with quantization; DEQUANTIZE where floats are read. Per axis in primitives."""
     parameters = quantization_parameters(x_scale, x_zero_point)

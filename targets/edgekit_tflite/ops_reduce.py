@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import constant_scalar, reduced_axes
+from edgekit.compiler.lowering.index_arguments import constant_scalar
+from edgekit.compiler.lowering.op_arguments import Axes
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import Perm
@@ -57,71 +58,47 @@ REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
 """Op -> what is done before, the reduction, what is done after."""
 
 
-def _register(op: str, before: Step, code: str, after: Step) -> None:
-    def lowering(
-        b: Builder,
-        data: Value,
-        axes: Value | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
-    ) -> Value:
-        reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
-        x = before(b, data)
-        if reduced is None:  # without axes each element is reduced alone
-            return after(b, x)
-        return after(b, reduce(b, code, x, reduced, bool(keepdims)))
-
-    lowering.__doc__ = f"{code} over any axes, in any layout."
-    lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
-
-
-for _op, (_before, _code, _after) in REDUCTIONS.items():
-    _register(_op, _before, _code, _after)
+@lower.family(REDUCTIONS, since=13, doc="{0[1]} over any axes, in any layout.")
+def _reduced(
+    steps: tuple[Step, str, Step], b: Builder, data: Value, *, axes: Axes | None, keepdims: bool
+) -> Value:
+    before, code, after = steps
+    x = before(b, data)
+    if axes is None:  # without axes each element is reduced alone
+        return after(b, x)
+    return after(b, reduce(b, code, x, axes, keepdims))
 
 
 @lower("ReduceLogSumExp", since=18)
-def reduce_log_sum_exp(
-    b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-) -> Value:
+def reduce_log_sum_exp(b: Builder, data: Value, *, axes: Axes | None, keepdims: bool) -> Value:
     """max + log(sum(exp(x - max))): the plain form overflows above 88."""
-    reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
-    if reduced is None:
+    if axes is None:
         return data
-    top = reduce(b, "REDUCE_MAX", data, reduced, keep=True)
+    top = reduce(b, "REDUCE_MAX", data, axes, keep=True)
     shifted = b.unary("EXP", b.binary("SUB", data, top))
-    total = b.unary("LOG", reduce(b, "SUM", shifted, reduced, keep=True))
+    total = b.unary("LOG", reduce(b, "SUM", shifted, axes, keep=True))
     out = b.binary("ADD", total, top)
     return out if keepdims else b.reshape(out, b.out_shape())
 
 
-def _arg(b: Builder, code: str, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+@lower.family(
+    {"ArgMax": ("ARG_MAX", "maxima"), "ArgMin": ("ARG_MIN", "minima")}, since=13,
+    doc="Return the index of the first or last of equal {0[1]}, along any axis.",
+)  # fmt: skip
+def _arg(
+    names: tuple[str, str], b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1,
+    select_last_index: int = 0,
+) -> Value:  # fmt: skip
     axis %= data.rank
     if select_last_index:
         # The last one is the first one of the mirrored axis.
         data = b.emit("REVERSE_V2", [data, b.ints([data.perm.index(axis)])], b.like(data))
     shape = tuple(n for a, n in enumerate(data.shape) if a != axis)
     out = b.new(shape, "int32", without_axes(data.perm, [axis]))
-    b.emit(code, [data, b.ints([data.perm.index(axis)])], out, output_type="INT32")
+    b.emit(names[0], [data, b.ints([data.perm.index(axis)])], out, output_type="INT32")
     if select_last_index:
         out = b.binary("SUB", b.constant(np.array([data.shape[axis] - 1], np.int32)), out, "int32")
     return b.reshape(out, b.out_shape()) if keepdims else out
-
-
-@lower("ArgMax", since=13)
-def arg_max(
-    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Value:
-    """Return the index of the first or last of equal maxima, along any axis."""
-    return _arg(b, "ARG_MAX", data, axis, keepdims, select_last_index)
-
-
-@lower("ArgMin", since=13)
-def arg_min(
-    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Value:
-    """Return the index of the first or last of equal minima, along any axis."""
-    return _arg(b, "ARG_MIN", data, axis, keepdims, select_last_index)
 
 
 @lower("CumSum", since=14)

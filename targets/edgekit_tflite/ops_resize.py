@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
+from edgekit.compiler.lowering.resize_arguments import Resizing, repetition
 from edgekit.compiler.model.resize_matrix import ResizeAxis
 from edgekit.tensor_spec import Array
 from edgekit_tflite import layout
@@ -24,55 +24,29 @@ from edgekit_tflite.padding import bilinear_options
 
 
 @lower("Resize", since=13)
-def resize(
-    b: Builder,
-    X: Value,
-    roi: Value | None = None,
-    scales: Value | None = None,
-    sizes: Value | None = None,
-    *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Value:
+def resize(b: Builder, X: Value, *, resizing: Resizing) -> Value:
     """Resize in every mode, coordinate transformation and axis. The common linear cases take one operator."""
-    shape = b.out_shape()
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    lines = resized_axes(
-        X.shape, shape, roi, scales, sizes, axes=axes, mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-    )  # fmt: skip
-    changed = [a for a in range(X.rank) if not lines[a].is_identity]
-    if not changed:
+    if not resizing.changed:
         return X
-    if mode == "nearest":
-        picked = _nearest(b, X, lines, changed, nearest_mode)
-        return _cropped(b, picked, lines, extrapolation_value) if crops else picked
-    shrinks = antialias and min(line.factor for line in lines) < 1
-    if mode == "linear" and not shrinks and not exclude_outside:
-        resized = _bilinear(b, X, shape, lines)
+    if resizing.mode == "nearest":
+        return _cropped(b, _nearest(b, X, resizing), resizing)
+    if resizing.mode == "linear" and not resizing.smooths and not resizing.exclude_outside:
+        resized = _bilinear(b, X, b.out_shape(), resizing.lines)
         if resized is not None:
             return resized
     out = X
-    for axis in changed:
-        matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
-        out = along(b, out, axis, matrix)
-    return _cropped(b, out, lines, extrapolation_value) if crops and extrapolation_value else out
+    for axis in resizing.changed:
+        out = along(b, out, axis, resizing.matrix(axis))
+    return _cropped(b, out, resizing) if resizing.extrapolation_value else out
 
 
-def _cropped(b: Builder, x: Value, lines: Sequence[ResizeAxis], value: float) -> Value:
-    """``value`` at the points that are outside of the image along any axis."""
-    is_inside = inside_of_image(lines)
+def _cropped(b: Builder, x: Value, resizing: Resizing) -> Value:
+    """Put the extrapolation value at points that are outside of the image along any axis."""
+    is_inside = resizing.is_inside
     if is_inside.all():
         return x
-    return b.elementwise("SELECT_V2", [b.constant(np.broadcast_to(is_inside, x.shape)), x, b.scalar(value)])
+    mask, value = b.constant(np.broadcast_to(is_inside, x.shape)), b.scalar(resizing.extrapolation_value)
+    return b.elementwise("SELECT_V2", [mask, x, value])
 
 
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
@@ -82,17 +56,10 @@ def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
     return b.transpose(product, tuple(order.index(a) for a in range(x.rank)))
 
 
-def _nearest(
-    b: Builder,
-    x: Value,
-    lines: Sequence[ResizeAxis],
-    changed: Sequence[int],
-    nearest_mode: str,
-) -> Value:
-    for axis in changed:
-        line = lines[axis]
-        picked = line.indices(nearest_mode)
-        times = repetition(picked, line.size)
+def _nearest(b: Builder, x: Value, resizing: Resizing) -> Value:
+    for axis in resizing.changed:
+        picked = resizing.indices(axis)
+        times = repetition(picked, x.shape[axis])
         x = gather(b, x, b.constant(picked), axis=axis) if times is None else repeated(b, x, axis, times)
     return x
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.compiler.lowering.index_arguments import constant_ints, slice_ends, slice_objects, slice_ranges
-from edgekit.compiler.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
+from edgekit.compiler.lowering.index_arguments import SliceRanges, constant_ints, slice_ends, slice_objects
+from edgekit.compiler.lowering.op_arguments import VIEWS
+from edgekit.compiler.lowering.pad_amounts import PadAmounts, PadPart, pad_parts
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, View, lower
@@ -23,7 +24,7 @@ SLICE_RANK = 5
 
 
 def reshaped(b: Builder, x: Value) -> Value:
-    """Reshape ``x`` to the shape of the node's output."""
+    """Emit RESHAPE, after a TRANSPOSE only if axes to be joined or split are not stored together."""
     assert b.node is not None
     shape = b.out_shape()
     if int(np.prod(shape)) != x.size:
@@ -36,28 +37,8 @@ def reshaped(b: Builder, x: Value) -> Value:
     return b.reshape(x, shape, prefer=b.demand())
 
 
-@lower("Reshape", since=13)
-def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """Emit RESHAPE, after a TRANSPOSE only if axes to be joined or split are not stored together."""
-    return reshaped(b, data)
-
-
-@lower("Flatten", since=13)
-def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """Reshape to the output's shape."""
-    return reshaped(b, input)
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """Reshape to the output's shape."""
-    return reshaped(b, data)
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """Reshape to the output's shape."""
-    return reshaped(b, data)
+for _op in VIEWS:
+    lower(_op, since=13)(reshaped)
 
 
 @lower("Shape", since=19)
@@ -195,11 +176,8 @@ def _stepped(
 
 
 @lower("Slice", since=13)
-def slice_op(
-    b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
-) -> Value:
+def slice_op(b: Builder, data: Value, *, ranges: SliceRanges) -> Value:
     """SLICE or STRIDED_SLICE; negative steps also REVERSE_V2."""
-    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     if 0 in ranges.shape:
         raise Inexpressible("its result is empty; TFLite does not support empty tensors")
     out = strided_slice(b, data, ranges.begin, ranges.step, ranges.shape)
@@ -210,17 +188,8 @@ def slice_op(
 
 
 @lower("Pad", since=13)
-def pad(
-    b: Builder,
-    data: Value,
-    pads: Value,
-    constant_value: Value | None = None,
-    axes: Value | None = None,
-    *,
-    mode: str = "constant",
-) -> Value:
+def pad(b: Builder, data: Value, constant_value: Value | None, *, amounts: PadAmounts, mode: str) -> Value:
     """PAD, PADV2, MIRROR_PAD; edge and wrap by CONCATENATION; negative pads by SLICE."""
-    amounts = pad_amounts(data.shape, pads, axes, mode)
     data = strided_slice(b, data, amounts.begin, (1,) * data.rank, amounts.shape)
     if not amounts.adds:
         return data

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgekit.compiler.model.resize_matrix import ResizeAxis
-from edgekit.compiler.model.sliding_windows import Window, divisors, window
+from edgekit.compiler.model.sliding_windows import Window
 from edgekit.tensor_spec import Array
 
 
@@ -42,32 +42,6 @@ def with_height(frame: Window) -> Window:
         (0, *frame.begin),
         (0, *frame.declared_end),
     )
-
-
-def average_window(
-    size: Sequence[int],
-    out: Sequence[int],
-    *,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    auto_pad: str = "NOTSET",
-    pads: Sequence[int] | None = None,
-    count_include_pad: int = 0,
-    ceil_mode: int = 0,
-) -> tuple[Window, Array]:
-    """Return the window of an AveragePool and its ``divisors``. A window over a single axis becomes one over
-    two.
-
-    Args:
-        size: Input sizes.
-        out: Output sizes, which carry ceil_mode.
-        kernel_shape: And the rest: attributes of the node.
-    """
-    frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
-    if len(size) == 1:
-        frame = with_height(frame)
-    return frame, divisors(frame, bool(count_include_pad))
 
 
 def bilinear_options(lines: Sequence[ResizeAxis]) -> tuple[bool, bool] | None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 SPEC = "https://ai.google.dev/edge/litert/conversion/tensorflow/quantization/quantization_spec"
 

@@ -6,7 +6,7 @@ ends: the runner quantizes its inputs. Images are stored channels last where tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.integer_ends import IntegerEnds, with_integer_ends
 from edgekit.compiler.lowering.io_layouts import INTEGERS, KEY, LAYOUTS, asks_for_integers
@@ -14,6 +14,8 @@ from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Finding, as_lines, errors
 from edgekit.errors import UnsupportedError
 from edgekit.target import Artifact, TargetInfo, registry
+from edgekit.target.profile import Profile
+from edgekit.tensor_spec import Json
 from edgekit_tflm.acceptance import compared_without_scales, refusals
 from edgekit_tflm.byte_casts import with_quantized_bytes
 from edgekit_tflm.joined_ends import with_joined_ends
@@ -21,12 +23,6 @@ from edgekit_tflm.kernels import KERNELS
 from edgekit_tflm.quant_rules import rules
 from edgekit_tflm.run import FILE
 from edgekit_tflm.vela import estimate
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.target.profile import Profile
-    from edgekit.tensor_spec import Json
 
 PRECISIONS = ("fp32",)
 WITHOUT_XNNPACK = "EK1101"

@@ -7,13 +7,10 @@ XNNPACK's alternatives and optimizations are left out.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from edgekit.target import registry
+from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import Rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 
 def rules(profile: Profile) -> Rules:

@@ -15,15 +15,12 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
+from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Content
 from edgekit_tflm.run import FILE
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 CONFIGURATIONS = "Arm/vela.ini"
 """The file of system configurations and memory modes, of vela's own."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Status, Variant, status_text
+from edgekit.compiler.evaluate.deferral_threshold import Threshold
 from edgekit.compiler.evaluate.verify import compare
+from edgekit.processing.card import Card
 from edgekit.system import cpu
 from edgekit.system.cpu import default_threads
+from edgekit.target.contract import Runner
 from edgekit.target.deferral import LARGE, NAME, SMALL, top_and_margin
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Content, Json
-
-if TYPE_CHECKING:
-    from edgekit.compiler.evaluate.deferral_threshold import Threshold
-    from edgekit.processing.card import Card
-    from edgekit.target.contract import Runner
 
 PRECISION = "deferral"
 """In its place: each of the two has its own."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.build.held_out import HeldOut
 from edgekit.compiler.evaluate.fidelity import Evaluator, Score
@@ -20,13 +21,9 @@ from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.search_context import SearchContext
 from edgekit.compiler.quantize.weights.value_digests import WeightCache
+from edgekit.processing.card import Card
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.processing.card import Card
 
 CALIBRATION_SAMPLES = 128
 """The most samples of the user that are used, spread evenly over all of them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -29,13 +28,11 @@ from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
+from edgekit.processing.card import Card
 from edgekit.system.progress import counted, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.installed_profiles import find_profile, profile_names
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 TIMED_SAMPLES = 2
 """Samples that models are verified with on an engine before they are timed."""

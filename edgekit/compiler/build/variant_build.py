@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -26,6 +25,7 @@ from edgekit.compiler.evaluate.saturation import saturating_outputs
 from edgekit.compiler.evaluate.timing import Timed, confirmed_ratio, opened, time_in_turns
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.quantize.search.measurement import CandidateConfig
 from edgekit.errors import BuildFault
 from edgekit.system import breadcrumbs
 from edgekit.system.cpu import default_threads, processor_kind
@@ -36,9 +36,6 @@ from edgekit.target.contract import Artifact
 from edgekit.target.precisions import precision_of
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Array, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.compiler.quantize.search.measurement import CandidateConfig
 
 SLOWER_LIMIT = 1.25
 """Largest latency relative to the parent, by the fastest runs; slower variants are rejected. In interleaved

@@ -7,17 +7,14 @@ has to be moved. The card determines the changes: only pictures are changed, and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.errors import UsageError
+from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.tasks import find_task
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 CHANGES = ("flip", "crop", "brightness")
 SHIFT = 8

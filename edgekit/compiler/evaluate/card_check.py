@@ -7,16 +7,13 @@ counted, and the model's own outputs are decoded as the card says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from edgekit.errors import CardError, EngineError
 from edgekit.processing import processing
+from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.tasks import find_decoder
 from edgekit.tensor_spec import Array, TensorSpec, is_finite
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 
 def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:

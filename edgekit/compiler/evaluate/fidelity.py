@@ -14,25 +14,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgekit.bundle.evidence import Figure
 from edgekit.compiler.evaluate.average_precision import mean_average_precision
 from edgekit.compiler.evaluate.kept_boxes import Kept
+from edgekit.compiler.evaluate.labels import Label
 from edgekit.compiler.evaluate.output_parts import OutputSlice, Parts, unlike
 from edgekit.compiler.evaluate.task_metric import metric_named, metric_of
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.errors import EngineError
 from edgekit.processing import processing
+from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tensor_spec import Array, Json
-
-if TYPE_CHECKING:
-    from edgekit.compiler.evaluate.labels import Label
-    from edgekit.processing.card import Card
 
 Outputs = Mapping[str, Array]
 

@@ -14,7 +14,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,12 +21,10 @@ from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.evaluate.prepared_files import kind_of_file
 from edgekit.errors import SampleError
 from edgekit.processing import processing
+from edgekit.processing.card import Card
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.system.regular_file import read_plain
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 LABELS_LIMIT_BYTES = 64 << 20
 """Largest size of one file."""

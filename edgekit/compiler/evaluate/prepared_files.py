@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +13,9 @@ from edgekit.compiler.evaluate.text_files import TEXTS, is_line, read_line, text
 from edgekit.compiler.evaluate.video_files import is_frame, read_frame
 from edgekit.errors import SampleError
 from edgekit.processing import processing
+from edgekit.processing.card import Card
+from edgekit.processing.text_preparation import TextTokens
 from edgekit.tensor_spec import Array, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
-    from edgekit.processing.text_preparation import TextTokens
 
 PREPARED: Mapping[str, tuple[str, ...]] = {"image": PICTURES, "audio": SOUNDS, "text": TEXTS}
 """Kind of input -> the suffixes of its files."""

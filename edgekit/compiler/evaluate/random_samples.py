@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.compiler.model.input_range import InputRange
+from edgekit.processing.card import Card
 from edgekit.tensor_spec import Array, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 RANDOM_COUNT = 2
 """Random samples if the user gives none: two, to detect state that leaks between runs."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -35,11 +35,9 @@ from edgekit.compiler.evaluate.text_files import TEXTS, is_line, text_lines
 from edgekit.compiler.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.compiler.model.input_range import InputRange
 from edgekit.errors import SampleError
+from edgekit.processing.card import Card
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, Json, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 __all__ = [
     "PICTURES", "RANDOM_COUNT", "FileSamples", "Sample", "Samples", "load_into_memory", "load_samples",
@@ -201,8 +199,6 @@ def _origin(paths: Sequence[Path]) -> str:
 def random_samples(
     inputs: Sequence[TensorSpec],
     card: Card | None = None,
-    count: int = RANDOM_COUNT,
-    seed: int = 0,
     graph_ranges: Mapping[str, InputRange] = MappingProxyType({}),
 ) -> Samples:
     """Return seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
@@ -210,16 +206,15 @@ def random_samples(
     Args:
         inputs: The model's inputs.
         card: Card whose ranges have priority.
-        count, seed: Number of samples, and the random seed.
         graph_ranges: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
     """
     ranges = sample_ranges(inputs, card, graph_ranges)
-    arrays = random_arrays(inputs, ranges, count, seed)
+    arrays = random_arrays(inputs, ranges)
     for index, sample in enumerate(arrays):
-        prepared = random_prepared(card, inputs, [seed, index])
+        prepared = random_prepared(card, inputs, [0, index])
         sample.update(prepared)
         ranges = {name: input_range for name, input_range in ranges.items() if name not in prepared}
-    return Samples(arrays, f"{count} seeded random inputs", _digest(arrays), range_notes(ranges))
+    return Samples(arrays, f"{RANDOM_COUNT} seeded random inputs", _digest(arrays), range_notes(ranges))
 
 
 def read_sample(

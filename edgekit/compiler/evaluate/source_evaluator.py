@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
@@ -12,12 +13,8 @@ from edgekit.compiler.evaluate.output_parts import find_parts
 from edgekit.compiler.evaluate.prepared_files import text_placements
 from edgekit.compiler.evaluate.samples import FileSamples, Sample
 from edgekit.compiler.model.reference import Reference
+from edgekit.processing.card import Card
 from edgekit.system.progress import counted
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from edgekit.processing.card import Card
 
 
 def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Sample]) -> Evaluator:

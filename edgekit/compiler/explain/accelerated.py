@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.source_names import SourceNames, read_source_names
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.explain.explain import (
     Named,
     ValueFact,
@@ -31,15 +33,9 @@ from edgekit.runtime.fallback.accelerated import (
 from edgekit.runtime.loading import golden_check, probe, unpacked_files
 from edgekit.system.formats.plain_text import shortened
 from edgekit.target import registry
-from edgekit.target.accelerators import KINDS, named
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
-    from edgekit.target.accelerators import PlacedNode
-    from edgekit.target.contract import Runner
-    from edgekit.target.node_reports import NodeValue
-
+from edgekit.target.accelerators import KINDS, PlacedNode, named
+from edgekit.target.contract import Runner
+from edgekit.target.node_reports import NodeValue
 
 SUFFIX = "ExecutionProvider"
 """End of the names of ONNX Runtime's providers."""

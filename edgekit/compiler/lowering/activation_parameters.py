@@ -64,15 +64,8 @@ def batch_norm_factors(
     mean: NodeInput,
     variance: NodeInput,
     epsilon: float,
-    training_mode: int,
 ) -> tuple[Array, Array] | None:
-    """Return BatchNormalization's factor and offset, float32 [C, 1, ...]; None if the model computes one.
-
-    Raises:
-        Inexpressible: training_mode is on.
-    """
-    if training_mode:
-        raise Inexpressible("training_mode=1 updates statistics; export the model for inference")
+    """Return BatchNormalization's factor and offset, float32 [C, 1, ...]; None if the model computes one."""
     if any(parameter.const is None for parameter in (scale, bias, mean, variance)):
         return None
     gamma, beta, means, spread = (np.asarray(v.const, np.float64) for v in (scale, bias, mean, variance))

@@ -10,48 +10,38 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.op_arguments import arguments_of
 from edgekit.compiler.model.rewriting import (
     PART_OF,
     Attribute,
     add_constant,
     dims_of,
     insert_before,
-    int_of,
-    ints_of,
     new_node,
     replace_node,
-    text_of,
 )
-from edgekit.compiler.model.sliding_windows import divisors, window
+from edgekit.compiler.model.sliding_windows import Window, divisors
 
 
 def average_by_conv(model: ir.Model, node: ir.Node) -> None:
     """Replace an AveragePool of floats, in place; one without static shapes stays."""
-    source, out = dims_of(node.inputs[0]), dims_of(node.outputs[0])
-    if source is None or out is None:
+    source = dims_of(node.inputs[0])
+    if source is None or dims_of(node.outputs[0]) is None:
         return
-    kernel = ints_of(node, "kernel_shape")
-    frame = window(
-        source[2:],
-        out[2:],
-        kernel,
-        ints_of(node, "strides") or None,
-        ints_of(node, "dilations") or None,
-        text_of(node, "auto_pad", "NOTSET"),
-        ints_of(node, "pads") or None,
-    )
-    size, name = math.prod(kernel), str(node.outputs[0].name)
-    equal = np.full((source[1], 1, *kernel), 1 / size, np.float32)
+    arguments = arguments_of(node)
+    frame: Window = arguments["frame"]
+    size, name = math.prod(frame.kernel), str(node.outputs[0].name)
+    equal = np.full((source[1], 1, *frame.kernel), 1 / size, np.float32)
     weights = add_constant(model, equal, f"{name}/weights")
     before, after = zip(*frame.pads, strict=True)
     attributes: dict[str, Attribute] = {
         "group": source[1],
-        "kernel_shape": kernel,
+        "kernel_shape": list(frame.kernel),
         "strides": list(frame.stride),
         "dilations": list(frame.dilation),
         "pads": [*before, *after],
     }
-    factors = size / divisors(frame, int_of(node, "count_include_pad", 0) == 1)
+    factors = size / divisors(frame, arguments["count_include_pad"])
     inputs = [node.inputs[0], weights]
     if np.all(factors == 1):
         replace_node(node, new_node(node, "Conv", inputs, attributes))

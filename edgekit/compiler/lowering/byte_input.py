@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -32,12 +31,10 @@ from edgekit.compiler.model.rewriting import (
 )
 from edgekit.compiler.model.rewriting import opset_of as opset_in
 from edgekit.errors import UsageError
+from edgekit.processing.card import Card
 from edgekit.processing.image_preparation import LIMITS
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 BYTES = "uint8"
 ROUND_SINCE = 11

@@ -16,18 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.byte_input import BYTES
+from edgekit.diagnostics import Finding
 from edgekit.errors import UsageError
-
-if TYPE_CHECKING:
-    from edgekit.diagnostics import Finding
-    from edgekit.target.build_target import BuildTarget
-    from edgekit.target.contract import Artifact, Compiler
-    from edgekit.target.profile import Profile
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.contract import Artifact, Compiler
+from edgekit.target.profile import Profile
 
 LAYOUTS = ("nchw", "nhwc", BYTES)
 INTEGERS = "int8"

@@ -7,8 +7,9 @@
         return b.emit("SOFTMAX", ...)
 
 A lowering's signature is the ONNX signature: inputs by position, attributes by keyword with ONNX's defaults.
-An attribute that the function does not name is reported as unsupported, never ignored. ``since`` is the opset
-that last changed the op; a model of opset 22 uses the newest function whose ``since`` is at most 22.
+Ops of ``op_arguments.DECODERS`` have theirs decoded before: the lowering takes what the decoder returns.
+An attribute that the signature does not name is reported as unsupported, never ignored. ``since`` is the
+opset that last changed the op; a model of opset 22 uses the newest function whose ``since`` is at most 22.
 
 The table is independent of the target's format: the target provides a builder with opaque handles.
 """
@@ -16,11 +17,13 @@ The table is independent of the target's format: the target provides a builder w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.op_arguments import DECODERS, Decoded, attributes_of, defaults_of
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Finding, Inexpressible
@@ -92,6 +95,24 @@ class OpTable(Generic[H]):
 
         return register
 
+    def family(self, entries: Mapping[str, Any], *, since: int, doc: str) -> Callable[[F], F]:
+        """Register the decorated function as the lowering of several ops.
+
+        Args:
+            entries: Op -> first argument of the function for it.
+            since: First opset of each.
+            doc: Description in the table of ops; ``{}`` stands for the entry, ``{op}`` for the op.
+        """
+
+        def register(function: F) -> F:
+            for op, entry in entries.items():
+                lowering = partial(function, entry)
+                lowering.__doc__ = doc.format(entry, op=op)
+                self(op, since=since)(lowering)
+            return function
+
+        return register
+
     def find(self, node: ir.Node, opset: int) -> Callable[..., Any] | None:
         """Return the lowering of ``node`` at ``opset``, or None."""
         versions = self._table.get((_domain(node), node.op_type), {})
@@ -105,14 +126,15 @@ class OpTable(Generic[H]):
             reason = f"{self.target} does not support {_title(node)} at opset {opset}"
             return self._finding(node, "EK1001", reason, UNKNOWN_OP_FIX)
         parameters = inspect.signature(function).parameters.values()
+        is_decoded = _decoder(node) is not None
         named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        unknown = sorted(set(node.attributes) - named)
+        unknown = sorted(set(node.attributes) - set(defaults_of(node.op_type) if is_decoded else named))
         if unknown:
             reason = f"attribute {', '.join(unknown)} is not supported"
             return self._finding(node, "EK1002", reason, UNKNOWN_OP_FIX)
         takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         max_inputs = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1
-        if len(node.inputs) > max_inputs and not takes_any:
+        if len(node.inputs) > max_inputs and not takes_any and not is_decoded:
             reason = f"{len(node.inputs)} inputs; at most {max_inputs} are supported"
             return self._finding(node, "EK1002", reason, UNKNOWN_OP_FIX)
         return None
@@ -158,8 +180,11 @@ class OpTable(Generic[H]):
         assert function is not None
         try:
             inputs = [build.handle(v) if v is not None and v.name else None for v in node.inputs]
-            attributes = {name: _python(attr) for name, attr in node.attributes.items()}
-            result = function(build, *inputs, **attributes)
+            if (decode := _decoder(node)) is not None:
+                decoded, attributes = decode(build, attributes_of(node), *inputs)
+                result = function(build, *decoded, **attributes)
+            else:
+                result = function(build, *inputs, **{k: v.value for k, v in node.attributes.items()})
             handles: tuple[H, ...] = result if isinstance(result, tuple) else (result,)
             used_outputs = [o for o in node.outputs if o.uses() or o.is_graph_output()]
             absent = [o for o in used_outputs if int(o.index() or 0) >= len(handles)]
@@ -217,5 +242,5 @@ def _title(node: ir.Node) -> str:
     return f"{node.domain}.{node.op_type}" if _domain(node) else node.op_type
 
 
-def _python(attribute: ir.Attr) -> Any:
-    return attribute.value
+def _decoder(node: ir.Node) -> Callable[..., Decoded] | None:
+    return None if _domain(node) else DECODERS.get(node.op_type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,65 @@ from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
 MODES = ("nearest", "linear", "cubic")
+
+
+class Resizing(NamedTuple):
+    """Decoded Resize.
+
+    Attributes:
+        lines: One entry for each axis of the data.
+        mode: ``nearest``, ``linear`` or ``cubic``.
+        nearest_mode: The node's attribute.
+        cubic_coeff_a: The node's attribute.
+        antialias: The node's attribute.
+        exclude_outside: The node's attribute.
+        crops: Whether points outside of the image have ``extrapolation_value`` (tf_crop_and_resize).
+        extrapolation_value: The node's attribute.
+    """
+
+    lines: list[ResizeAxis]
+    mode: str
+    nearest_mode: str
+    cubic_coeff_a: float
+    antialias: bool
+    exclude_outside: bool
+    crops: bool
+    extrapolation_value: float
+
+    @property
+    def changed(self) -> list[int]:
+        """Return the axes that the node resizes."""
+        return [axis for axis, line in enumerate(self.lines) if not line.is_identity]
+
+    @property
+    def smooths(self) -> bool:
+        """Return whether the node averages over more than the nearest points: antialias, where it shrinks."""
+        return self.antialias and min(line.factor for line in self.lines) < 1
+
+    @property
+    def is_inside(self) -> Array:
+        """Return which outputs have their source inside the image (all, unless ``crops``).
+
+        A mask of booleans: of the output's shape, or 1 along axes that are all inside.
+        """
+        mask: Array = np.ones((), bool)
+        for line in self.lines if self.crops else ():
+            is_inside = (line.coordinates >= 0) & (line.coordinates <= line.size - 1)
+            mask = mask[..., None] & (is_inside[:1] if is_inside.all() else is_inside)
+        return mask
+
+    def indices(self, axis: int) -> Array:
+        """Return the input index of each output along an axis, for mode nearest; int32."""
+        return self.lines[axis].indices(self.nearest_mode)
+
+    def matrix(self, axis: int, outside: float = 0.0) -> Array:
+        """Return the matrix [out, size] of an axis, float32; ``outside`` is the value beyond the image.
+
+        Raises:
+            Inexpressible: ``outside`` is not 0, and points are outside of the image.
+        """
+        options = self.mode, self.cubic_coeff_a, self.antialias, self.exclude_outside
+        return self.lines[axis].matrix(*options, outside)
 
 
 def resized_axes(
@@ -58,13 +118,3 @@ def repetition(indices: Array, size: int) -> int | None:
     """
     times = max(len(indices) // size, 1)
     return times if np.array_equal(indices, np.repeat(np.arange(size), times)) else None
-
-
-def inside_of_image(lines: Sequence[ResizeAxis]) -> Array:
-    """Return the mask of tf_crop_and_resize's outputs whose source is inside the image: bool, of the output's
-    shape, or 1 along axes that are all inside."""
-    mask: Array = np.ones((), bool)
-    for line in lines:
-        is_inside = (line.coordinates >= 0) & (line.coordinates <= line.size - 1)
-        mask = mask[..., None] & (is_inside[:1] if is_inside.all() else is_inside)
-    return mask

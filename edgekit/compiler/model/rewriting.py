@@ -8,8 +8,9 @@ replaces.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 
 import numpy as np
 import onnx_ir as ir
@@ -32,6 +33,20 @@ def nodes_of(model: ir.Model, *ops: str) -> Iterator[tuple[ir.Graph, ir.Node]]:
         for node in list(graph):
             if node.graph is not None and not node.domain and (not ops or node.op_type in ops):
                 yield graph, node
+
+
+def node_pass(*ops: str) -> Callable[[Callable[[ir.Model, ir.Node], bool]], Callable[[ir.Model], bool]]:
+    """Make a pass of the rewrite of one node: it visits all nodes with one of these ops."""
+
+    def made(rewrite: Callable[[ir.Model, ir.Node], bool]) -> Callable[[ir.Model], bool]:
+        @wraps(rewrite)
+        def run(model: ir.Model) -> bool:
+            rewritten = [rewrite(model, node) for _, node in nodes_of(model, *ops)]
+            return any(rewritten)
+
+        return run
+
+    return made
 
 
 def array_of(value: ir.Value | None) -> Array | None:

@@ -128,8 +128,8 @@ def _set(node: ir.Node, **attributes: int | float | str) -> None:
         node.attributes[name] = ir.convenience.convert_attribute(name, value)
 
 
-def _ints_to_input(name: str, index: int) -> Upgrade:
-    """Return an upgrade that turns an attribute of integers into input ``index``."""
+def _ints_to_input(name: str) -> Upgrade:
+    """Return an upgrade that turns an attribute of integers into the second input."""
 
     def upgrade(model: ir.Model, node: ir.Node) -> None:
         if name in node.attributes:
@@ -137,8 +137,7 @@ def _ints_to_input(name: str, index: int) -> Upgrade:
             numbers = (
                 [attribute.as_int()] if attribute.type == ir.AttributeType.INT else list(attribute.as_ints())
             )
-            inputs = [*node.inputs, *[None] * index][:index]
-            _set_inputs(node, [*inputs, _ints_constant(model, node, numbers, name)])
+            _set_inputs(node, [node.inputs[0], _ints_constant(model, node, numbers, name)])
 
     return upgrade
 
@@ -345,17 +344,17 @@ _UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "LogSoftmax": [(13, _softmax)],
     "Pad": [(11, _pad)],
     "Resize": [(11, _resize_10), (13, _resize_11), (_ALWAYS, _resize_inputs)],
-    "ReduceSum": [(13, _ints_to_input("axes", 1))],
-    **{f"Reduce{name}": [(18, _ints_to_input("axes", 1))] for name in _REDUCTIONS},
+    "ReduceSum": [(13, _ints_to_input("axes"))],
+    **{f"Reduce{name}": [(18, _ints_to_input("axes"))] for name in _REDUCTIONS},
     "RoiAlign": [(16, _roi_align)],
     "Scan": [(9, _scan)],
     "Scatter": [(11, _scatter)],
     "Slice": [(10, _slice)],
     "Softmax": [(13, _softmax)],
-    "Split": [(13, _ints_to_input("split", 1)), (18, _split)],
-    "Squeeze": [(13, _ints_to_input("axes", 1))],
+    "Split": [(13, _ints_to_input("split")), (18, _split)],
+    "Squeeze": [(13, _ints_to_input("axes"))],
     "Swish": [(_ALWAYS, _swish)],
-    "TopK": [(10, _ints_to_input("k", 1))],
-    "Unsqueeze": [(13, _ints_to_input("axes", 1))],
+    "TopK": [(10, _ints_to_input("k"))],
+    "Unsqueeze": [(13, _ints_to_input("axes"))],
     "Upsample": [(10, _upsample)],
 }

@@ -22,21 +22,20 @@ from edgekit.compiler.model.rewriting import (
     dims_of,
     input_of,
     ints_of,
-    nodes_of,
+    node_pass,
     text_of,
 )
 from edgekit.tensor_spec import Array
 
 
-def explicit_resize(model: ir.Model) -> bool:
+@node_pass("Resize")
+def explicit_resize(model: ir.Model, node: ir.Node) -> bool:
     """Rewrite both; sizes and scales are weights now."""
-    changed = False
-    for _, node in nodes_of(model, "Resize"):
-        source, resized = dims_of(node.inputs[0]), dims_of(node.outputs[0])
-        if source is not None and resized is not None:
-            changed |= _keep_aspect(model, node, source, resized)
-            changed |= _symmetric(node, source, resized)
-    return changed
+    source, resized = dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    if source is None or resized is None:
+        return False
+    keeps = _keep_aspect(model, node, source, resized)
+    return _symmetric(node, source, resized) or keeps
 
 
 def _keep_aspect(model: ir.Model, node: ir.Node, source: tuple[int, ...], resized: tuple[int, ...]) -> bool:

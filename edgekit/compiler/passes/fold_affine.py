@@ -25,7 +25,7 @@ from edgekit.compiler.model.rewriting import (
     input_of,
     int_of,
     ints_of,
-    nodes_of,
+    node_pass,
     remove_unread,
     replace_node,
     text_of,
@@ -35,15 +35,10 @@ from edgekit.tensor_spec import Array
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
-def fold_affine(model: ir.Model) -> bool:
+@node_pass("BatchNormalization", "Mul", "Div", "Add", "Sub", "Conv")
+def fold_affine(model: ir.Model, node: ir.Node) -> bool:
     """Fold in the graph's order, so that a chain of Conv, Mul, Add, BatchNormalization becomes one Conv."""
-    changed = False
-    for _, node in nodes_of(model, "BatchNormalization", "Mul", "Div", "Add", "Sub", "Conv"):
-        if node.op_type == "Conv":
-            changed |= _fold_before(model, node)
-        else:
-            changed |= _fold_after(model, node)
-    return changed
+    return _fold_before(model, node) if node.op_type == "Conv" else _fold_after(model, node)
 
 
 def _fold_after(model: ir.Model, node: ir.Node) -> bool:

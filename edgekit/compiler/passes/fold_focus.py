@@ -22,7 +22,7 @@ from edgekit.compiler.model.rewriting import (
     input_of,
     int_of,
     ints_of,
-    nodes_of,
+    node_pass,
     producer_of,
     remove_unread,
     text_of,
@@ -31,16 +31,10 @@ from edgekit.compiler.model.rewriting import (
 Offsets = tuple[int, int]
 
 
-def fold_focus(model: ir.Model) -> bool:
+@node_pass("Conv")
+def fold_focus(model: ir.Model, conv: ir.Node) -> bool:
     """Fold if the Conv is the only consumer of the Concat, is not dilated, has one group and explicit
     pads."""
-    changed = False
-    for _, node in nodes_of(model, "Conv"):
-        changed |= _fold(model, node)
-    return changed
-
-
-def _fold(model: ir.Model, conv: ir.Node) -> bool:
     concat = inner(conv.inputs[0], conv, "Concat")
     weight = array_of(conv.inputs[1])
     if concat is None or weight is None or weight.ndim != 4 or len(concat.inputs) != 4:

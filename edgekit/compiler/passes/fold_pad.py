@@ -21,22 +21,16 @@ from edgekit.compiler.model.rewriting import (
     input_of,
     int_of,
     ints_of,
-    nodes_of,
+    node_pass,
     producer_of,
     scalar_of,
     text_of,
 )
 
 
-def fold_pad(model: ir.Model) -> bool:
+@node_pass("Conv", "AveragePool", "MaxPool")
+def fold_pad(model: ir.Model, node: ir.Node) -> bool:
     """Fold Pads; runs after auto_pad is replaced by explicit pads."""
-    changed = False
-    for _, node in nodes_of(model, "Conv", "AveragePool", "MaxPool"):
-        changed |= _fold(node)
-    return changed
-
-
-def _fold(node: ir.Node) -> bool:
     pad = inner(node.inputs[0], node, "Pad")
     if (
         pad is None

@@ -17,26 +17,21 @@ from edgekit.compiler.model.rewriting import (
     inner,
     ints_of,
     new_node,
-    nodes_of,
+    node_pass,
     replace_node,
 )
 
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
-def merge_moves(model: ir.Model) -> bool:
+@node_pass("Transpose", *_RESHAPES, "Sum")
+def merge_moves(model: ir.Model, node: ir.Node) -> bool:
     """Merge neighbours in the order of the graph, so that a chain of any length ends as one node."""
-    changed = False
-    for _, node in nodes_of(model, "Transpose", *_RESHAPES, "Sum"):
-        if node.op_type == "Sum":
-            if len(node.inputs) == 2:
-                replace_node(node, new_node(node, "Add", list(node.inputs)))
-                changed = True
-        elif node.op_type == "Transpose":
-            changed |= _transposes(node)
-        else:
-            changed |= _reshapes(model, node)
-    return changed
+    if node.op_type == "Sum":
+        if len(node.inputs) == 2:
+            replace_node(node, new_node(node, "Add", list(node.inputs)))
+        return len(node.inputs) == 2
+    return _transposes(node) if node.op_type == "Transpose" else _reshapes(model, node)
 
 
 def _transposes(node: ir.Node) -> bool:

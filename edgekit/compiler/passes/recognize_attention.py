@@ -19,21 +19,15 @@ from edgekit.compiler.model.rewriting import (
     insert_before,
     int_of,
     ints_of,
-    nodes_of,
+    node_pass,
     replace_node,
     scalar_of,
 )
 
 
-def recognize_attention(model: ir.Model) -> bool:
+@node_pass("MatMul")
+def recognize_attention(model: ir.Model, node: ir.Node) -> bool:
     """Rewrite every such chain whose scores have no other consumers."""
-    changed = False
-    for _, node in nodes_of(model, "MatMul"):
-        changed |= _recognize(model, node)
-    return changed
-
-
-def _recognize(model: ir.Model, node: ir.Node) -> bool:
     softmax = inner(node.inputs[0], node, "Softmax")
     dims = dims_of(node.outputs[0])
     if softmax is None or dims is None or len(dims) != 4 or int_of(softmax, "axis", -1) not in (-1, 3):

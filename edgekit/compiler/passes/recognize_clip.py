@@ -22,7 +22,7 @@ from edgekit.compiler.model.rewriting import (
     inner,
     input_of,
     new_node,
-    nodes_of,
+    node_pass,
     replace_node,
     scalar_of,
 )
@@ -30,26 +30,22 @@ from edgekit.compiler.model.rewriting import (
 Bounds = tuple[ir.Value, float, float]
 
 
-def recognize_clip(model: ir.Model) -> bool:
+@node_pass("Clip", "Max", "Min", "Relu")
+def recognize_clip(model: ir.Model, node: ir.Node) -> bool:
     """Rewrite Relu, Clip, Min and Max with constant bounds of one number."""
-    changed = False
-    for _, node in nodes_of(model, "Clip", "Max", "Min", "Relu"):
-        bounds = _bounds(node)
-        if bounds is None:
-            continue
-        source, low, high = bounds
-        before = inner(source, node, "Clip", "Max", "Min", "Relu")
-        if before is not None and (earlier := _bounds(before)) is not None:
-            source, a, b = earlier
-            # Clip applies the lower bound first, then the upper; the outer Clip is applied last.
-            low, high = min(max(low, a), high), min(high, max(low, b))
-        if low > high or (
-            before is None and node.op_type in ("Clip", "Relu") and not _is_relu_spelled_out(node)
-        ):
-            continue
-        replace_node(node, _bounded(model, node, source, low, high))
-        changed = True
-    return changed
+    bounds = _bounds(node)
+    if bounds is None:
+        return False
+    source, low, high = bounds
+    before = inner(source, node, "Clip", "Max", "Min", "Relu")
+    if before is not None and (earlier := _bounds(before)) is not None:
+        source, a, b = earlier
+        # Clip applies the lower bound first, then the upper; the outer Clip is applied last.
+        low, high = min(max(low, a), high), min(high, max(low, b))
+    if low > high or (before is None and node.op_type in ("Clip", "Relu") and not _is_relu_spelled_out(node)):
+        return False
+    replace_node(node, _bounded(model, node, source, low, high))
+    return True
 
 
 def _is_relu_spelled_out(node: ir.Node) -> bool:

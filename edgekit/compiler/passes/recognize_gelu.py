@@ -13,27 +13,25 @@ import math
 
 import onnx_ir as ir
 
-from edgekit.compiler.model.rewriting import close_to, dims_of, inner, new_node, nodes_of, replace_node
+from edgekit.compiler.model.rewriting import close_to, dims_of, inner, new_node, node_pass, replace_node
 from edgekit.compiler.passes.products import Product, input_product, product_of, sum_with_scalar
 
 # Exporters write the constants with as few as 4 digits (1.4142, 0.7979).
 _TOLERANCE = 1e-4
 
 
-def recognize_gelu(model: ir.Model) -> bool:
+@node_pass("Mul", "Div")
+def recognize_gelu(model: ir.Model, node: ir.Node) -> bool:
     """Rewrite both formulas."""
-    changed = False
-    for _, node in nodes_of(model, "Mul", "Div"):
-        product = product_of(node)
-        if product.denominators or len(product.numerators) != 2 or not close_to(product.scalar, 0.5):
-            continue
-        for x, gate in (product.numerators, product.numerators[::-1]):
-            form = _gate_of(x, gate)
-            if form is not None and dims_of(x) == dims_of(node.outputs[0]) and dims_of(x) is not None:
-                replace_node(node, new_node(node, "Gelu", [x], {"approximate": form}))
-                changed = True
-                break
-    return changed
+    product = product_of(node)
+    if product.denominators or len(product.numerators) != 2 or not close_to(product.scalar, 0.5):
+        return False
+    for x, gate in (product.numerators, product.numerators[::-1]):
+        form = _gate_of(x, gate)
+        if form is not None and dims_of(x) == dims_of(node.outputs[0]) and dims_of(x) is not None:
+            replace_node(node, new_node(node, "Gelu", [x], {"approximate": form}))
+            return True
+    return False
 
 
 def _gate_of(x: ir.Value, gate: ir.Value) -> str | None:

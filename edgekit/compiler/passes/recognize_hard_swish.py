@@ -21,7 +21,7 @@ from edgekit.compiler.model.rewriting import (
     inner,
     input_of,
     new_node,
-    nodes_of,
+    node_pass,
     replace_node,
     scalar_of,
 )
@@ -40,33 +40,31 @@ class _Gate:
     affine: bool
 
 
-def recognize_hard_swish(model: ir.Model) -> bool:
+@node_pass("Clip", "Mul", "Div")
+def recognize_hard_swish(model: ir.Model, node: ir.Node) -> bool:
     """Rewrite both, the products around them first read as one."""
-    changed = False
-    for _, node in nodes_of(model, "Clip", "Mul", "Div"):
-        if node.op_type == "Clip":
-            gate = _gate(node)
-            if gate is not None and gate.affine and close_to(gate.height, 1) and _fits(gate, node):
-                replace_node(node, _hard_sigmoid(node, gate))
-                changed = True
+    if node.op_type == "Clip":
+        gate = _gate(node)
+        if gate is not None and gate.affine and close_to(gate.height, 1) and _fits(gate, node):
+            replace_node(node, _hard_sigmoid(node, gate))
+            return True
+        return False
+    product = product_of(node)
+    if product.denominators or not 1 <= len(product.numerators) <= 2:
+        return False
+    for position, value in enumerate(product.numerators):
+        others = product.numerators[:position] + product.numerators[position + 1 :]
+        gate = _gate(value.producer()) if _read_once(value) else None
+        if gate is None or not close_to(product.scalar * gate.height, 1) or not _fits(gate, node):
             continue
-        product = product_of(node)
-        if product.denominators or not 1 <= len(product.numerators) <= 2:
+        if not others and gate.affine:
+            replace_node(node, _hard_sigmoid(node, gate))
+        elif others == [gate.x] and close_to(gate.alpha, 1 / 6) and close_to(gate.beta, 1 / 2):
+            replace_node(node, new_node(node, "HardSwish", [gate.x]))
+        else:
             continue
-        for position, value in enumerate(product.numerators):
-            others = product.numerators[:position] + product.numerators[position + 1 :]
-            gate = _gate(value.producer()) if _read_once(value) else None
-            if gate is None or not close_to(product.scalar * gate.height, 1) or not _fits(gate, node):
-                continue
-            if not others and gate.affine:
-                replace_node(node, _hard_sigmoid(node, gate))
-            elif others == [gate.x] and close_to(gate.alpha, 1 / 6) and close_to(gate.beta, 1 / 2):
-                replace_node(node, new_node(node, "HardSwish", [gate.x]))
-            else:
-                continue
-            changed = True
-            break
-    return changed
+        return True
+    return False
 
 
 def _hard_sigmoid(node: ir.Node, gate: _Gate) -> ir.Node:

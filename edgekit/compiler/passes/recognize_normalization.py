@@ -22,7 +22,7 @@ from edgekit.compiler.model.rewriting import (
     inner,
     input_of,
     int_of,
-    nodes_of,
+    node_pass,
     only_consumer,
     producer_of,
     replace_node,
@@ -32,34 +32,32 @@ from edgekit.compiler.passes.products import input_product, product_of, sum_with
 from edgekit.tensor_spec import Array
 
 
-def recognize_normalization(model: ir.Model) -> bool:
+@node_pass("Div", "Mul")
+def recognize_normalization(model: ir.Model, node: ir.Node) -> bool:
     """Rewrite both. No value of the chain may have other consumers, so that nothing is computed twice."""
-    changed = False
-    for _, node in nodes_of(model, "Div", "Mul"):
-        match = _normalized(node)
-        if match is None:
-            continue
-        value, axis, epsilon = match
-        dims = dims_of(value)
-        if dims is None or dims != dims_of(node.outputs[0]) or value.dtype is None:
-            continue
-        centred = _centred(value, axis)
-        x = value if centred is None else centred
-        last, gamma = _affine(node, "Mul", dims[axis:])
-        beta = None
-        if centred is not None:
-            last, beta = _affine(last, "Add", dims[axis:])
-        stem = last.outputs[0].name
-        dtype = value.dtype.numpy()
-        scale = add_constant(model, np.ones(dims[axis:], dtype) if gamma is None else gamma, f"{stem}/gamma")
-        inputs = [x, scale]
-        if beta is not None:
-            inputs.append(add_constant(model, beta, f"{stem}/beta"))
-        op = "RMSNormalization" if centred is None else "LayerNormalization"
-        attributes: dict[str, int | float] = {"axis": axis - len(dims), "epsilon": epsilon}
-        replace_node(last, ir.node(op, inputs, attributes, name=last.name))
-        changed = True
-    return changed
+    match = _normalized(node)
+    if match is None:
+        return False
+    value, axis, epsilon = match
+    dims = dims_of(value)
+    if dims is None or dims != dims_of(node.outputs[0]) or value.dtype is None:
+        return False
+    centred = _centred(value, axis)
+    x = value if centred is None else centred
+    last, gamma = _affine(node, "Mul", dims[axis:])
+    beta = None
+    if centred is not None:
+        last, beta = _affine(last, "Add", dims[axis:])
+    stem = last.outputs[0].name
+    dtype = value.dtype.numpy()
+    scale = add_constant(model, np.ones(dims[axis:], dtype) if gamma is None else gamma, f"{stem}/gamma")
+    inputs = [x, scale]
+    if beta is not None:
+        inputs.append(add_constant(model, beta, f"{stem}/beta"))
+    op = "RMSNormalization" if centred is None else "LayerNormalization"
+    attributes: dict[str, int | float] = {"axis": axis - len(dims), "epsilon": epsilon}
+    replace_node(last, ir.node(op, inputs, attributes, name=last.name))
+    return True
 
 
 def _normalized(node: ir.Node) -> tuple[ir.Value, int, float] | None:

@@ -18,37 +18,36 @@ from edgekit.compiler.model.rewriting import (
     inner,
     insert_before,
     new_node,
-    nodes_of,
+    node_pass,
     producer_of,
     replace_node,
 )
 from edgekit.compiler.passes.products import input_product, product_of, sum_with_scalar
 
 
-def recognize_sigmoid(model: ir.Model) -> bool:
+@node_pass("Div", "Mul", "Reciprocal")
+def recognize_sigmoid(model: ir.Model, node: ir.Node) -> bool:
     """Rewrite the formulas, and put x first in every SiLU."""
-    changed = False
-    for _, node in nodes_of(model, "Div", "Mul", "Reciprocal"):
-        product = product_of(node)
-        x = _sigmoid_below(product.denominators[0], node) if len(product.denominators) == 1 else None
-        if x is not None and close_to(product.scalar, 1) and dims_of(x) == dims_of(node.outputs[0]):
-            if not product.numerators:
-                replace_node(node, new_node(node, "Sigmoid", [x]))
-                changed = True
-            elif product.numerators == [x]:
-                sigmoid = new_node(node, "Sigmoid", [x], name=f"{node.name}/sigmoid")
-                gate = insert_before(model, node, sigmoid, f"{node.outputs[0].name}/sigmoid")
-                gate.type, gate.shape = x.type, x.shape
-                replace_node(node, new_node(node, "Mul", [x, gate]))
-                changed = True
-        elif node.op_type == "Mul":
-            left = producer_of(node.inputs[0], "Sigmoid")
-            if left is not None and left.inputs[0] is node.inputs[1] and node.inputs[1] is not node.inputs[0]:
-                gate_value, x_value = node.inputs
-                node.replace_input_with(0, x_value)
-                node.replace_input_with(1, gate_value)
-                changed = True
-    return changed
+    product = product_of(node)
+    x = _sigmoid_below(product.denominators[0], node) if len(product.denominators) == 1 else None
+    if x is not None and close_to(product.scalar, 1) and dims_of(x) == dims_of(node.outputs[0]):
+        if not product.numerators:
+            replace_node(node, new_node(node, "Sigmoid", [x]))
+            return True
+        if product.numerators == [x]:
+            sigmoid = new_node(node, "Sigmoid", [x], name=f"{node.name}/sigmoid")
+            gate = insert_before(model, node, sigmoid, f"{node.outputs[0].name}/sigmoid")
+            gate.type, gate.shape = x.type, x.shape
+            replace_node(node, new_node(node, "Mul", [x, gate]))
+            return True
+    elif node.op_type == "Mul":
+        left = producer_of(node.inputs[0], "Sigmoid")
+        if left is not None and left.inputs[0] is node.inputs[1] and node.inputs[1] is not node.inputs[0]:
+            gate_value, x_value = node.inputs
+            node.replace_input_with(0, x_value)
+            node.replace_input_with(1, gate_value)
+            return True
+    return False
 
 
 def _sigmoid_below(value: ir.Value, user: ir.Node) -> ir.Value | None:

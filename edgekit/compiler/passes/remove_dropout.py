@@ -19,17 +19,15 @@ from edgekit.compiler.model.rewriting import (
     dims_of,
     input_of,
     new_node,
-    nodes_of,
+    node_pass,
     replace_node,
 )
 
 
-def remove_dropout(model: ir.Model) -> bool:
+@node_pass("Dropout")
+def remove_dropout(model: ir.Model, node: ir.Node) -> bool:
     """Replace every Dropout by an Identity; runs after folding, so that training_mode is a weight."""
-    changed = False
-    for _, node in nodes_of(model, "Dropout"):
-        changed |= not _trains(node) and _remove(model, node)
-    return changed
+    return not _trains(node) and _remove(model, node)
 
 
 def _trains(node: ir.Node) -> bool:

@@ -114,8 +114,8 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
         memory += FRAMEWORK_BYTES
         seconds += FRAMEWORK_SECONDS
     max_bytes = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
-    configured = int(_from_environment(MEMORY_MB, 0.0) * 1e6)
-    given_seconds, seconds = _from_environment(SECONDS, 0.0), float(math.ceil(seconds))
+    configured = int(_from_environment(MEMORY_MB) * 1e6)
+    given_seconds, seconds = _from_environment(SECONDS), float(math.ceil(seconds))
     return ChildLimits(
         configured or min(memory, max_bytes),
         configured or max_bytes,
@@ -146,10 +146,11 @@ def bounds_of(
     )
 
 
-def _from_environment(variable: str, default: float) -> float:
+def _from_environment(variable: str) -> float:
+    """Return the number that a variable is set to; 0 if it is not set."""
     text = os.environ.get(variable, "")
     if not text:
-        return default
+        return 0.0
     try:
         value = float(text)
     except ValueError:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import EngineError
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.processing.predictions.prediction import Prediction
 
 Outputs = Mapping[str, Array]  # by role
 

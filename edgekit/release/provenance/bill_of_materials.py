@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from edgekit.bundle import device_evidence
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import checked_evidence
+from edgekit.bundle.variant import Variant
 from edgekit.release.provenance.slsa import hexadecimal, package_url
-from edgekit.tensor_spec import TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json, TensorSpec
 
 SPEC_VERSION = "1.6"
 SPDX_IDS = frozenset(

@@ -8,15 +8,13 @@ https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. The URI o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import checked_evidence
 from edgekit.errors import UsageError
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"

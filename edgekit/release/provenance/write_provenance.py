@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit.bundle.bundle import Bundle
+from edgekit.signing.signing_keys import PrivateKey
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats import strict_json
-
-if TYPE_CHECKING:
-    from edgekit.signing.signing_keys import PrivateKey
 
 
 def describe(

@@ -22,7 +22,7 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -31,9 +31,7 @@ from edgekit.bundle.manifest import aligned
 from edgekit.errors import MissingDependency
 from edgekit.release.updates.onnx_tensors import tensors
 from edgekit.system.regular_file import PlainFile, Readable
-
-if TYPE_CHECKING:
-    from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array
 
 MAGIC = b"EKDELTA1"
 HEAD = struct.Struct("<Q32sQ32s")

@@ -23,20 +23,18 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.bundle.bundle import HEADER
 from edgekit.bundle.manifest import plain_path
 from edgekit.errors import SignatureError, UpdateError, UsageError
+from edgekit.runtime.store.bundle_store import Store
 from edgekit.signing.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
 from edgekit.signing.signature_file import SUFFIX
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.json_schema import Check, exactly, list_of, map_of, record, text, text_that, whole
 from edgekit.system.formats.strict_json import brief
 from edgekit.system.regular_file import open_regular, read_plain
-
-if TYPE_CHECKING:
-    from edgekit.runtime.store.bundle_store import Store
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 ARTIFACT_TYPE = "application/vnd.cncf.model.manifest.v1+json"

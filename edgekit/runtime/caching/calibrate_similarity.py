@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.processing.nms import overlaps
@@ -21,11 +21,9 @@ from edgekit.processing.tasks.classify.prediction import Classes
 from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.runtime.caching.frame_signature import distance, signature_of
 from edgekit.runtime.clopper_pearson import upper_bound
+from edgekit.runtime.predictor import Predictor
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.runtime.predictor import Predictor
 
 BOUND = 0.05
 LIMITS = tuple(0.5 * 2 ** (step / 2) for step in range(15))

@@ -15,16 +15,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.errors import UsageError
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.predictor import Predictor
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.runtime.metrics.metrics import Metrics
-    from edgekit.runtime.predictor import Predictor
 
 SIZE_BYTES = 64 << 20
 SAMPLED = 2048

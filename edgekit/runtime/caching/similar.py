@@ -11,17 +11,15 @@ returns finds its prediction.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.runtime.caching.calibrate_similarity import PredictionCache, SimilarityCalibration
 from edgekit.runtime.caching.exact import OUTCOME
 from edgekit.runtime.caching.frame_signature import signature_of
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.predictor import Predictor
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.runtime.metrics.metrics import Metrics
-    from edgekit.runtime.predictor import Predictor
 
 
 class Similar:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgekit.errors import UsageError, blame_of, reason_of
 from edgekit.runtime.background import Preparation
@@ -19,10 +19,8 @@ from edgekit.runtime.deadline.watchdog import DeadlineExceededError, WatchedRunn
 from edgekit.runtime.fallback.policy import Failure
 from edgekit.runtime.session_state import StateCallback
 from edgekit.system.memory import resident_bytes
+from edgekit.target.contract import Runner
 from edgekit.tensor_spec import Array, Signature
-
-if TYPE_CHECKING:
-    from edgekit.target.contract import Runner
 
 LOAD_S = 60.0
 """Minimum timeout for loading a variant, as in a probe; the request's deadline does not apply."""

@@ -18,14 +18,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgekit.errors import EngineError
 from edgekit.system.interrupts import Background, in_engine
+from edgekit.target.contract import Runner
 from edgekit.tensor_spec import Array, Json
-
-if TYPE_CHECKING:
-    from edgekit.target.contract import Runner
 
 RESERVE_RATIO, RESERVE_S, RESERVE_SHARE = 1.5, 0.005, 0.05
 """Part of a deadline reserved for the fallback: its own time, with a margin for a machine that the stuck

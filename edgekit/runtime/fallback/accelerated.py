@@ -8,21 +8,16 @@ deadlines treat it like any variant.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from edgekit.bundle.variant import Variant
 from edgekit.errors import UsageError
 from edgekit.runtime.fallback.policy import LoadOrder, RankedVariant
+from edgekit.runtime.session_state import SessionOptions
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
-from edgekit.target.accelerators import KINDS, named
+from edgekit.target.accelerators import KINDS, Interface, named
 from edgekit.target.precisions import precision_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgekit.bundle.variant import Variant
-    from edgekit.runtime.session_state import SessionOptions
-    from edgekit.target.accelerators import Interface
 
 DEVICES = ("cpu", "auto", *KINDS)
 """Values of ``Session(device=...)``, beside the names of interfaces."""

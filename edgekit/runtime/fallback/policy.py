@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgekit.bundle.speed_order import fastest_first
+from edgekit.bundle.variant import Variant
 from edgekit.errors import MissingDependency, NoVariantError
 from edgekit.system.cpu import processor_kind
-
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 30.0, 3600.0
 """Exponential backoff: a variant that failed while running is retried after the first cooldown, which doubles

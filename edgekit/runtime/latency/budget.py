@@ -18,26 +18,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from edgekit.errors import EdgeKitError, UsageError, reason_of
+from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.latency.choices import accuracy, choices, times_ms, variant_on_cpu
 from edgekit.runtime.latency.drift import Baseline, DriftState, baseline_from, baseline_of, step
 from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, decide, missed, p95
-from edgekit.runtime.metrics.metrics import timed_predict
+from edgekit.runtime.latency.system_signals import Signals
+from edgekit.runtime.metrics.metrics import Metrics, timed_predict
+from edgekit.runtime.predictor import SessionProtocol
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import timings
 from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.processing.latency_contract import Latency
-    from edgekit.runtime.latency.system_signals import Signals
-    from edgekit.runtime.metrics.metrics import Metrics
-    from edgekit.runtime.predictor import SessionProtocol
 
 WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
 """Sliding window of predictions: those of the last second, but no fewer or more than these limits."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from edgekit.bundle.device_evidence import times_of_this_processor
+from edgekit.bundle.variant import Variant
 from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import estimates
 from edgekit.runtime.latency.switching import PrecisionChoice
+from edgekit.runtime.predictor import SessionProtocol
 from edgekit.runtime.streaming.replica import variant_of
 from edgekit.system import cpu, timings
 from edgekit.target.precisions import precision_of
 from edgekit.target.registry import ACCELERATOR
-
-if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
-    from edgekit.runtime.predictor import SessionProtocol
 
 WORTH = 0.9
 """A variant is a choice if its run takes at most this share of the next more accurate one's."""

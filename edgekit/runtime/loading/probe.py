@@ -13,9 +13,11 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgekit._version import __version__
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.runtime import background
 from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.system import cache_folder, cpu, json_records, timings
@@ -25,10 +27,6 @@ from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 PROBE_SECONDS = 60.0
 """Timeout of the child. Loading takes a second here, and ten on a small board with a slow card."""

@@ -19,8 +19,10 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
 from edgekit.errors import EngineError
 from edgekit.system import cache_folder, ownership, timings
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
@@ -28,10 +30,6 @@ from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.variant import Variant
 
 CACHE_LIMIT_BYTES = 2 << 30
 """Size limit of the unpacked files; above it the least recently opened are removed."""

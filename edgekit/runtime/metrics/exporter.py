@@ -15,15 +15,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.runtime.metrics.metrics import Metrics
-    from edgekit.runtime.outbox.outbox import Outbox
 
 EVERY_S = 60.0
 OFFLINE_S, RARELY_S = 86_400.0, 3600.0

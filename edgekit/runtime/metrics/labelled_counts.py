@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.metrics.histogram import Histogram
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
 
 LABELS_LIMIT = 64
 """Distinct fallbacks, and stages of engines; any further ones are counted together as ``other``."""

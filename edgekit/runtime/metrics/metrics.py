@@ -17,19 +17,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from edgekit.errors import UsageError
 from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.labelled_counts import Counts, FallbackCounts, StageTimes
+from edgekit.runtime.outbox.outbox import Outbox
+from edgekit.runtime.predictor import SessionProtocol
 from edgekit.system.formats import strict_json
 from edgekit.system.interrupts import pass_on
 from edgekit.target import deferral
 from edgekit.tensor_spec import Array, Json
-
-if TYPE_CHECKING:
-    from edgekit.runtime.outbox.outbox import Outbox
-    from edgekit.runtime.predictor import SessionProtocol
 
 DROPPED = ("age", "room", "memory")
 """Rules by which an outbox drops rows (docs/outbox.md); the counts are named ``dropped_`` and the rule."""

@@ -13,15 +13,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from edgekit.runtime.fallback.policy import Fallback
+from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
+from edgekit.runtime.session_state import Active
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.generated_text import GeneratedText
-    from edgekit.runtime.session_state import Active
 
 COUNTS = ("prompt_tokens", "cached_tokens", "tokens", "proposed", "accepted", "steps")
 """Of a ``GeneratedText``, added up."""

@@ -26,18 +26,15 @@ from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from edgekit.errors import UsageError
 from edgekit.runtime.outbox.fork import refuse_fork
 from edgekit.runtime.outbox.receipt import Receipt
 from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel
-from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
+from edgekit.runtime.outbox.sinks import RowRefusedError, Sink, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
 from edgekit.system.interrupts import Background, pass_on
-
-if TYPE_CHECKING:
-    from edgekit.runtime.outbox.sinks import Sink
 
 T = TypeVar("T")
 

@@ -265,7 +265,7 @@ class RemoteSession:
         if self._traces is None:
             call = Call(lambda client: self._infer(client, copies, end_s))
         else:
-            span = self._traces.client_span("infer_remote")  # here: in the caller's thread
+            span = self._traces.client_span()  # here: in the caller's thread
             call = Call(lambda client: self._infer_traced(client, copies, end_s, span))
         self._calls.begin(call)
         return call

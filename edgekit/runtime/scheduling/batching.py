@@ -14,21 +14,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.runtime import local_timings
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.local_timings import median
+from edgekit.runtime.predictor import SessionProtocol
+from edgekit.runtime.session_state import Active
 from edgekit.runtime.streaming.replica import variant_of
 from edgekit.system import timings
 from edgekit.tensor_spec import Array, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.predictor import SessionProtocol
-    from edgekit.runtime.session_state import Active
 
 ROUNDS, MEASURED_S = 15, 2.0
 WORTH = 0.9

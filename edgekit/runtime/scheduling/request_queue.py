@@ -21,20 +21,18 @@ from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgekit.errors import BusyError, UsageError
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.predictor import Predictor
+from edgekit.runtime.scheduling.batching import Batching
 from edgekit.runtime.scheduling.pending import Pending
 from edgekit.runtime.scheduling.run_time import RunTime
+from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.system.interrupts import Background, Notifier, in_engine
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.runtime.metrics.metrics import Metrics
-    from edgekit.runtime.predictor import Predictor
-    from edgekit.runtime.scheduling.batching import Batching
-    from edgekit.runtime.traces.run_record import RunRecord
 
 LIMIT = 64
 IDLE_S = 5.0

@@ -24,10 +24,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import BundleError, EdgeKitError, UsageError, blame_of, reason_of
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.session import Session
 from edgekit.runtime.store import health
 from edgekit.runtime.store.files import StoreFiles
 from edgekit.runtime.store.health import HealthWindow as HealthWindow
@@ -48,10 +50,6 @@ from edgekit.runtime.store.state import (
 from edgekit.runtime.store.state import StoreState as StoreState
 from edgekit.runtime.store.state_file import checked_digest
 from edgekit.signing.trusted_keys import TrustedKeys
-
-if TYPE_CHECKING:
-    from edgekit.runtime.metrics.metrics import Metrics
-    from edgekit.runtime.session import Session
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from edgekit.runtime.loading.golden_check import check_golden, limits_db
 from edgekit.runtime.loading.output_checks import OutputChecks
-
-if TYPE_CHECKING:
-    from edgekit.runtime.session import Session
+from edgekit.runtime.session import Session
 
 
 def check_candidate(session: Session) -> None:

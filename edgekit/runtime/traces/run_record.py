@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.traces.trace_context import CURRENT, TraceContext
-
-if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
 
 
 class RunRecord:

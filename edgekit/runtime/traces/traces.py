@@ -15,22 +15,20 @@ import time
 from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit._version import __version__
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import unspecific
+from edgekit.runtime.outbox.outbox import Outbox
+from edgekit.runtime.predictor import SessionProtocol
+from edgekit.runtime.session_state import Active
 from edgekit.runtime.traces.run_record import new_fallbacks
 from edgekit.runtime.traces.trace_context import CURRENT, TraceContext, log_trace_ids, new_trace, parsed
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Array, Json
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.runtime.outbox.outbox import Outbox
-    from edgekit.runtime.predictor import SessionProtocol
-    from edgekit.runtime.session_state import Active
 
 SPANS = 128
 """Maximum number of spans of a row; a request with more has several rows."""
@@ -90,9 +88,9 @@ class Traces:
         context = new_trace(self._share) if above is None else above.child()
         return Span(self, name, context, "" if above is None else above.span_id, kind, attributes)
 
-    def client_span(self, name: str) -> Span:
-        """Return a span of a request to a server. Any thread may enter it."""
-        return self.span(name, kind=CLIENT)
+    def client_span(self) -> Span:
+        """Return the span of a request to a server. Any thread may enter it."""
+        return self.span("infer_remote", kind=CLIENT)
 
     def session(self, session: SessionProtocol) -> TracedSession:
         """Return a session whose stages are spans."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
+from edgekit.runtime import Session
 from edgekit.runtime.generate.chat_template import MESSAGES_LIMIT
 from edgekit.runtime.generate.options import checked_options
+from edgekit.runtime.generate.text_session import TextSession
+from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.request_fields import (
     CHAT_ONLY,
@@ -26,11 +29,6 @@ from edgekit.serve.openai.request_fields import (
     whole_of,
 )
 from edgekit.serve.openai.tool_calls import END, TAGS, TOOLS, Tools, read_tools
-
-if TYPE_CHECKING:
-    from edgekit.runtime import Session
-    from edgekit.runtime.generate.text_session import TextSession
-    from edgekit.runtime.generate.text_stream import TextStream
 
 CHAT_FIELDS = (
     *COMMON, "messages", "max_completion_tokens", "response_format", "tools", "tool_choice",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -15,13 +15,11 @@ from edgekit.errors import CardError, EdgeKitError
 from edgekit.serve.inference_requests import Request
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.request_fields import check_fields, text_of, whole_of
+from edgekit.serve.request_memory import Lease
 from edgekit.serve.request_traces import traced
 from edgekit.serve.served_model import ServedModel
-
-if TYPE_CHECKING:
-    from edgekit.serve.request_memory import Lease
-    from edgekit.serve.served_text import ServedText
-    from edgekit.serve.service import Service
+from edgekit.serve.served_text import ServedText
+from edgekit.serve.service import Service
 
 FIELDS = ("model", "input", "encoding_format", "dimensions", "user")
 TEXTS = 2048

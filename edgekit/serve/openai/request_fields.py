@@ -139,14 +139,12 @@ def text_of(body: Mapping[str, Any], name: str, default: str | None = None) -> s
     return value
 
 
-def flag_of(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """Return a boolean field. Raises ApiError: it is something else."""
+def flag_of(body: Mapping[str, Any], name: str) -> bool:
+    """Return a boolean field, False if it is absent. Raises ApiError: it is something else."""
     value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
+    if value is not None and not isinstance(value, bool):
         raise ApiError(f"{name} must be true or false", name)
-    return value
+    return bool(value)
 
 
 def whole_of(body: Mapping[str, Any], name: str, minimum: int, maximum: int, default: int) -> int:

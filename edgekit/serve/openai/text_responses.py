@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.runtime.generate.text_tokens import StopWords
+from edgekit.runtime.generated_text import GeneratedText
 from edgekit.serve.openai.tool_calls import BEGIN, OBJECT, Tools, calls_in
-
-if TYPE_CHECKING:
-    from edgekit.runtime.generated_text import GeneratedText
-    from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json
 
 DONE = b"data: [DONE]\n\n"
 JSON = b"application/json"

@@ -319,26 +319,17 @@ def classify(probabilities: Operand, classes: Sequence[str]) -> list[Operand]:
     return [np.array(classes[int(flat.argmax())]), by_label]
 
 
+_OWN_NAMES = (
+    argsort, band_part, classify, concat, constexpr_affine_dequantize, constexpr_blockwise_shift_scale,
+    constexpr_lut_to_dense, cumsum, depth_to_space, dequantize, gather, gather_along_axis, gather_nd,
+    pad, pixel_shuffle, quantize, read_state, scatter_along_axis, scatter_nd, slice_by_index,
+    slice_by_size, space_to_depth, split, squeeze, topk, write_state,
+)  # fmt: skip
+"""Kernels that are called what their operator is."""
 KERNELS: Mapping[str, Callable[..., Any]] = {
-    "argsort": argsort,
-    "band_part": band_part,
-    "classify": classify,
-    "concat": concat,
-    "constexpr_affine_dequantize": constexpr_affine_dequantize,
-    "constexpr_blockwise_shift_scale": constexpr_blockwise_shift_scale,
-    "constexpr_lut_to_dense": constexpr_lut_to_dense,
-    "cumsum": cumsum,
-    "depth_to_space": depth_to_space,
-    "dequantize": dequantize,
+    **{kernel.__name__: kernel for kernel in _OWN_NAMES},
     "expand_dims": lambda x, axes: np.expand_dims(x, tuple(ints(axes))),
     "fill": lambda shape, value: np.full(ints(shape), value),
-    "gather": gather,
-    "gather_along_axis": gather_along_axis,
-    "gather_nd": gather_nd,
-    "pad": pad,
-    "pixel_shuffle": pixel_shuffle,
-    "quantize": quantize,
-    "read_state": read_state,
     "reduce_argmax": argmax,
     "reduce_argmin": argmin,
     "reduce_l1_norm": _reduction(lambda x, **k: np.abs(x).sum(**k)),
@@ -353,16 +344,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "reduce_sum_square": _reduction(lambda x, **k: np.square(x).sum(**k)),
     "reshape": lambda x, shape: np.reshape(x, ints(shape)),
     "reverse": lambda x, axes=None: np.flip(x, _axes(axes, x.ndim)),
-    "scatter_along_axis": scatter_along_axis,
-    "scatter_nd": scatter_nd,
-    "slice_by_index": slice_by_index,
-    "slice_by_size": slice_by_size,
-    "space_to_depth": space_to_depth,
-    "split": split,
-    "squeeze": squeeze,
     "stack": lambda values, axis: np.stack(values, int(axis)),
     "tile": lambda x, reps: np.tile(x, ints(reps)),
-    "topk": topk,
     "transpose": lambda x, perm: np.transpose(x, ints(perm)),
-    "write_state": write_state,
 }

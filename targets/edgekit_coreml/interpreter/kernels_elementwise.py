@@ -153,19 +153,12 @@ _BINARY: Mapping[str, Callable[..., Any]] = {
     "real_div": np.true_divide,
     "sub": np.subtract,
 }
+_OWN_NAMES = (
+    cast, clip, elu, gelu, inverse, leaky_relu, log, prelu, rsqrt, select, sigmoid_hard, threshold,
+)  # fmt: skip
+"""Kernels that are called what their operator is."""
 KERNELS: Mapping[str, Callable[..., Any]] = {
+    **{kernel.__name__: kernel for kernel in _OWN_NAMES},
     **{name: _unary(function) for name, function in _UNARY.items()},
     **{name: _binary(function) for name, function in _BINARY.items()},
-    "cast": cast,
-    "clip": clip,
-    "elu": elu,
-    "gelu": gelu,
-    "inverse": inverse,
-    "leaky_relu": leaky_relu,
-    "log": log,
-    "prelu": prelu,
-    "rsqrt": rsqrt,
-    "select": select,
-    "sigmoid_hard": sigmoid_hard,
-    "threshold": threshold,
 }

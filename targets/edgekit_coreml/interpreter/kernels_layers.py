@@ -313,21 +313,13 @@ def _lstm(
     return np.stack(steps), h, c
 
 
+_OWN_NAMES = (
+    avg_pool, batch_norm, conv_transpose, instance_norm, l2_norm, layer_norm, linear,
+    local_response_norm, lstm, matmul, max_pool, resize_bilinear, softmax, upsample_bilinear,
+    upsample_nearest_neighbor,
+)  # fmt: skip
+"""Kernels that are called what their operator is."""
 KERNELS: Mapping[str, Callable[..., Any]] = {
-    "avg_pool": avg_pool,
-    "batch_norm": batch_norm,
+    **{kernel.__name__: kernel for kernel in _OWN_NAMES},
     "conv": conv,
-    "conv_transpose": conv_transpose,
-    "instance_norm": instance_norm,
-    "l2_norm": l2_norm,
-    "layer_norm": layer_norm,
-    "linear": linear,
-    "local_response_norm": local_response_norm,
-    "lstm": lstm,
-    "matmul": matmul,
-    "max_pool": max_pool,
-    "resize_bilinear": resize_bilinear,
-    "softmax": softmax,
-    "upsample_bilinear": upsample_bilinear,
-    "upsample_nearest_neighbor": upsample_nearest_neighbor,
 }

@@ -76,7 +76,7 @@ def test_batch_normalization() -> None:
     data = RNG.standard_normal((2, 3, 4, 5)).astype(np.float32)
     given = [np.asarray(RNG.uniform(0.5, 2, 3), np.float32) for _ in range(4)]
     scale, bias, mean, variance = (held(array) for array in given)
-    made = batch_norm_factors(4, scale, bias, mean, variance, 1e-3, 0)
+    made = batch_norm_factors(4, scale, bias, mean, variance, 1e-3)
     assert made is not None
     factor, offset = made
     assert factor.shape == offset.shape == (3, 1, 1)
@@ -84,12 +84,9 @@ def test_batch_normalization() -> None:
     np.testing.assert_allclose(data * factor + offset, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_batch_normalization_by_computed_statistics_and_in_training() -> None:
+def test_batch_normalization_by_computed_statistics() -> None:
     one = constant(1, dtype="float32")
-    assert batch_norm_factors(4, one, one, computed(1), one, 1e-5, 0) is None
-    with pytest.raises(Inexpressible) as caught:
-        batch_norm_factors(4, one, one, one, one, 1e-5, 1)
-    assert caught.value.reason == "training_mode=1 updates statistics; export the model for inference"
+    assert batch_norm_factors(4, one, one, computed(1), one, 1e-5) is None
 
 
 def test_dropout_in_training_is_refused() -> None:

@@ -64,6 +64,21 @@ def table() -> OpTable[str]:
     return lower
 
 
+def test_a_family_is_lowered_by_one_function() -> None:
+    lower: OpTable[str] = OpTable("paper")
+
+    @lower.family({"Sin": "sine", "Cos": "cosine"}, since=7, doc="The {} ({op}).")
+    def wave(entry: str, b: Recorder, data: str) -> str:
+        return f"{entry}({data})"
+
+    graph, build = graph_of("a = Sin(x)\ny = Cos(a)"), Recorder()
+    assert lower.lower(build, graph, 23) == []
+    assert build.values[graph.outputs[0]] == "cosine(sine(x))"
+    assert list(lower.rows()) == [("Cos", 7, "The cosine (Cos)."), ("Sin", 7, "The sine (Sin).")]
+    findings = lower.lower(Recorder(), graph_of("y = Cos<turns=1>(x, x)"), 23)
+    assert [finding.message for finding in findings] == ["attribute turns is not supported"]
+
+
 @pytest.mark.parametrize(("opset", "expected"), [(23, "new(x, -1)"), (13, "new(x, -1)"), (12, "old(x, 1)")])
 def test_the_newest_lowering_that_fits_is_used(opset: int, expected: str) -> None:
     graph, build = graph_of("y = Softmax(x)"), Recorder()

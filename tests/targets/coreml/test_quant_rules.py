@@ -51,7 +51,7 @@ def test_what_is_quantized_by_them_runs_on_int8(tmp_path: Path) -> None:
     assert made["ops"]["constexpr_affine_dequantize"] == 2
     assert made["ops"]["quantize"] >= 2
     assert "not" not in made["neural_engine"]
-    with Session(bundle, engine="coreml") as session:
+    with Session(bundle, variant=variant.name) as session:
         assert session.active.precision == "int8"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgekit.compiler.lowering.encoder_decoder.part_writer import MIDDLE
+from edgekit.compiler.lowering.encoder_decoder.part_writer import signed_integers
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.target.encoder_decoder import DECODER
 from edgekit.tensor_spec import Array, Content, Json
@@ -28,27 +28,24 @@ def stored_embedding(
         files: Compiled files of both parts by name. Without the matrix in one, it is stored in a file of its
             own.
     """
-    forms: list[tuple[Array, int]]
     further = dict[str, bytes]()
     if packed is None:
-        forms = [(matrix, 0), (matrix.astype(np.float16), 0)]
+        forms = [matrix, matrix.astype(np.float16)]
     else:
-        signed = (packed.stored.astype(np.int16) - MIDDLE).astype(np.int8)
-        forms = [(signed, 0), (packed.stored, MIDDLE)]
+        forms = [signed_integers(packed)]
         further[SCALES] = packed.scales[:, 0].astype("<f4").tobytes()
-    for array, zero in forms:
+    for array in forms:
         for columns in (False, True):
             content = np.ascontiguousarray(array.T if columns else array).tobytes()
             for name, whole in files.items():
                 if name.startswith(f"{DECODER}/") and (offset := _offset(content, whole)) >= 0:
-                    return _table(name, offset, array, columns, zero), further
-    array, zero = forms[0]
-    return _table(ROWS, 0, array, False, zero), {**further, ROWS: np.ascontiguousarray(array).tobytes()}
+                    return _table(name, offset, array, columns), further
+    return _table(ROWS, 0, forms[0], False), {**further, ROWS: np.ascontiguousarray(forms[0]).tobytes()}
 
 
-def _table(name: str, offset: int, array: Array, columns: bool, zero: int) -> dict[str, Json]:
+def _table(name: str, offset: int, array: Array, columns: bool) -> dict[str, Json]:
     place: dict[str, Json] = {"file": name, "offset": offset, "dtype": str(array.dtype), "columns": columns}
-    return {**place, "zero": zero, "scales": SCALES}
+    return {**place, "zero": 0, "scales": SCALES}
 
 
 def _offset(content: bytes, whole: Content) -> int:

@@ -128,12 +128,10 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
     model = job.model if precision_of(precision).is_float else job.folded
     files, options, nodes = dict[str, Content](), dict[str, Json](), 0
     rounds, weights = precision_of(form).rounds_inputs, _weights(job, precision)
-    writer_options = {
-        "rows": target.info.stores_rows, "by_row": rounds,
-        "unsigned": rounds and target.info.unsigned_weights,
-    }  # fmt: skip
-    for part, writer in ((ENCODER, EncoderWriter), (DECODER, TokenWriter)):
-        graph = as_ir(writer(model, weights, **writer_options).write())
+    encoder = EncoderWriter(model, weights, by_row=rounds and target.info.shared_range)
+    decoder = TokenWriter(model, weights, rows=target.info.stores_rows)
+    for part, writer in ((ENCODER, encoder), (DECODER, decoder)):
+        graph = as_ir(writer.write())
         run_passes(graph)
         artifact = target.compiler.compile_model(graph, target.profile, form)
         files |= {f"{part}/{name}": content for name, content in artifact.files.items()}

@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 import torch
@@ -26,9 +25,7 @@ from edgekit.compiler.compress.torch.trained_weights import PRODUCTS
 from edgekit.compiler.evaluate.output_parts import OutputSlice, find_parts
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import int_of
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
+from edgekit.processing.card import Card
 
 TEMPERATURE = 4.0
 FEATURES = 12

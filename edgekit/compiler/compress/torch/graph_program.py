@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from edgekit.compiler.lowering.op_table import OpTable
+from edgekit.compiler.lowering.op_table import LoweredNode, OpTable
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import array_of
 from edgekit.tensor_spec import Array
@@ -67,7 +67,7 @@ class NodeStep:
     op_type: str
 
 
-class GraphProgram:
+class GraphProgram(LoweredNode):
     """Builder for the op table: it makes a step of each node.
 
     Attributes:
@@ -77,11 +77,10 @@ class GraphProgram:
 
     def __init__(self) -> None:
         self.steps: list[NodeStep] = []
-        self._node: ir.Node | None = None
         self._values: dict[str, Value] = {}
 
     def begin(self, node: ir.Node) -> None:
-        self._node = node
+        self.node = node
 
     def handle(self, value: ir.Value) -> Value:
         name = str(value.name)
@@ -103,22 +102,22 @@ class GraphProgram:
             inputs: The node's inputs in their order.
             outputs: Number of the node's outputs that it makes.
         """
-        assert self._node is not None
-        values = tuple(_described(value, None) for value in self._node.outputs[:outputs])
+        assert self.node is not None
+        values = tuple(_described(value, None) for value in self.node.outputs[:outputs])
         names = tuple(None if value is None else value.name for value in inputs)
-        self.steps.append(NodeStep(names, function, tuple(v.name for v in values), self._node.op_type))
+        self.steps.append(NodeStep(names, function, tuple(v.name for v in values), self.node.op_type))
         return values
 
     def out(self, index: int = 0) -> Value:
         """Return an output of the current node, with its shape and type."""
-        assert self._node is not None
-        return _described(self._node.outputs[index], None)
+        assert self.node is not None
+        return _described(self.node.outputs[index], None)
 
     @property
     def output_count(self) -> int:
         """Return the number of outputs of the current node."""
-        assert self._node is not None
-        return len(self._node.outputs)
+        assert self.node is not None
+        return len(self.node.outputs)
 
 
 def _described(value: ir.Value, const: Array | None) -> Value:

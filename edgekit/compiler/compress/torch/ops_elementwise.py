@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -20,32 +20,7 @@ from edgekit.compiler.compress.torch.graph_program import (
 )
 from edgekit.diagnostics import Inexpressible
 
-
-def _unary(op: str, function: Callable[[Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, X: Value) -> Values:
-        return b.emit(function, X)
-
-    lowering.__doc__ = f"``{op}`` of each element."
-    lower(op, since=1)(lowering)
-
-
-def _binary(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, A: Value, B: Value) -> Values:
-        return b.emit(function, A, B)
-
-    lowering.__doc__ = f"``{op}``, broadcast."
-    lower(op, since=7)(lowering)
-
-
-def _variadic(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: GraphProgram, *data: Value) -> Values:
-        return b.emit(lambda *given: reduce(function, given), *data)
-
-    lowering.__doc__ = f"``{op}`` of any number of values, broadcast."
-    lower(op, since=8)(lowering)
-
-
-for _op, _function in {
+UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "Abs": torch.abs,
     "Ceil": torch.ceil,
     "Cos": torch.cos,
@@ -68,10 +43,8 @@ for _op, _function in {
     "Softsign": F.softsign,
     "Sqrt": torch.sqrt,
     "Tanh": torch.tanh,
-}.items():
-    _unary(_op, _function)
-
-for _op, _two in {
+}
+BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": torch.add,
     "And": torch.logical_and,
     "Equal": torch.eq,
@@ -85,11 +58,25 @@ for _op, _two in {
     "Pow": lambda x, y: torch.pow(x, y).to(x.dtype),
     "Sub": torch.sub,
     "Xor": torch.logical_xor,
-}.items():
-    _binary(_op, _two)
+}
 
-for _op, _two in {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}.items():
-    _variadic(_op, _two)
+
+@lower.family(UNARY, since=1, doc="``{op}`` of each element.")
+def _unary(function: Callable[[Tensor], Tensor], b: GraphProgram, X: Value) -> Values:
+    return b.emit(function, X)
+
+
+@lower.family(BINARY, since=7, doc="``{op}``, broadcast.")
+def _binary(function: Callable[[Tensor, Tensor], Tensor], b: GraphProgram, A: Value, B: Value) -> Values:
+    return b.emit(function, A, B)
+
+
+VARIADIC = {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}
+
+
+@lower.family(VARIADIC, since=8, doc="``{op}`` of any number of values, broadcast.")
+def _variadic(function: Callable[[Tensor, Tensor], Tensor], b: GraphProgram, *data: Value) -> Values:
+    return b.emit(lambda *given: reduce(function, given), *data)
 
 
 @lower("Mean", since=8)
@@ -128,7 +115,7 @@ def clip(b: GraphProgram, input: Value, min: Value | None = None, max: Value | N
 
 
 @lower("Cast", since=9)
-def cast(b: GraphProgram, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Values:
+def cast(b: GraphProgram, input: Value, *, to: int) -> Values:
     """Emit a conversion to another element type."""
     dtype = _dtype(b.out())
     return b.emit(lambda x: x.to(dtype), input)
@@ -146,26 +133,13 @@ def leaky_relu(b: GraphProgram, X: Value, *, alpha: float = 0.01) -> Values:
     return b.emit(lambda x: F.leaky_relu(x, alpha), X)
 
 
-@lower("Elu", since=6)
-def elu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
-    """x, or alpha * (exp(x) - 1) below 0."""
-    return b.emit(lambda x: F.elu(x, alpha), X)
-
-
-@lower("Celu", since=12)
-def celu(b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
-    """x, or alpha * (exp(x / alpha) - 1) below 0."""
-    return b.emit(lambda x: F.celu(x, alpha), X)
+@lower.family({"Celu": F.celu, "Elu": F.elu}, since=6, doc="x, or {op} below 0.")
+def _elu(function: Callable[..., Tensor], b: GraphProgram, X: Value, *, alpha: float = 1.0) -> Values:
+    return b.emit(lambda x: function(x, alpha), X)
 
 
 @lower("Selu", since=6)
-def selu(
-    b: GraphProgram,
-    X: Value,
-    *,
-    alpha: float = 1.67326319217681884765625,
-    gamma: float = 1.05070102214813232421875,
-) -> Values:
+def selu(b: GraphProgram, X: Value, *, alpha: float, gamma: float) -> Values:
     """gamma * x, or gamma * alpha * (exp(x) - 1) below 0."""
     return b.emit(lambda x: gamma * F.elu(x, alpha), X)
 

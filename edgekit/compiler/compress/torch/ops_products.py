@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (PyTorch's own documents call it so)
 
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, lower
-from edgekit.compiler.model.sliding_windows import conv_window, transposed_window
+from edgekit.compiler.model.sliding_windows import TransposedWindow, Window
 from edgekit.diagnostics import Inexpressible
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -23,26 +23,11 @@ def torch_pads(pads: Sequence[tuple[int, int]]) -> list[int]:
 
 
 @lower("Conv", since=1)
-def conv(
-    b: GraphProgram,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Values:
+def conv(b: GraphProgram, X: Value, W: Value, B: Value | None = None, *, frame: Window, group: int) -> Values:
     """Emit a Conv of one to three spatial axes."""
     rank = X.rank - 2
     if rank not in CONV:
         raise Inexpressible(f"it has {rank} spatial axes; PyTorch supports 1 to 3")
-    frame = conv_window(
-        X.shape[2:], b.out().shape[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
-    )
     both = list(zip(frame.begin, frame.declared_end, strict=True))
     function, even = CONV[rank], frame.begin == frame.declared_end
 
@@ -56,28 +41,12 @@ def conv(
 
 @lower("ConvTranspose", since=1)
 def conv_transpose(
-    b: GraphProgram,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    b: GraphProgram, X: Value, W: Value, B: Value | None = None, *, frame: TransposedWindow, group: int
 ) -> Values:
     """Emit the whole result, and cut off the pads; output_padding adds zeros before the bias."""
     rank = X.rank - 2
     if rank not in CONV_TRANSPOSE:
         raise Inexpressible(f"it has {rank} spatial axes; PyTorch supports 1 to 3")
-    frame = transposed_window(
-        X.shape[2:], b.out().shape[2:], kernel_shape or W.shape[2:], strides, dilations, auto_pad, pads,
-        output_padding, output_shape,
-    )  # fmt: skip
     function = CONV_TRANSPOSE[rank]
     cut = torch_pads([(-before, -after) for before, after in zip(frame.begin, frame.end, strict=True)])
 
@@ -94,12 +63,12 @@ def gemm(
     b: GraphProgram,
     A: Value,
     B: Value,
-    C: Value | None = None,
+    C: Value | None,
     *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    alpha: float,
+    beta: float,
+    transA: int,
+    transB: int,
 ) -> Values:
     """Emit alpha * A @ B + beta * C."""
 

@@ -19,11 +19,8 @@ def quantize_linear(
     y_scale: Value,
     y_zero_point: Value | None = None,
     *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
-    saturate: int = 1,
+    axis: int,
+    block_size: int,
 ) -> Values:
     """Emit the stored integers as float32, bit for bit. Rounding has the gradient of the identity (the
     straight-through estimator, arXiv 1308.3432); values that are clipped have none. With the DequantizeLinear
@@ -52,9 +49,8 @@ def dequantize_linear(
     x_scale: Value,
     x_zero_point: Value | None = None,
     *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    axis: int,
+    block_size: int,
 ) -> Values:
     """(stored - zero point) * scale."""
     if block_size or not is_float(b.out()):

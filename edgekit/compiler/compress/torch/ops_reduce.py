@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ from edgekit.compiler.compress.torch.graph_program import (
     lower,
 )
 from edgekit.compiler.compress.torch.ops_products import torch_pads
-from edgekit.compiler.lowering.index_arguments import axes_from, reduced_axes
-from edgekit.compiler.model.sliding_windows import divisors, window
+from edgekit.compiler.lowering.op_arguments import Axes
+from edgekit.compiler.model.sliding_windows import Window, divisors
 from edgekit.diagnostics import Inexpressible
 
 MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -28,25 +28,12 @@ AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
 @lower("MaxPool", since=8)
-def max_pool(
-    b: GraphProgram,
-    X: Value,
-    *,
-    kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    storage_order: int = 0,
-    strides: Sequence[int] | None = None,
-) -> Values:
+def max_pool(b: GraphProgram, X: Value, *, frame: Window) -> Values:
     """Emit a max pool, padded by minus infinity as far as the windows reach, which is equivalent to
     ceil_mode."""
     rank = X.rank - 2
     if rank not in MAX_POOL or not is_float(X):
         raise Inexpressible(f"it is {X.dtype} over {rank} axes; PyTorch pools floats over 1 to 3")
-    size, out = X.shape[2:], b.out().shape[2:]
-    frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
     function, sides = MAX_POOL[rank], torch_pads(frame.pads)
 
     def run(x: Tensor) -> Tensor:
@@ -57,26 +44,13 @@ def max_pool(
 
 
 @lower("AveragePool", since=7)
-def average_pool(
-    b: GraphProgram,
-    X: Value,
-    *,
-    kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Values:
+def average_pool(b: GraphProgram, X: Value, *, frame: Window, count_include_pad: bool) -> Values:
     """Emit the sum of each window divided by the number of its elements that count."""
     rank = X.rank - 2
-    size, out = X.shape[2:], b.out().shape[2:]
-    frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
     if rank not in AVG_POOL or frame.is_dilated:
         raise Inexpressible("PyTorch supports average pooling on 1 to 3 spatial axes without dilations")
     function, sides = AVG_POOL[rank], torch_pads(frame.pads)
-    shares = math.prod(frame.kernel) / divisors(frame, bool(count_include_pad))
+    shares = math.prod(frame.kernel) / divisors(frame, count_include_pad)
     factor = None if (shares == 1).all() else constant(shares)
 
     def run(x: Tensor) -> Tensor:
@@ -86,39 +60,14 @@ def average_pool(
     return b.emit(run, X)
 
 
-@lower("GlobalAveragePool", since=1)
-def global_average_pool(b: GraphProgram, X: Value) -> Values:
-    """Emit the mean of each channel."""
+@lower.family({"GlobalAveragePool": torch.mean, "GlobalMaxPool": torch.amax}, since=1, doc="{op}.")
+def _global_pool(function: Callable[..., Tensor], b: GraphProgram, X: Value) -> Values:
     axes = tuple(range(2, X.rank))
-    return b.emit(lambda x: x.mean(axes, keepdim=True), X)
+    return b.emit(lambda x: function(x, axes, keepdim=True), X)
 
 
-@lower("GlobalMaxPool", since=1)
-def global_max_pool(b: GraphProgram, X: Value) -> Values:
-    """Emit the maximum of each channel."""
-    axes = tuple(range(2, X.rank))
-    return b.emit(lambda x: x.amax(axes, keepdim=True), X)
-
-
-def _reduction(op: str, function: Callable[[Tensor, tuple[int, ...], bool], Tensor]) -> None:
-    def lowering(
-        b: GraphProgram,
-        data: Value,
-        axes: Value | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
-    ) -> Values:
-        reduced = reduced_axes(data.rank, axes, noop_with_empty_axes)
-        if reduced is None:
-            raise Inexpressible("it has no axes to reduce")
-        return b.emit(lambda x, *_: function(x, reduced, bool(keepdims)), data, axes)
-
-    lowering.__doc__ = f"``{op}`` over some axes."
-    lower(op, since=13)(lowering)
-
-
-for _op, _function in {
+Reduction = Callable[[Tensor, tuple[int, ...], bool], Tensor]
+REDUCTIONS: Mapping[str, Reduction] = {
     "ReduceL1": lambda x, axes, keep: x.abs().sum(axes, keep),
     "ReduceL2": lambda x, axes, keep: (x * x).sum(axes, keep).sqrt(),
     "ReduceLogSumExp": torch.logsumexp,
@@ -127,8 +76,16 @@ for _op, _function in {
     "ReduceMin": lambda x, axes, keep: x.amin(axes, keep),
     "ReduceSum": lambda x, axes, keep: x.sum(axes, keep, dtype=x.dtype),
     "ReduceSumSquare": lambda x, axes, keep: (x * x).sum(axes, keep, dtype=x.dtype),
-}.items():
-    _reduction(_op, _function)
+}
+
+
+@lower.family(REDUCTIONS, since=13, doc="``{op}`` over some axes.")
+def _reduced(
+    function: Reduction, b: GraphProgram, data: Value, *, axes: Axes | None, keepdims: bool
+) -> Values:
+    if axes is None:
+        raise Inexpressible("it has no axes to reduce")
+    return b.emit(lambda x: function(x, axes, keepdims), data)
 
 
 @lower("ArgMax", since=13)
@@ -141,46 +98,30 @@ def arg_max(
     return b.emit(lambda x: x.argmax(axis, bool(keepdims)), data)
 
 
-@lower("Softmax", since=13)
-def softmax(b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
-    """Emit a softmax over one axis."""
-    return b.emit(lambda x: torch.softmax(x, axis), input)
-
-
-@lower("LogSoftmax", since=13)
-def log_softmax(b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
-    """Emit a log-softmax over one axis."""
-    return b.emit(lambda x: torch.log_softmax(x, axis), input)
+@lower.family(
+    {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}, since=13, doc="{op} over one axis."
+)
+def _softmax(function: Callable[..., Tensor], b: GraphProgram, input: Value, *, axis: int = -1) -> Values:
+    return b.emit(lambda x: function(x, axis), input)
 
 
 @lower("LayerNormalization", since=17)
 def layer_normalization(
-    b: GraphProgram,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: GraphProgram, X: Value, Scale: Value, B: Value | None = None, *, axes: Axes, epsilon: float
 ) -> Values:
     """Emit a normalization to mean 0 and variance 1 over the last axes, then scale and shift."""
-    norm_axes = axes_from(axis, X.rank)
 
     def run(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
-        normalized = _standard(x, norm_axes, epsilon) * scale
+        normalized = _standard(x, axes, epsilon) * scale
         return normalized if shift is None else normalized + shift
 
     return b.emit(run, X, Scale, B)
 
 
 @lower("RMSNormalization", since=23)
-def rms_normalization(
-    b: GraphProgram, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Values:
+def rms_normalization(b: GraphProgram, X: Value, scale: Value, *, axes: Axes, epsilon: float) -> Values:
     """Emit a normalization to root mean square 1 over the last axes, then scale."""
-    norm_axes = axes_from(axis, X.rank)
-    return b.emit(lambda x, s: x * torch.rsqrt((x * x).mean(norm_axes, True) + epsilon) * s, X, scale)
+    return b.emit(lambda x, s: x * torch.rsqrt((x * x).mean(axes, True) + epsilon) * s, X, scale)
 
 
 @lower("InstanceNormalization", since=6)
@@ -198,14 +139,7 @@ def instance_normalization(
 
 @lower("GroupNormalization", since=21)
 def group_normalization(
-    b: GraphProgram,
-    X: Value,
-    scale: Value,
-    bias: Value,
-    *,
-    num_groups: int,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    b: GraphProgram, X: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float
 ) -> Values:
     """Emit a normalization of each group of channels to mean 0 and variance 1, then scale and shift."""
     wide = (-1, *[1] * (X.rank - 2))
@@ -219,20 +153,9 @@ def group_normalization(
 
 @lower("BatchNormalization", since=15)
 def batch_normalization(
-    b: GraphProgram,
-    X: Value,
-    scale: Value,
-    B: Value,
-    input_mean: Value,
-    input_var: Value,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    b: GraphProgram, X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, *, epsilon: float
 ) -> Values:
     """Emit a normalization with the mean and variance of the model."""
-    if training_mode:
-        raise Inexpressible("training_mode=1 is not supported; export the model for inference")
     wide = (-1, *[1] * (X.rank - 2))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:

@@ -11,40 +11,21 @@ import torch.nn.functional as F  # noqa: N812
 
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, Value, Values, constant, lower
 from edgekit.compiler.compress.torch.ops_products import torch_pads
-from edgekit.compiler.lowering.index_arguments import constant_ints, slice_objects, slice_ranges
-from edgekit.compiler.lowering.pad_amounts import pad_amounts
-from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
+from edgekit.compiler.lowering.index_arguments import SliceRanges, constant_ints, slice_objects
+from edgekit.compiler.lowering.op_arguments import VIEWS
+from edgekit.compiler.lowering.pad_amounts import PadAmounts
+from edgekit.compiler.lowering.resize_arguments import Resizing, repetition
 from edgekit.diagnostics import Inexpressible
 
 
-def _to_shape(b: GraphProgram, *inputs: Value | None) -> Values:
-    """Emit all elements of the first input in their order, in the output's static shape."""
+def _to_shape(b: GraphProgram, data: Value) -> Values:
+    """Emit all elements in their order, in the output's static shape."""
     shape = b.out().shape
-    return b.emit(lambda x, *_: x.reshape(shape), *inputs)
+    return b.emit(lambda x: x.reshape(shape), data)
 
 
-@lower("Reshape", since=5)
-def reshape(b: GraphProgram, data: Value, shape: Value, *, allowzero: int = 0) -> Values:
-    """Emit a reshape to the static shape of the output."""
-    return _to_shape(b, data, shape)
-
-
-@lower("Flatten", since=1)
-def flatten(b: GraphProgram, input: Value, *, axis: int = 1) -> Values:
-    """Emit a reshape to two axes."""
-    return _to_shape(b, input)
-
-
-@lower("Squeeze", since=13)
-def squeeze(b: GraphProgram, data: Value, axes: Value | None = None) -> Values:
-    """Emit the removal of axes of length 1."""
-    return _to_shape(b, data, axes)
-
-
-@lower("Unsqueeze", since=13)
-def unsqueeze(b: GraphProgram, data: Value, axes: Value) -> Values:
-    """Emit the insertion of axes of length 1."""
-    return _to_shape(b, data, axes)
+for _op in VIEWS:
+    lower(_op, since=13)(_to_shape)
 
 
 @lower("Expand", since=8)
@@ -83,62 +64,44 @@ def split(
 
 
 @lower("Slice", since=10)
-def slice_(
-    b: GraphProgram,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Values:
+def slice_(b: GraphProgram, data: Value, *, ranges: SliceRanges) -> Values:
     """Emit a slice; negative steps become a flip after positive steps."""
-    ranges = slice_ranges(data.shape, starts, ends, axes, steps)
     slices = slice_objects(ranges.begin, ranges.step, ranges.shape)
     if 0 in ranges.shape:
         raise Inexpressible("it has no inputs")
 
-    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+    def run(x: Tensor) -> Tensor:
         part = x[slices]
         return part.flip(ranges.reversed_axes) if ranges.reversed_axes else part
 
-    return b.emit(run, data, starts, ends, axes, steps)
+    return b.emit(run, data)
 
 
 @lower("Pad", since=11)
 def pad(
-    b: GraphProgram,
-    data: Value,
-    pads: Value,
-    constant_value: Value | None = None,
-    axes: Value | None = None,
-    *,
-    mode: str = "constant",
+    b: GraphProgram, data: Value, constant_value: Value | None, *, amounts: PadAmounts, mode: Any
 ) -> Values:
     """Emit a pad with a constant, or with elements of the data by their indices."""
-    amounts = pad_amounts(data.shape, pads, axes, mode)
     slices = tuple(slice(begin, begin + n) for begin, n in zip(amounts.begin, amounts.shape, strict=True))
     if mode == "constant":
         if constant_value is not None and constant_value.const is None:
             raise Inexpressible("the model computes its constant_value; it must be constant")
         filler = 0 if constant_value is None or constant_value.const is None else constant_value.const.item()
         sides = torch_pads(amounts.added)
-        return b.emit(lambda x, *_: F.pad(x[slices], sides, value=filler), data, pads, constant_value, axes)
+        return b.emit(lambda x: F.pad(x[slices], sides, value=filler), data)
     picked = {
-        axis: constant(np.pad(np.arange(n), added, _NUMPY[mode]))
+        axis: constant(np.pad(np.arange(n), added, mode))
         for axis, (n, added) in enumerate(zip(amounts.shape, amounts.added, strict=True))
         if any(added)
     }
 
-    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+    def run(x: Tensor) -> Tensor:
         padded = x[slices]
         for axis, indices in picked.items():
             padded = padded.index_select(axis, indices)
         return padded
 
-    return b.emit(run, data, pads, constant_value, axes)
-
-
-_NUMPY: Any = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    return b.emit(run, data)
 
 
 @lower("Gather", since=1)
@@ -189,51 +152,27 @@ def space_to_depth(b: GraphProgram, input: Value, *, blocksize: int) -> Values:
 
 
 @lower("Resize", since=13)
-def resize(
-    b: GraphProgram,
-    X: Value,
-    roi: Value | None = None,
-    scales: Value | None = None,
-    sizes: Value | None = None,
-    *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Values:
+def resize(b: GraphProgram, X: Value, *, resizing: Resizing) -> Values:
     """Emit a resize in any mode, one axis after the other: by indices, or by a constant matrix."""
-    lines = resized_axes(
-        X.shape, b.out().shape, roi, scales, sizes, axes=axes, mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-    )  # fmt: skip
-    changed = [axis for axis in range(X.rank) if not lines[axis].is_identity]
+    nearest = resizing.mode == "nearest"
     steps: list[tuple[int, int, Tensor]] = []
-    for axis in changed:
-        if mode == "nearest":
-            picked = lines[axis].indices(nearest_mode)
-            times = repetition(picked, lines[axis].size)
+    for axis in resizing.changed:
+        if nearest:
+            picked = resizing.indices(axis)
+            times = repetition(picked, X.shape[axis])
             steps.append((axis, times or 0, constant(picked.astype(np.int64))))
         else:
-            matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
-            steps.append((axis, 0, constant(matrix.T)))
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    is_inside = inside_of_image(lines) if crops else np.ones((), bool)
-    mask = None if is_inside.all() else constant(is_inside)
+            steps.append((axis, 0, constant(resizing.matrix(axis).T)))
+    mask = None if resizing.is_inside.all() else constant(resizing.is_inside)
 
-    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+    def run(x: Tensor) -> Tensor:
         for axis, times, mapping in steps:
             if times:
                 x = x.repeat_interleave(times, axis)
-            elif mode == "nearest":
+            elif nearest:
                 x = x.index_select(axis, mapping)
             else:
                 x = (x.movedim(axis, -1) @ mapping.to(x.dtype)).movedim(-1, axis)
-        return x if mask is None else torch.where(mask, x, extrapolation_value)
+        return x if mask is None else torch.where(mask, x, resizing.extrapolation_value)
 
-    return b.emit(run, X, roi, scales, sizes)
+    return b.emit(run, X)

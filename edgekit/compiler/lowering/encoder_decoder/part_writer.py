@@ -25,7 +25,13 @@ from edgekit.compiler.model.encoder_decoder.config import (
 from edgekit.tensor_spec import Array
 
 MIDDLE = 128
-"""Stored integer that stands for 0, where weights are unsigned."""
+"""Stored integer of ``BlockWeights`` that stands for 0."""
+
+
+def signed_integers(weights: BlockWeights) -> Array:
+    """Return the integers of a matrix, int8 [outputs, inputs]."""
+    signed: Array = (weights.stored.astype(np.int16) - MIDDLE).astype(np.int8)
+    return signed
 
 
 class PartWriter:
@@ -40,8 +46,6 @@ class PartWriter:
         by_row: Whether inputs of products with integers are rounded by one scale for all rows. Each row is
             then brought to the same range: with one scale for an encoder's 1,500 rows of Whisper tiny.en,
             ONNX Runtime's keys and values had 14 to 17 dB.
-        unsigned: Whether the integers are uint8 around 128: ONNX Runtime's products of uint8 by int8 saturate
-            on x86 processors without VNNI.
     """
 
     def __init__(
@@ -51,10 +55,9 @@ class PartWriter:
         *,
         rows: bool = False,
         by_row: bool = False,
-        unsigned: bool = False,
     ) -> None:
         self.model, self.config, self.weights = model, model.config, weights
-        self.rows, self.by_row, self.unsigned = rows, by_row, unsigned
+        self.rows, self.by_row = rows, by_row
         self.shapes = self.config.weight_shapes()
         self.graph = GraphWriter()
 
@@ -75,7 +78,7 @@ class PartWriter:
         packed = [self.weights[item] for item in matrices if item in self.weights]
         largest = None
         if len(packed) == len(matrices):
-            stored = np.concatenate([self.integers(item) for item in packed]).T
+            stored = np.concatenate([signed_integers(item) for item in packed]).T
             scales = [item.scales[:, 0] * np.float32(f) for item, f in zip(packed, factors, strict=True)]
             matrix = self.dequantized(stored, np.concatenate(scales), name)
             if self.by_row:
@@ -91,19 +94,10 @@ class PartWriter:
         return g.op("Add", product, g.constant(biases, f"{name}.bias")) if biases.any() else product
 
     def dequantized(self, stored: Array, scales: Array, name: str) -> str:
-        """Store a matrix [inputs, outputs] of ``integers`` with one scale per output."""
+        """Store a matrix [inputs, outputs] of integers with one scale per output."""
         g = self.graph
-        inputs = [g.constant(stored, f"{name}/stored"), g.constant(scales, f"{name}/scales")]
-        if self.unsigned:
-            inputs.append(g.constant(np.full(len(scales), MIDDLE, np.uint8), f"{name}/zeros"))
+        inputs = g.constant(stored, f"{name}/stored"), g.constant(scales, f"{name}/scales")
         return g.op("DequantizeLinear", *inputs, axis=1)
-
-    def integers(self, weights: BlockWeights) -> Array:
-        """Return the integers of a matrix [outputs, inputs] as they are stored."""
-        if self.unsigned:
-            return weights.stored
-        signed: Array = (weights.stored.astype(np.int16) - MIDDLE).astype(np.int8)
-        return signed
 
     def _bias(self, name: str) -> Array:
         if f"{name}.bias" in self.shapes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.compiler.lowering.encoder_decoder.part_writer import MIDDLE, PartWriter
+from edgekit.compiler.lowering.encoder_decoder.part_writer import PartWriter, signed_integers
 from edgekit.compiler.lowering.language.graph_writer import GraphWriter
 from edgekit.compiler.model.encoder_decoder.config import (
     EMBEDDING,
@@ -65,7 +65,7 @@ class TokenWriter(PartWriter):
         packed = self.weights.get(name)
         if packed is None:
             return self.graph.constant(self.model.weight(name).T, name)
-        return self.dequantized(self.integers(packed).T, packed.scales[:, 0], name)
+        return self.dequantized(signed_integers(packed).T, packed.scales[:, 0], name)
 
     def _gathered(self, token: str, matrix: str) -> str:
         """Return the token's embedding [1, width], from the matrix of the logits where that is the embedding.
@@ -82,12 +82,10 @@ class TokenWriter(PartWriter):
             return g.op("Reshape", g.op("Gather", source, token, axis=axis), row)
         source, scales = f"{EMBEDDING}/stored", f"{EMBEDDING}/scales"
         if by_rows:
-            source = g.constant(self.integers(packed), f"{EMBEDDING}/rows")
+            source = g.constant(signed_integers(packed), f"{EMBEDDING}/rows")
         if not c.form.tied:
             g.constant(packed.scales[:, 0], scales)
         gathered = g.op("Cast", g.op("Gather", source, token, axis=axis), to=1)
-        if self.unsigned:
-            gathered = g.op("Sub", gathered, g.number(MIDDLE))
         return g.op("Mul", g.op("Reshape", gathered, row), g.op("Gather", scales, token, axis=0))
 
     def _biases(self, position: str) -> tuple[str, str]:

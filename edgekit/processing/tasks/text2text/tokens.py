@@ -6,11 +6,12 @@ Each part is a run of the model: its prompt is the text so far, and the model co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgekit.errors import EngineError, UsageError
+from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.text2text.options import Text2TextOptions
@@ -19,9 +20,6 @@ from edgekit.processing.tasks.text2text.spelling import spelled_text
 from edgekit.processing.text_preparation import prepare_text, tokenizer_of
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 PART_TOKENS = 8
 """Tokens of a run: a text is shown, cancelled, or continued by another engine after so many."""
