@@ -39,7 +39,7 @@ FLAGS = (
     "-Wall",
     "-Wextra",
 )
-RELEASE_FLAGS = ("-O2", "-s", "-ffunction-sections")
+RELEASE_FLAGS = ("-O3", "-s", "-ffunction-sections")
 """Flags for a library to ship: optimized and stripped; the linker leaves out functions that nothing calls."""
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}
 LINKED = {"windows": (), "macos": ("-Wl,-install_name,@rpath/libedgekit.dylib",)}

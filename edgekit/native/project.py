@@ -10,7 +10,7 @@ DIR/
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.native import build
-from edgekit.native.support import ORT, described, predicts, runnable
+from edgekit.native.support import LITERT, ORT, described, predicts, runnable
 from edgekit.system.new_folder import new_folder
 
 KOTLIN_VERSION = "2.2.0"
@@ -26,6 +26,8 @@ KOTLIN_VERSION = "2.2.0"
 CORE = ("include", "source")
 MODEL = "model.edgekit"
 LIBRARY = "library.cpp"
+ENGINE = "  // runs variants for "
+"""Ends a line of a build script that only bundles with such variants need."""
 
 
 class Platform(NamedTuple):
@@ -50,7 +52,7 @@ class Platform(NamedTuple):
 
 PLATFORMS: Mapping[str, Platform] = {
     "android": Platform(
-        targets=(ORT,),
+        targets=(ORT, LITERT),
         copied={
             "kotlin/app": ".",
             "kotlin/wrapper": "edgekit/src/main/kotlin/org/edgekit",
@@ -111,7 +113,8 @@ def write_project(bundle: Bundle, platform: str, folder: Path, variant: str | No
         BundleError: an entry is damaged.
     """
     layout = PLATFORMS[platform]
-    chosen = [v.name for v in runnable(bundle, layout.targets) if variant in (None, v.name)]
+    variants = [v for v in runnable(bundle, layout.targets) if variant in (None, v.name)]
+    chosen = [v.name for v in variants]
     if not chosen:
         targets = " or ".join(f"-t {target}" for target in layout.targets)
         named = f"variant {variant!r}" if variant else "variant"
@@ -123,6 +126,8 @@ def write_project(bundle: Bundle, platform: str, folder: Path, variant: str | No
     with new_folder(folder) as root:
         for source, place in layout.copied.items():
             _copy(build.FOLDER / source, root / place)
+        for file in root.rglob("*.gradle.kts"):
+            file.write_text(with_engines(file.read_text("utf-8"), {v.target for v in variants}), "utf-8")
         core = root / layout.core
         for name in CORE:
             _copy(build.FOLDER / name, core / name)
@@ -144,6 +149,12 @@ def library_source(included: Sequence[str] = ()) -> str:
         "#endif",
     ]
     return "\n".join([*lines, build.translation_unit(*included)])
+
+
+def with_engines(script: str, targets: Collection[str]) -> str:
+    """Return a build script without the dependencies of engines for other targets."""
+    lines = script.splitlines(keepends=True)
+    return "".join(line for line in lines if ENGINE not in line or line.split(ENGINE)[1].strip() in targets)
 
 
 def with_variants(bundle: Bundle, names: Sequence[str]) -> Bundle:
@@ -173,6 +184,9 @@ def _copy(source: Path, place: Path) -> None:
 def _notes(bundle: Bundle, chosen: Sequence[str]) -> list[str]:
     others = [variant.name for variant in bundle.variants if variant.usable and variant.name not in chosen]
     notes = [f"not in the app: {', '.join(others)}"] if others else []
-    if not predicts(bundle):
-        notes.append("the card is not of a picture and a task that libedgekit decodes: call run with arrays")
+    kind = predicts(bundle)
+    if not kind:
+        notes.append("the card's inputs or task are not those of libedgekit: call run with arrays")
+    elif kind == "audio":
+        notes.append("the app's screen takes photos, and the card a sound: call listen with samples")
     return notes

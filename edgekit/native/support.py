@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
 
-ORT, ORT_MODEL = "ort", "model.onnx"
-"""Target of its adapter of ONNX Runtime, and the only file of a variant that the adapter loads."""
-DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5", "yolov8", "end2end")}
-"""Tasks of a picture and their decoders."""
-SOUND_DECODERS = {"classify": DECODERS["classify"], "voice-activity": ("probability",)}
-"""Tasks of a sound and their decoders."""
+ORT, LITERT = "ort", "tflite"
+MODELS = {ORT: "model.onnx", LITERT: "model.tflite"}
+"""Target of an adapter -> the only file of a variant that it loads."""
+CLASSIFIERS = ("logits", "probabilities")
+DECODERS: Mapping[str, Mapping[str, Collection[str]]] = {
+    "image": {"classify": CLASSIFIERS, "detect": ("yolox", "yolov5", "yolov8", "end2end")},
+    "audio": {"classify": CLASSIFIERS, "voice-activity": ("probability",)},
+}
+"""Kind of input -> tasks and their decoders."""
 
 
 def runnable(bundle: Bundle, targets: Collection[str]) -> list[Variant]:
@@ -24,25 +27,23 @@ def runnable(bundle: Bundle, targets: Collection[str]) -> list[Variant]:
         for variant in bundle.variants
         if variant.usable
         and variant.target in targets
-        and (variant.target != ORT or set(variant.files) == {ORT_MODEL})
+        and (variant.target not in MODELS or set(variant.files) == {MODELS[variant.target]})
     ]
 
 
-def predicts(bundle: Bundle, *, sounds: bool = False) -> bool:
-    """Return whether the card's input is one picture, and its task one that is decoded.
-
-    Args:
-        bundle: A bundle.
-        sounds: Whether one sound, with constants and states beside it, is another such input.
+def predicts(bundle: Bundle) -> str:
+    """Return the kind of input that the library prepares and whose task it decodes, "image" or "audio"; "" if
+    there is none. Beside it, the card may have constants and states.
     """
     card = bundle.card or {}
-    inputs, task = card.get("inputs"), card.get("task")
-    kinds = [row.get("kind") for row in inputs.values()] if isinstance(inputs, Mapping) else []
-    if sounds and kinds.count("audio") == 1 and set(kinds) <= {"audio", "tensor"}:
-        decoders: Mapping[str, tuple[str, ...]] = SOUND_DECODERS
-    else:
-        decoders = DECODERS if kinds == ["image"] else {}
-    return isinstance(task, Mapping) and task.get("decode") in decoders.get(str(task.get("kind")), ())
+    inputs, states, task = card.get("inputs"), card.get("states"), card.get("task")
+    if not isinstance(inputs, Mapping) or not isinstance(task, Mapping):
+        return ""
+    carried = states if isinstance(states, Mapping) else {}
+    fed = [row for name, row in inputs.items() if name not in carried and "value" not in row]
+    kind = str(fed[0].get("kind")) if len(fed) == 1 else ""
+    decoders = DECODERS.get(kind, {}).get(str(task.get("kind")), ())
+    return kind if task.get("decode") in decoders else ""
 
 
 def described(bundle: Bundle) -> str:

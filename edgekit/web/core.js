@@ -13,6 +13,9 @@ const ARRAYS = {
 // Layout of edgekit.h's structures on wasm32, in bytes.
 const TENSOR = {name: 0, dtype: 4, rank: 8, shape: 16, bytes: 144, size: 148, all: 152};
 const ITEM = {index: 0, label: 8, score: 12, box: 16, all: 32};
+const INPUT = {kind: 0, values: 4, width: 8, height: 12, order: 16, count: 20, rate_hz: 24, begins: 28, ends: 32, all: 36};
+const PREPARED = {count: 0, inputs: 4, placement: 8, start_s: 56, end_s: 64};
+const PICTURE = 0, SOUND = 1, DIGEST = 0, MANIFEST = 1;
 const PLACEMENT_BYTES = 48, RANK_LIMIT = 16, NO_LIMIT_DB = -1000;
 const IGNORED = 52;  // WASI's "not implemented": the core writes to no file
 
@@ -20,7 +23,7 @@ export class Core {
   #exports;
   #bundle;
   #chooser = 0;
-  #listener = 0;
+  #preparation = 0;
 
   // Open a bundle: header, manifest and limits are checked. bytes: Uint8Array. Throws EdgeKitError.
   static async open(module, bytes, name) {
@@ -43,10 +46,10 @@ export class Core {
   }
 
   get version() { return this.#text(this.#exports.edgekit_version()); }
-  get digest() { return this.#text(this.#exports.edgekit_digest(this.#bundle)); }
+  get digest() { return this.#text(this.#made('edgekit_text', this.#bundle, DIGEST, 0)); }
 
   // Return the manifest. The core has checked it, so JSON.parse meets no key twice and no number too large.
-  manifest() { return JSON.parse(this.#text(this.#exports.edgekit_manifest(this.#bundle, 0))); }
+  manifest() { return JSON.parse(this.#text(this.#made('edgekit_text', this.#bundle, MANIFEST, 0))); }
 
   // Check every hash. Throws EdgeKitError.
   verify() { this.#done('edgekit_verify', this.#bundle); }
@@ -54,8 +57,7 @@ export class Core {
   // Return a copy of an entry, its hash checked.
   read(entry) {
     return this.#with(entry, (name) => {
-      const size = Number(this.#call('edgekit_entry_size', this.#bundle, name));
-      if (size < 0) throw this.#refusal();
+      const size = Number(this.#done('edgekit_read', this.#bundle, name, 0, 0));
       return this.#within(size, (at) => {
         this.#done('edgekit_read', this.#bundle, name, at, size);
         return this.#bytes(at, size).slice();
@@ -63,8 +65,9 @@ export class Core {
     });
   }
 
-  // Prepare a picture by the card. data: RGBA. Returns the input's bytes and where the picture lies in it.
-  prepare({data, width, height}) {
+  // Prepare a picture by the card. data: RGBA. Returns {inputs, placement}: all of the model's inputs, and where
+  // the picture lies in its own. begins: the first one of a series, from the states before the first run.
+  prepare({data, width, height}, begins = false) {
     const pixels = width * height;
     return this.#within(3 * pixels, (picture) => {
       const rgb = this.#bytes(picture, 3 * pixels);
@@ -73,49 +76,25 @@ export class Core {
         rgb[to++] = data[i + 1];
         rgb[to++] = data[i + 2];
       }
-      return this.#within(PLACEMENT_BYTES, (placed) => {
-        const given = [this.#bundle, picture, width, height, 0];
-        const size = Number(this.#call('edgekit_prepare', ...given, 0, 0, placed));
-        if (size < 0) throw this.#refusal();
-        return this.#within(size, (input) => {
-          if (this.#call('edgekit_prepare', ...given, input, size, placed) < 0) throw this.#refusal();
-          const placement = this.#bytes(placed, PLACEMENT_BYTES).slice();
-          return {bytes: this.#bytes(input, size).slice(), placement};
-        });
-      });
+      return this.#prepared({kind: PICTURE, values: picture, width, height, begins: Number(begins)});
     });
   }
 
-  // Begin a live sound at a rate in Hz; the one before ends. Throws EdgeKitError: the card takes none.
-  listen(rate) {
-    this.#call('web_end_sound', this.#listener);
-    this.#listener = 0;
-    this.#listener = this.#made('web_listen', this.#bundle, rate);
-  }
-
-  // Take samples of the sound, one channel as a Float32Array.
-  hear(samples) {
-    this.#within(samples.byteLength, (at) => {
-      this.#bytes(at, samples.byteLength).set(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
-      this.#done('web_hear', this.#listener, at, samples.length);
+  // Take samples of a sound, one channel as a Float32Array at a rate in Hz, and return its next window
+  // {inputs, start_s, end_s}, or null if samples are missing. begins: the first ones of another sound.
+  hear(samples, rate_hz, begins) {
+    return this.#within(samples.byteLength, (values) => {
+      this.#bytes(values, samples.byteLength).set(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
+      return this.#prepared({kind: SOUND, values, count: samples.length, rate_hz, begins: Number(begins)});
     });
   }
 
-  // Return the input for the sound's next window, of size bytes, or null if samples are missing.
-  window(size) {
-    return this.#within(size, (input) => this.#within(16, (span) => {
-      if (!this.#done('web_window', this.#listener, input, size, span)) return null;
-      const [start_s, end_s] = [0, 8].map((k) => this.#view().getFloat64(span + k, true));
-      return {bytes: this.#bytes(input, size).slice(), start_s, end_s};
-    }));
-  }
+  // Return the next window of the samples that wait, or null.
+  nextWindow() { return this.#prepared(null); }
 
-  // Return the bytes of an input beside the sound: a constant, or a state before the first run.
-  constant(index, size) {
-    return this.#within(size, (at) => {
-      this.#done('web_constant', this.#bundle, index, at, size);
-      return this.#bytes(at, size).slice();
-    });
+  // Keep the states among a run's outputs for the next call.
+  carry(outputs) {
+    this.#tensors(outputs, (at, count) => this.#done('edgekit_carry', this.#preparation, at, count));
   }
 
   // Decode outputs by the card's task: {kind, items: [{index, label, score, box}]}, best first.
@@ -266,6 +245,26 @@ export class Core {
     });
   }
 
+  // Prepare an input, whose fields are those of edgekit_input; null asks for the next window.
+  #prepared(input) {
+    this.#preparation ||= this.#made('edgekit_begin', this.#bundle);
+    const prepare = (at) => {
+      const made = this.#made('edgekit_prepare', this.#preparation, at), view = this.#view();
+      const count = view.getInt32(made + PREPARED.count, true), first = view.getUint32(made + PREPARED.inputs, true);
+      if (!count) return null;
+      const inputs = Array.from({length: count}, (_, i) => this.#tensor(first + i * TENSOR.all));
+      const [start_s, end_s] = [PREPARED.start_s, PREPARED.end_s].map((at) => view.getFloat64(made + at, true));
+      return {inputs, placement: this.#bytes(made + PREPARED.placement, PLACEMENT_BYTES).slice(), start_s, end_s};
+    };
+    return input ? this.#within(INPUT.all, (at) => {
+      const view = this.#view();
+      for (const field of Object.keys(INPUT)) {
+        if (field !== 'all') view.setInt32(at + INPUT[field], input[field] ?? 0, true);
+      }
+      return prepare(at);
+    }) : prepare(0);
+  }
+
   // Return a copy of a tensor in memory.
   #tensor(at) {
     const view = this.#view(), rank = view.getInt32(at + TENSOR.rank, true);
@@ -274,16 +273,6 @@ export class Core {
     const bytes = this.#bytes(view.getUint32(at + TENSOR.bytes, true), view.getUint32(at + TENSOR.size, true)).slice();
     return {name: this.#text(view.getUint32(at, true)), dtype, shape, data: new ARRAYS[dtype](bytes.buffer)};
   }
-}
-
-// Return bytes as the array of a dtype.
-export function arrayOf(dtype, bytes) {
-  return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, bytes.byteLength / ARRAYS[dtype].BYTES_PER_ELEMENT);
-}
-
-// Return the bytes of a tensor.
-export function bytesIn({dtype, shape}) {
-  return sizeOf(shape) * ARRAYS[dtype].BYTES_PER_ELEMENT;
 }
 
 // Return the number of elements of a shape.

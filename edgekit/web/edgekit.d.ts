@@ -41,7 +41,7 @@ export interface Prediction {
   };
 }
 
-/** One window of a live sound. times_ms.read is the time to resample the piece that completed it. */
+/** One window of a live sound. times_ms.read is 0; the first window's times_ms.prepare includes resampling. */
 export interface WindowPrediction {
   kind: 'classify' | 'voice-activity';
   /** Best first; of voice activity one item, 'speech' (index 1) or 'no speech' (0) with the probability of speech. */

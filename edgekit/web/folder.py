@@ -140,7 +140,7 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
         yield f"not run in a page: {', '.join(others)}"
     if bundle.card is None:
         yield "the bundle has no card: the page checks engines, but predicts nothing"
-    elif not predicts(bundle, sounds=True):
+    elif not predicts(bundle):
         yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
 
 

@@ -1,5 +1,5 @@
 // A bundle: checked by libedgekit, run by onnxruntime-web. edgekit.js is its other end, in the page.
-import {Core, EdgeKitError, arrayOf, bytesIn} from './core.js';
+import {Core, EdgeKitError} from './core.js';
 import {load as loadLiteRt} from './litert.js';
 import {load as loadOnnxRuntime} from './onnxruntime.js';
 import {LIMIT_BYTES as SIGNATURE_LIMIT_BYTES, checkSignature} from './signature.js';
@@ -19,7 +19,7 @@ class LocalSession {
   #next = 0;  // index of the provider to try next with the variant that runs
   #left = [];  // providers that were left for another one of the same variant
   #facts = {};
-  #beside = null;  // name -> data of the inputs beside a live sound: constants, and states from the run before
+  #hears = false;  // a sound has begun
   #loadMs = 0;
   #firstMs = 0;
 
@@ -56,14 +56,12 @@ class LocalSession {
   predict(picture) {
     return this.#alone(async () => {
       const asked = performance.now();
-      const pixels = await pixelsOf(picture), [input] = this.#manifest.inputs;
-      const began = performance.now();
-      const {bytes, placement} = this.#core.prepare(pixels);
-      const {name, dtype, shape} = input;
-      const tensors = [{name, dtype, shape, data: arrayOf(dtype, bytes)}];
+      const pixels = await pixelsOf(picture), began = performance.now();
+      const {inputs, placement} = this.#core.prepare(pixels);
       const prepared = performance.now();
-      const outputs = await this.#run(tensors);
+      const outputs = await this.#run(inputs);
       const ran = performance.now();
+      this.#carry(outputs);
       const prediction = this.#core.decode(outputs, placement);
       const ended = performance.now();
       const times_ms = {read: began - asked, prepare: prepared - began, run: ran - prepared, decode: ended - ran};
@@ -75,31 +73,22 @@ class LocalSession {
   // [{start_s, end_s, kind, items, times_ms}]. begin: these are the first samples of another sound.
   listen(samples, rate, begin) {
     return this.#alone(async () => {
-      const {inputs, card} = this.#manifest, predictions = [];
-      if (begin || !this.#beside) {
-        this.#core.listen(rate);
-        const isSound = ({name}) => card.inputs[name]?.kind === 'audio';
-        this.#beside = new Map(inputs.map((input, i) => [
-          input.name, isSound(input) ? null : arrayOf(input.dtype, this.#core.constant(i, bytesIn(input)))]));
-      }
-      const asked = performance.now();
-      this.#core.hear(samples);
-      const read = performance.now() - asked, size = bytesIn(inputs.find(({name}) => this.#beside.get(name) === null));
-      for (;;) {
-        const began = performance.now(), window = this.#core.window(size);
-        if (!window) return predictions;
-        const {bytes, start_s, end_s} = window;
-        const tensors = inputs.map(({name, dtype, shape}) => ({name, dtype, shape, data: this.#beside.get(name) ?? arrayOf(dtype, bytes)}));
-        const prepared = performance.now();
-        const outputs = await this.#run(tensors);
+      const predictions = [];
+      let began = performance.now();
+      let window = this.#core.hear(samples, rate, begin || !this.#hears);
+      this.#hears = true;
+      while (window) {
+        const {inputs, start_s, end_s} = window, prepared = performance.now();
+        const outputs = await this.#run(inputs);
         const ran = performance.now();
-        for (const [name, output] of Object.entries(card.states ?? {})) {
-          this.#beside.set(name, outputs.find((one) => one.name === output).data);
-        }
-        const prediction = this.#core.decode(outputs);
-        const times_ms = {read, prepare: prepared - began, run: ran - prepared, decode: performance.now() - ran};
+        this.#carry(outputs);
+        const prediction = this.#core.decode(outputs), now = performance.now();
+        const times_ms = {read: 0, prepare: prepared - began, run: ran - prepared, decode: now - ran};
         predictions.push({...prediction, start_s, end_s, times_ms});
+        began = now;
+        window = this.#core.nextWindow();
       }
+      return predictions;
     });
   }
 
@@ -134,6 +123,10 @@ class LocalSession {
 
   close() {
     return this.#alone(() => this.#unload());
+  }
+
+  #carry(outputs) {
+    if (this.#manifest.card.states) this.#core.carry(outputs);
   }
 
   // One call after the other: the engine runs one at a time.

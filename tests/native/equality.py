@@ -90,9 +90,9 @@ class Answer(NamedTuple):
 
 def compare(case: Case, path: Path, totals: Totals) -> None:
     """Run a case in both. Raises AssertionError where they differ."""
-    inputs, _ = write_bundle(case, path)
+    write_bundle(case, path)
     with NativeBundle(path) as bundle:
-        made, placement = bundle.prepare(case.frame, case.order, inputs[0].dtype, inputs[0].shape)
+        made, placement = bundle.prepare(case.frame, case.order)
         found = bundle.decode({"y": case.output}, placement)
     numbers = [getattr(placement, name) for name, *_ in placement._fields_]
     judge(case, Answer(made.tobytes(), numbers, found), totals)

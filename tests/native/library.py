@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,82 +18,20 @@ import numpy as np
 
 from edgekit.native import build
 from edgekit.tensor_spec import Array
+from tests.native.structures import (
+    PICTURE,
+    SOUND,
+    FallbackRecord,
+    Input,
+    Options,
+    Placement,
+    Prediction,
+    Prepared,
+    Tensor,
+)
 
 TEST_FLAGS = ("-O1", "-Werror")
 """-O1 compiles in half the time; -ffp-contract=off makes the results independent of it."""
-
-
-class Tensor(ctypes.Structure):
-    """``edgekit_tensor``."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("dtype", ctypes.c_char_p),
-        ("rank", ctypes.c_int),
-        ("shape", ctypes.c_int64 * 16),
-        ("bytes", ctypes.c_void_p),
-        ("size_bytes", ctypes.c_size_t),
-    )
-
-
-class Variant(ctypes.Structure):
-    """``edgekit_variant``."""
-
-    _fields_ = (
-        *((name, ctypes.c_char_p) for name in ("name", "target", "profile", "precision", "status")),
-        ("files", ctypes.c_int),
-        ("usable", ctypes.c_int),
-        ("time_ms", ctypes.c_double),
-    )
-
-
-class File(ctypes.Structure):
-    """``edgekit_file``."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("entry", ctypes.c_char_p),
-        ("sha256", ctypes.c_char_p),
-        ("size_bytes", ctypes.c_int64),
-    )
-
-
-class Placement(ctypes.Structure):
-    """``edgekit_placement``."""
-
-    _fields_ = (
-        *((name, ctypes.c_int) for name in ("frame_width", "frame_height", "input_width", "input_height")),
-        *((name, ctypes.c_double) for name in ("scale_x", "scale_y", "offset_x", "offset_y")),
-    )
-
-
-class Item(ctypes.Structure):
-    """``edgekit_item``."""
-
-    _fields_ = (
-        ("index", ctypes.c_int64),
-        ("label", ctypes.c_char_p),
-        ("score", ctypes.c_float),
-        ("box", ctypes.c_float * 4),
-    )
-
-
-class Prediction(ctypes.Structure):
-    """``edgekit_prediction``."""
-
-    _fields_ = (("kind", ctypes.c_char_p), ("count", ctypes.c_size_t), ("items", ctypes.POINTER(Item)))
-
-
-class FallbackRecord(ctypes.Structure):
-    """``edgekit_fallback``."""
-
-    _fields_ = (("from_", ctypes.c_char_p), ("to", ctypes.c_char_p), ("reason", ctypes.c_char_p))
-
-
-class Options(ctypes.Structure):
-    """``edgekit_options``."""
-
-    _fields_ = (("variant", ctypes.c_char_p), ("strict", ctypes.c_int), ("threads", ctypes.c_int))
 
 
 class RefusedError(Exception):
@@ -108,21 +46,22 @@ class Found(NamedTuple):
     labels: list[str]
     scores: Array
     boxes: Array
+    span_s: tuple[float, float] = (0.0, 0.0)
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the library, compiled once for these sources."""
-    loaded = ctypes.CDLL(str(compiled()))
-    for name in ("version", "error", "digest", "manifest", "card", "active"):
+    """Return the library, compiled once for these sources, or the one that LIBEDGEKIT names."""
+    loaded = ctypes.CDLL(os.environ.get("LIBEDGEKIT") or str(compiled()))
+    for name in ("version", "error", "text", "active"):
         getattr(loaded, f"edgekit_{name}").restype = ctypes.c_char_p
-    for name in ("open", "adapter", "start"):
+    for name in ("open", "adapter", "start", "begin"):
         getattr(loaded, f"edgekit_{name}").restype = ctypes.c_void_p
     for name in ("decode", "predict"):
         getattr(loaded, f"edgekit_{name}").restype = ctypes.POINTER(Prediction)
-    for name in ("prepare", "entry_size"):
-        getattr(loaded, f"edgekit_{name}").restype = ctypes.c_int64
-    for name in ("close", "stop", "free_prediction"):
+    loaded.edgekit_prepare.restype = ctypes.POINTER(Prepared)
+    loaded.edgekit_read.restype = ctypes.c_int64
+    for name in ("close", "stop", "end", "free_prediction"):
         getattr(loaded, f"edgekit_{name}").restype = None
     return loaded
 
@@ -217,11 +156,11 @@ class NativeBundle:
 
     def read(self, entry: str) -> bytes:
         """Return the content of an entry."""
-        size = library().edgekit_entry_size(self.handle, entry.encode())
+        size = library().edgekit_read(self.handle, entry.encode(), None, ctypes.c_size_t(0))
         if size < 0:
             raise refusal()
         buffer = ctypes.create_string_buffer(size)
-        if library().edgekit_read(self.handle, entry.encode(), buffer, ctypes.c_size_t(size)):
+        if library().edgekit_read(self.handle, entry.encode(), buffer, ctypes.c_size_t(size)) < 0:
             raise refusal()
         return buffer.raw
 
@@ -230,16 +169,11 @@ class NativeBundle:
         if library().edgekit_verify(self.handle):
             raise refusal()
 
-    def prepare(self, frame: Array, order: str, dtype: str, shape: Sequence[int]) -> tuple[Array, Placement]:
-        """Prepare a picture; ``dtype`` and ``shape`` are the input's."""
-        placed, made = Placement(), np.empty(shape, dtype)
-        pixels, (height, width) = frame.ctypes.data_as(ctypes.c_void_p), frame.shape[:2]
-        into = (made.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(made.nbytes), ctypes.byref(placed))
-        size = library().edgekit_prepare(self.handle, pixels, width, height, int(order == "bgr"), *into)
-        if size < 0:
-            raise refusal()
-        assert size == made.nbytes
-        return made, placed
+    def prepare(self, frame: Array, order: str) -> tuple[Array, Placement]:
+        """Prepare a picture; return the input and its placement."""
+        with NativePreparation(self) as preparation:
+            prepared = preparation.prepare(picture(frame, order))
+            return array_of(prepared.inputs[0]), Placement.from_buffer_copy(prepared.placement)
 
     def decode(self, outputs: Mapping[str, Array], placed: Placement | None) -> Found:
         """Decode outputs by the card."""
@@ -247,6 +181,46 @@ class NativeBundle:
         place = None if placed is None else ctypes.byref(placed)
         found = library().edgekit_decode(self.handle, tensors, len(outputs), place)
         return taken(found)
+
+
+def picture(frame: Array, order: str) -> Input:
+    """Return a picture as ``edgekit_input``; the frame must outlive it and be contiguous."""
+    height, width = frame.shape[:2]
+    return Input(PICTURE, frame.ctypes.data, width, height, int(order == "bgr"))
+
+
+def sound(samples: Array, rate: int, *, begins: bool = False, ends: bool = False) -> Input:
+    """Return float32 samples [n] as ``edgekit_input``; they must outlive it and be contiguous."""
+    return Input(SOUND, samples.ctypes.data, 0, 0, 0, len(samples), rate, begins, ends)
+
+
+class NativePreparation:
+    """A preparation of the library."""
+
+    def __init__(self, bundle: NativeBundle) -> None:
+        self.handle = ctypes.c_void_p(library().edgekit_begin(bundle.handle))
+        if not self.handle:
+            raise refusal()
+
+    def __enter__(self) -> NativePreparation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        library().edgekit_end(self.handle)
+
+    def prepare(self, entry: Input | None) -> Prepared:
+        """Prepare an input, or the next window; the result is valid until the next call."""
+        made = library().edgekit_prepare(self.handle, None if entry is None else ctypes.byref(entry))
+        if not made:
+            raise refusal()
+        prepared: Prepared = made.contents
+        return prepared
+
+    def carry(self, outputs: Mapping[str, Array]) -> None:
+        """Keep states."""
+        tensors = (Tensor * len(outputs))(*(tensor(name, array) for name, array in outputs.items()))
+        if library().edgekit_carry(self.handle, tensors, len(outputs)):
+            raise refusal()
 
 
 def taken(found: Any) -> Found:
@@ -259,8 +233,9 @@ def taken(found: Any) -> Found:
     scores = np.array([item.score for item in items], np.float32)
     boxes = np.array([list(item.box) for item in items], np.float32).reshape(-1, 4)
     labels = [item.label.decode() for item in items]
+    span_s = found.contents.start_s, found.contents.end_s
     library().edgekit_free_prediction(found)
-    return Found(kind, indices, labels, scores, boxes)
+    return Found(kind, indices, labels, scores, boxes, span_s)
 
 
 def ort_library() -> str:
@@ -325,9 +300,16 @@ class NativeSession:
 
     def predict(self, frame: Array, order: str) -> Found:
         """Prepare, run and decode."""
-        height, width = frame.shape[:2]
-        pixels = frame.ctypes.data_as(ctypes.c_void_p)
-        return taken(library().edgekit_predict(self.handle, pixels, width, height, int(order == "bgr")))
+        entry = picture(frame, order)
+        return taken(library().edgekit_predict(self.handle, ctypes.byref(entry)))
+
+    def listen(self, samples: Array, rate: int, *, begins: bool = False, ends: bool = False) -> list[Found]:
+        """Predict the windows that samples complete."""
+        entry = sound(samples, rate, begins=begins, ends=ends)
+        windows = [taken(library().edgekit_predict(self.handle, ctypes.byref(entry)))]
+        while len(windows[-1].indices):
+            windows.append(taken(library().edgekit_predict(self.handle, None)))
+        return windows[:-1]
 
 
 def snr_db(expected: Array, actual: Array) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle import Bundle
+from edgekit.native.support import MODELS, ORT
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.tensor_spec import Array, Json
 from tests.fixtures.ort_bundles import onnx_bytes
@@ -60,10 +61,14 @@ def model_bundle(
     wanted = dict(zip([y.name for y in outputs], session.run(None, feeds), strict=True))
     entries = {f"v/{name}/model.onnx": content for name, content in models.items()}
     entries |= {f"golden/{name}.npy": npy_bytes(array) for name, array in {**feeds, **wanted}.items()}
+
+    def file_of(name: str) -> str:
+        return MODELS.get((targets or {}).get(name, ORT), "model")
+
     evidence = {"accuracy": {name: {"limit_db": 40.0} for name in wanted}}
     variants = [
         {"name": name, "target": (targets or {}).get(name, "ort"), "profile": "ort", "precision": "fp32",
-         "options": {}, "files": {"model.onnx": f"v/{name}/model.onnx"}, "status": "verified",
+         "options": {}, "files": {file_of(name): f"v/{name}/model.onnx"}, "status": "verified",
          "evidence": evidence}
         for name in models
     ]  # fmt: skip

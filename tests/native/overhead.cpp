@@ -29,8 +29,11 @@ int main(int, char** argv) {
   std::vector<char> content(static_cast<size_t>(file.size_bytes));
   edgekit_read(bundle, file.entry, content.data(), content.size());
   std::vector<uint8_t> pixels(width * height * 3, 100);
-  std::vector<char> prepared(
-      edgekit_prepare(bundle, pixels.data(), width, height, EDGEKIT_RGB, nullptr, 0, nullptr));
+  edgekit_preparation* preparation = edgekit_begin(bundle);
+  edgekit_input picture{};
+  picture.kind = EDGEKIT_PICTURE, picture.values = pixels.data();
+  picture.width = width, picture.height = height, picture.order = EDGEKIT_RGB;
+  const edgekit_prepared* prepared = edgekit_prepare(preparation, &picture);
   const void* bytes = content.data();
   size_t size = content.size();
   char error[1000];
@@ -38,11 +41,10 @@ int main(int, char** argv) {
   void* loaded = ort->load(ort->context, &model, error, sizeof error);
   if (!loaded) return std::fprintf(stderr, "%s\n", error), 1;
   double best[4] = {1e12, 1e12, 1e12, 1e12};
-  input.bytes = prepared.data(), input.size_bytes = prepared.size();
+  input = prepared->inputs[0];
   for (int i = 0; i < rounds; i++) {
     auto start = Clock::now();
-    edgekit_prepare(bundle, pixels.data(), width, height, EDGEKIT_RGB, prepared.data(), prepared.size(),
-                    nullptr);
+    edgekit_prepare(preparation, &picture);
     best[0] = std::min(best[0], us_since(start));
     start = Clock::now();
     ort->run(loaded, &input, 1, &output, 1, error, sizeof error);
@@ -52,13 +54,14 @@ int main(int, char** argv) {
     edgekit_run(session, &input, 1, &outputs);
     best[2] = std::min(best[2], us_since(start));
     start = Clock::now();
-    edgekit_free_prediction(edgekit_predict(session, pixels.data(), width, height, EDGEKIT_RGB));
+    edgekit_free_prediction(edgekit_predict(session, &picture));
     best[3] = std::min(best[3], us_since(start));
   }
   std::printf("prepare %.1f us, engine %.1f us, edgekit_run %.1f us, edgekit_predict %.1f us\n", best[0],
               best[1], best[2], best[3]);
   ort->unload(loaded);
   edgekit_stop(session);
+  edgekit_end(preparation);
   edgekit_close(bundle);
   return 0;
 }

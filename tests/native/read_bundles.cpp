@@ -31,39 +31,69 @@ static void describe(const edgekit_bundle* bundle) {
     }
   }
   size_t size;
-  std::string texts = edgekit_digest(bundle) + std::string(edgekit_manifest(bundle, &size));
-  if (const char* card = edgekit_card(bundle, &size)) texts.append(card, size);
+  std::string texts;
+  for (int what = EDGEKIT_DIGEST; what <= EDGEKIT_CARD + 1; what++) {
+    if (const char* text = edgekit_text(bundle, what, &size)) texts.append(text, size);
+  }
 }
 
-// Zeros for all outputs that are small, decoded by the card.
-static bool decode(const edgekit_bundle* bundle, const edgekit_placement& placed) {
-  std::vector<edgekit_tensor> outputs(edgekit_count(bundle, EDGEKIT_OUTPUTS));
-  std::vector<std::vector<double>> zeros;
-  for (size_t i = 0; i < outputs.size(); i++) {
-    edgekit_tensor_at(bundle, EDGEKIT_OUTPUTS, static_cast<int>(i), &outputs[i]);
+// Describe one side of the model; false if a tensor is not small.
+static bool tensors_of(const edgekit_bundle* bundle, int side, std::vector<edgekit_tensor>& tensors,
+                       std::vector<std::vector<double>>& zeros) {
+  tensors.resize(edgekit_count(bundle, side));
+  for (size_t i = 0; i < tensors.size(); i++) {
+    edgekit_tensor_at(bundle, side, static_cast<int>(i), &tensors[i]);
     double count = 1;
-    for (int d = 0; d < outputs[i].rank; d++) {
-      if (outputs[i].shape[d] < 0) outputs[i].shape[d] = 1;
-      count *= static_cast<double>(outputs[i].shape[d]);
+    for (int d = 0; d < tensors[i].rank; d++) {
+      if (tensors[i].shape[d] < 0) tensors[i].shape[d] = 1;
+      count *= static_cast<double>(tensors[i].shape[d]);
     }
-    if (count > 1e6) return true;
-    const std::string dtype = outputs[i].dtype;
+    if (count > 1e6) return false;
+    const std::string dtype = tensors[i].dtype;
     size_t bytes = dtype.find("64") != std::string::npos   ? 8
                    : dtype.find("32") != std::string::npos ? 4
                    : dtype.find("16") != std::string::npos ? 2
                                                            : 1;
     zeros.emplace_back(static_cast<size_t>(count) + 1);
-    outputs[i].bytes = zeros.back().data(), outputs[i].size_bytes = static_cast<size_t>(count) * bytes;
+    tensors[i].bytes = zeros.back().data(), tensors[i].size_bytes = static_cast<size_t>(count) * bytes;
   }
-  edgekit_prediction* found =
-      edgekit_decode(bundle, outputs.data(), static_cast<int>(outputs.size()), &placed);
-  edgekit_free_prediction(found);
-  return found != nullptr;
+  return true;
+}
+
+// Prepare pictures or pieces of a sound, and decode zeros for each.
+static void answer_inputs(const edgekit_bundle* bundle, edgekit_preparation* preparation) {
+  std::vector<edgekit_tensor> inputs, outputs;
+  std::vector<std::vector<double>> zeros;
+  if (!tensors_of(bundle, EDGEKIT_INPUTS, inputs, zeros) || !tensors_of(bundle, EDGEKIT_OUTPUTS, outputs, zeros))
+    return;
+  const std::vector<uint8_t> pixels(40 * 30 * 3, 200);
+  const std::vector<float> samples(3000, 0.25f);
+  edgekit_input given{};
+  given.width = 30, given.height = 40, given.rate_hz = 11025, given.count = samples.size();
+  bool is_decoded = true;
+  for (int round = 0; round < 3; round++) {
+    given.begins = round == 0, given.ends = round == 2;
+    const edgekit_prepared* made = nullptr;
+    for (int kind = EDGEKIT_PICTURE; !made && kind <= EDGEKIT_SOUND; kind++) {
+      given.kind = kind;
+      given.values = kind == EDGEKIT_PICTURE ? static_cast<const void*>(pixels.data()) : samples.data();
+      made = edgekit_prepare(preparation, &given);
+    }
+    if (!made) return answer("prepared", false);
+    for (int windows = 0; made && made->count && windows < 20; windows++) {
+      edgekit_prediction* found =
+          edgekit_decode(bundle, outputs.data(), static_cast<int>(outputs.size()), &made->placement);
+      is_decoded = is_decoded && found;
+      edgekit_free_prediction(found);
+      edgekit_carry(preparation, outputs.data(), static_cast<int>(outputs.size()));
+      made = edgekit_prepare(preparation, nullptr);
+    }
+  }
+  answer("decode", is_decoded);
 }
 
 int main() {
   char path[4096];
-  std::vector<uint8_t> pixels(40 * 30 * 3, 200);
   while (std::fgets(path, sizeof path, stdin)) {
     std::string name(path);
     name.pop_back();
@@ -72,14 +102,10 @@ int main() {
     if (bundle) {
       describe(bundle);
       answer("verify", edgekit_verify(bundle) == 0);
-      edgekit_placement placed;
-      int64_t size = edgekit_prepare(bundle, pixels.data(), 30, 40, EDGEKIT_RGB, nullptr, 0, &placed);
-      answer("prepare", size >= 0);
-      if (size >= 0 && size < 64 << 20) {
-        std::vector<char> input(static_cast<size_t>(size));
-        edgekit_prepare(bundle, pixels.data(), 30, 40, EDGEKIT_RGB, input.data(), input.size(), &placed);
-        answer("decode", decode(bundle, placed));
-      }
+      edgekit_preparation* preparation = edgekit_begin(bundle);
+      answer("prepare", preparation);
+      if (preparation) answer_inputs(bundle, preparation);
+      edgekit_end(preparation);
       if (edgekit_session* session = edgekit_start(bundle, nullptr, 0, nullptr)) edgekit_stop(session);
       edgekit_close(bundle);
     }

@@ -30,26 +30,28 @@ int main(int argc, char** argv) {
     edgekit_bundle* bundle = edgekit_open((stem + ".edgekit").c_str());
     auto frame = content(stem + ".frame"), output = content(stem + ".output");
     int head[3];
-    edgekit_placement placed;
     edgekit_tensor tensor;
-    if (!bundle || frame.size() < sizeof head || edgekit_tensor_at(bundle, EDGEKIT_OUTPUTS, 0, &tensor)) {
+    edgekit_preparation* preparation = edgekit_begin(bundle);
+    if (!preparation || frame.size() < sizeof head || edgekit_tensor_at(bundle, EDGEKIT_OUTPUTS, 0, &tensor)) {
       std::fprintf(stderr, "%d: %s\n", i, edgekit_error());
       return 1;
     }
     std::memcpy(head, frame.data(), sizeof head);  // width, height, order
     const unsigned char* pixels = frame.data() + sizeof head;
-    int64_t size = edgekit_prepare(bundle, pixels, head[0], head[1], head[2], nullptr, 0, nullptr);
-    std::vector<unsigned char> input(size > 0 ? static_cast<size_t>(size) : 0);
-    size = edgekit_prepare(bundle, pixels, head[0], head[1], head[2], input.data(), input.size(), &placed);
+    edgekit_input picture{};
+    picture.kind = EDGEKIT_PICTURE, picture.values = pixels;
+    picture.width = head[0], picture.height = head[1], picture.order = head[2];
+    const edgekit_prepared* made = edgekit_prepare(preparation, &picture);
     tensor.bytes = output.data(), tensor.size_bytes = output.size();
-    edgekit_prediction* found = size < 0 ? nullptr : edgekit_decode(bundle, &tensor, 1, &placed);
+    edgekit_prediction* found = made ? edgekit_decode(bundle, &tensor, 1, &made->placement) : nullptr;
     if (!found) {
       std::fprintf(stderr, "%d: %s\n", i, edgekit_error());
       return 1;
     }
     std::FILE* file = std::fopen((stem + ".answer").c_str(), "wb");
-    put(file, size);
-    std::fwrite(input.data(), 1, input.size(), file);
+    const edgekit_placement& placed = made->placement;
+    put(file, static_cast<int64_t>(made->inputs[0].size_bytes));
+    std::fwrite(made->inputs[0].bytes, 1, made->inputs[0].size_bytes, file);
     for (int side : {placed.frame_width, placed.frame_height, placed.input_width, placed.input_height})
       put(file, side);
     for (double number : {placed.scale_x, placed.scale_y, placed.offset_x, placed.offset_y})
@@ -65,6 +67,7 @@ int main(int argc, char** argv) {
     }
     std::fclose(file);
     edgekit_free_prediction(found);
+    edgekit_end(preparation);
     edgekit_close(bundle);
   }
   return 0;

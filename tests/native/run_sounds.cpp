@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bundle.h"
-#include "refusal.h"
-#include "sound.h"
+#include "edgekit.h"
 
 static std::vector<char> content(const std::string& path) {
   std::vector<char> bytes;
@@ -19,37 +17,51 @@ static std::vector<char> content(const std::string& path) {
   return bytes;
 }
 
+// Write all windows; false if one is refused.
+static bool listen(edgekit_preparation* preparation, const std::vector<float>& samples, const int32_t head[3],
+                   std::FILE* file) {
+  edgekit_input input{};
+  input.kind = EDGEKIT_SOUND, input.rate_hz = head[0], input.begins = 1;
+  size_t at = 0;
+  do {
+    input.values = samples.data() + at;
+    input.count = std::min<size_t>(head[1], samples.size() - at);
+    at += input.count;
+    input.ends = head[2] && at == samples.size();
+    const edgekit_prepared* made = edgekit_prepare(preparation, &input);
+    for (; made && made->count; made = edgekit_prepare(preparation, nullptr)) {
+      std::fwrite(&made->start_s, sizeof(double), 1, file);
+      std::fwrite(&made->end_s, sizeof(double), 1, file);
+      std::fwrite(made->inputs[0].bytes, 1, made->inputs[0].size_bytes, file);
+    }
+    if (!made) return false;
+    input.begins = 0;
+  } while (at < samples.size());
+  return true;
+}
+
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   for (int i = 0; i < std::atoi(argv[2]); i++) {
     const std::string stem = std::string(argv[1]) + "/" + std::to_string(i);
     const auto bytes = content(stem + ".sound");
-    int32_t head[2];  // rate, samples of a piece
+    int32_t head[3];  // rate, samples of a piece, whether the sound ends
     if (bytes.size() < sizeof head) return 1;
     std::memcpy(head, bytes.data(), sizeof head);
     std::vector<float> samples((bytes.size() - sizeof head) / sizeof(float));
     std::memcpy(samples.data(), bytes.data() + sizeof head, samples.size() * sizeof(float));
-    try {
-      const edgekit::Bundle bundle(stem + ".edgekit");
-      edgekit::Listener listener(bundle.card(), head[0]);
-      std::vector<unsigned char> input(listener.bytes());
-      std::FILE* file = std::fopen((stem + ".windows").c_str(), "wb");
-      if (!file) return 1;
-      for (size_t at = 0; at < samples.size(); at += head[1]) {
-        listener.add(samples.data() + at, std::min<size_t>(head[1], samples.size() - at));
-        while (listener.has_window()) {
-          double span_s[2];
-          listener.window(input.data(), span_s, span_s + 1);
-          std::fwrite(span_s, sizeof span_s, 1, file);
-          std::fwrite(input.data(), 1, input.size(), file);
-        }
-      }
-      std::fclose(file);
-    } catch (const edgekit::Refusal& problem) {
-      std::FILE* file = std::fopen((stem + ".refused").c_str(), "wb");
-      if (!file) return 1;
-      std::fputs(problem.what(), file);
-      std::fclose(file);
+    std::FILE* file = std::fopen((stem + ".windows").c_str(), "wb");
+    edgekit_bundle* bundle = edgekit_open((stem + ".edgekit").c_str());
+    if (!file || !bundle) return 1;
+    edgekit_preparation* preparation = edgekit_begin(bundle);
+    if (!preparation || !listen(preparation, samples, head, file)) {
+      std::FILE* refused = std::fopen((stem + ".refused").c_str(), "wb");
+      if (!refused) return 1;
+      std::fputs(edgekit_error(), refused);
+      std::fclose(refused);
     }
+    std::fclose(file);
+    edgekit_end(preparation);
+    edgekit_close(bundle);
   }
 }

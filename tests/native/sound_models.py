@@ -1,11 +1,11 @@
-"""A bundle of one sound model that ONNX Runtime runs, made without a build."""
+"""Bundles of models with states and constants, that ONNX Runtime runs, made without a build."""
 
 from __future__ import annotations
 
 from edgekit.bundle import Bundle
 from edgekit.tensor_spec import Json
 from tests.fixtures.ort_bundles import onnx_bytes
-from tests.native.models import model_bundle
+from tests.native.models import COLOUR_CARD, model_bundle
 
 TONES = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -45,3 +45,29 @@ def tones_bundle(card: dict[str, Json] = TONE_CARD) -> Bundle:
     """Return a bundle with the classifier of tones as its only variant."""
     model = onnx_bytes(TONES)
     return model_bundle({"tones": model}, model, card)
+
+
+SMOOTHED = """
+<ir_version: 8, opset_import: ["": 17]>
+smoothed (float[1,3,16,16] image, float[1,3] before, float[1] gain) => (float[1,3] scores, float[1,3] after)
+{
+    shape = Constant<value = int64[2] {1,3}>()
+    pooled = GlobalAveragePool(image)
+    means = Reshape(pooled, shape)
+    kept = Mul(before, gain)
+    after = Add(means, kept)
+    scores = Identity(after)
+}
+"""
+"""Means of red, green and blue, and a part of those of the pictures before."""
+
+
+def smoothed_bundle() -> Bundle:
+    """Return a bundle with a classifier of pictures that has a state and a constant."""
+    tensors = {
+        "before": {"kind": "tensor", "shape": [1, 3], "value": [0.25, 0.5, 0.0], "dtype": "float32"},
+        "gain": {"kind": "tensor", "shape": [1], "value": 0.5, "dtype": "float32"},
+    }
+    card = {**COLOUR_CARD, "inputs": {**COLOUR_CARD["inputs"], **tensors}, "states": {"before": "after"}}
+    model = onnx_bytes(SMOOTHED)
+    return model_bundle({"smoothed": model}, model, card)

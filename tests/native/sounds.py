@@ -39,12 +39,14 @@ class SoundCase(NamedTuple):
         inputs: The card's inputs.
         rate: Rate of the sound in Hz.
         piece: Samples of a piece.
+        ends: Whether the sound ends, so that zeros fill up its last window.
         sound: float32 [n].
     """
 
     inputs: dict[str, Json]
     rate: int
     piece: int
+    ends: bool
     sound: Array
 
 
@@ -81,7 +83,8 @@ def make_sound(number: int) -> SoundCase:
     other = int(rng.choice([8000, 16000, 44100, 48000]))
     device = rate if rng.random() < 0.4 else other
     sound = rng.normal(0, 0.2, int(rng.integers(1, 12_000)))
-    return SoundCase({"x": entry}, device, int(rng.integers(1, 3000)), sound.astype(np.float32))
+    piece, ends = int(rng.integers(1, 3000)), bool(rng.random() < 0.5)
+    return SoundCase({"x": entry}, device, piece, ends, sound.astype(np.float32))
 
 
 def _features(rng: np.random.Generator, rate: int) -> dict[str, Any]:
@@ -120,14 +123,17 @@ def _features(rng: np.random.Generator, rate: int) -> dict[str, Any]:
     return features
 
 
-def expected_windows(entry: AudioInput, sound: Array, rate: int) -> list[tuple[float, Array]]:
-    """Return start in seconds and input of each whole window, as ``Session.listen`` prepares them."""
-    samples, capacity = mono(sound, entry, rate), entry.window - entry.context
-    context, windows = np.zeros(entry.context), []
-    for start in range(0, len(samples) - capacity + 1, entry.hop):
-        piece = samples[start : start + capacity]
+def expected_windows(entry: AudioInput, case: SoundCase) -> list[tuple[list[float], Array]]:
+    """Return start and end in seconds and input of each window, as ``Session.listen`` prepares them."""
+    samples, capacity = mono(case.sound, entry, case.rate), entry.window - entry.context
+    context, windows, starts = np.zeros(entry.context), [], range(0, len(samples) - capacity + 1, entry.hop)
+    covered = starts[-1] + capacity if starts else 0
+    last = [starts[-1] + entry.hop if starts else 0] if case.ends and len(samples) > covered else []
+    for start in [*starts, *last]:
+        piece, start_s = samples[start : start + capacity], start / entry.rate
         with np.errstate(over="ignore"):  # of float16
-            windows.append((start / entry.rate, prepare_audio(entry, piece, context)))
+            window = prepare_audio(entry, piece, context)
+        windows.append(([start_s, start_s + len(piece) / entry.rate], window))
         context = np.concatenate([context, piece])[len(piece) :]
     return windows
 
@@ -152,7 +158,7 @@ def write_sound_bundle(
 def write_sound(folder: Path, i: int, case: SoundCase) -> None:
     """Write i.edgekit and i.sound."""
     write_sound_bundle(folder / f"{i}.edgekit", case.inputs)
-    head = np.array([case.rate, case.piece], np.int32)
+    head = np.array([case.rate, case.piece, case.ends], np.int32)
     (folder / f"{i}.sound").write_bytes(head.tobytes() + case.sound.tobytes())
 
 
@@ -177,21 +183,18 @@ def judge_sound(case: SoundCase, content: bytes, totals: SoundTotals) -> None:
     """Compare windows of a core with Python's. Raises AssertionError where they differ."""
     (entry,) = parse_card({"title": "sound", "inputs": case.inputs}).inputs.values()
     assert isinstance(entry, AudioInput)
-    wanted = expected_windows(entry, case.sound, case.rate)
+    wanted = expected_windows(entry, case)
     size = 16 + wanted[0][1].nbytes if wanted else 1
     assert len(content) % size == 0
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
-    if case.rate == entry.rate:
+    if case.rate == entry.rate or case.ends:
         assert len(pieces) == len(wanted)
     else:  # samples near the end wait for those that the filter needs
         reach = 66 * entry.rate / min(case.rate, entry.rate)
         assert len(wanted) - reach / entry.hop - 1 <= len(pieces) <= len(wanted)
     exact = entry.features is None and case.rate == entry.rate
-    for piece, (start_s, array) in zip(pieces, wanted, strict=False):
-        assert np.frombuffer(piece, "f8", 2).tolist() == [
-            start_s,
-            start_s + (entry.window - entry.context) / entry.rate,
-        ]
+    for piece, (span_s, array) in zip(pieces, wanted, strict=False):
+        assert np.frombuffer(piece, "f8", 2).tolist() == span_s
         found = np.frombuffer(piece[16:], array.dtype).reshape(array.shape)
         totals.windows += 1
         if found.tobytes() == array.tobytes():

@@ -17,6 +17,7 @@ from edgekit.runtime.fallback.policy import rank
 from edgekit.runtime.loading.golden_check import snr_db
 from tests.fixtures.bundles import pack, packed_parts, small_bundle, variant
 from tests.native import library as native
+from tests.native import structures
 from tests.native.library import NativeBundle, RefusedError
 
 pytestmark = pytest.mark.needs_compiler
@@ -36,15 +37,16 @@ def test_what_a_bundle_holds(tmp_path: Path) -> None:
     path = made.save(tmp_path / "small.edgekit")
     with NativeBundle(path) as bundle:
         assert [bundle.count(what) for what in range(5)] == [1, 1, 2, 3, 1]
-        assert native.library().edgekit_digest(bundle.handle).decode() == made.digest
-        assert json.loads(native.library().edgekit_manifest(bundle.handle, None)) == made.manifest
-        first, second = (bundle.at("variant", native.Variant, i) for i in range(2))
+        digest, manifest = (native.library().edgekit_text(bundle.handle, what, None) for what in (0, 1))
+        assert digest.decode() == made.digest
+        assert json.loads(manifest) == made.manifest
+        first, second = (bundle.at("variant", structures.Variant, i) for i in range(2))
         assert (first.name, first.target, first.usable, first.time_ms) == (b"a", b"ort", 1, 2.5)
         assert (second.status, second.usable, second.files) == (b"rejected: slow", 0, 0)
-        file = bundle.at("file", native.File, 0, 0)
+        file = bundle.at("file", structures.File, 0, 0)
         assert (file.name, file.size_bytes) == (b"model.bin", 1)
         assert file.sha256.decode() == made.sha256("variants/a/model.bin")
-        x = bundle.at("tensor", native.Tensor, 0, 0)
+        x = bundle.at("tensor", structures.Tensor, 0, 0)
         assert (x.name, x.dtype, x.shape[: x.rank]) == (b"x", b"float32", [1, 6])
         for entry in made.manifest["entries"]:
             assert bundle.read(entry["name"]) == bytes(made.read(entry["name"]))
@@ -52,7 +54,7 @@ def test_what_a_bundle_holds(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="has no entry 'nothing'"):
             bundle.read("nothing")
         with pytest.raises(RefusedError, match="variant 2 does not exist; there are 2"):
-            bundle.at("variant", native.Variant, 2)
+            bundle.at("variant", structures.Variant, 2)
     assert native.library().edgekit_version().decode() == __version__
 
 

@@ -1,4 +1,4 @@
-"""The program of docs/native.md, compiled as C and run."""
+"""The programs of docs/native.md, compiled as C and run."""
 
 from __future__ import annotations
 
@@ -9,36 +9,49 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import edgekit
 from edgekit.runtime import Session
+from tests.fixtures.whisper_folders import speech
 from tests.native.library import link_program, ort_library
 from tests.native.models import colours_bundle, yolox_bundle
+from tests.web.microphones import write_wav
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_ort]
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "native.md"
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT, CARDS = ROOT / "docs" / "native.md", ROOT / "samples" / "cards"
+
+
+def compiled(number: int, folder: Path) -> Path:
+    """Compile a program of the document."""
+    source = re.findall(r"```c\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)[number]
+    assert len(source.splitlines()) < 50
+    (folder / "program.c").write_text(source)
+    return link_program(folder / "program.c", folder / "program")
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("program")
-    (source,) = re.findall(r"```c\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-    assert len(source.splitlines()) < 50
-    (folder / "detect.c").write_text(source)
-    return link_program(folder / "detect.c", folder / "detect")
+    return compiled(0, tmp_path_factory.mktemp("detect"))
+
+
+def lines_of(program: Path, bundle: Path, file: Path) -> list[list[str]]:
+    """Run a program on a file; return the words of its lines."""
+    ort = ort_library()
+    if not ort:
+        pytest.skip("this wheel of onnxruntime has no libonnxruntime.so")
+    done = subprocess.run(
+        [program, bundle, ort, file], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stderr == ""
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 def run(
     program: Path, bundle: Path, frame: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 ) -> list[list[str]]:
-    ort = ort_library()
-    if not ort:
-        pytest.skip("this wheel of onnxruntime has no libonnxruntime.so")
     picture = bundle.with_suffix(".ppm")
     picture.write_bytes(b"P6\n%d %d\n255\n" % (frame.shape[1], frame.shape[0]) + frame.tobytes())
-    done = subprocess.run(
-        [program, bundle, ort, picture], capture_output=True, text=True, timeout=100, check=True
-    )
-    assert done.stderr == ""
-    return [line.split() for line in done.stdout.splitlines()]
+    return lines_of(program, bundle, picture)
 
 
 def test_a_classifier(tmp_path: Path, program: Path) -> None:
@@ -60,6 +73,27 @@ def test_a_detector(tmp_path: Path, program: Path, shared: Path) -> None:
     rows = run(program, path, frame)
     assert [row[0] for row in rows] == [one.label for one in expected]
     assert len(rows) > 0
+
+
+@pytest.mark.needs_shared
+def test_silero_vad_on_a_wav_file(tmp_path: Path, shared: Path) -> None:
+    """Its state and the last samples of a window go on to the next one; the file has another rate."""
+    rate = 22_050
+    model = shared / "models" / "silero_vad.onnx"
+    bundle = edgekit.build(model, targets=["ort"], precision="fp32", card=CARDS / "silero_vad.toml")
+    path = bundle.save(tmp_path / "silero.edgekit")
+    sound = np.concatenate([np.zeros(8000), speech(2.0)]).astype(np.float32)
+    rows = lines_of(compiled(1, tmp_path), path, write_wav(tmp_path / "speech.wav", sound, rate))
+    heard = (sound * 32767).astype(np.int16).astype(np.float32) / 32768
+    with Session(path, threads=1) as session:
+        windows = list(session.listen(heard, rate=rate))
+    assert len(rows) == len(windows) > 30
+    for (start, end, *label, score), window in zip(rows, windows, strict=True):
+        assert [float(start), float(end)] == pytest.approx([window.start_s, window.end_s], abs=6e-4)
+        assert " ".join(label) == ("speech" if window.prediction.is_speech else "no speech")
+        assert float(score) == pytest.approx(window.prediction.probability, abs=1e-5)
+    scores = [float(row[-1]) for row in rows]
+    assert max(scores) - min(scores) > 0.01
 
 
 def test_a_bundle_that_is_refused(tmp_path: Path, program: Path) -> None:

@@ -26,20 +26,20 @@ def test_cards_pictures_and_outputs_of_both_are_equal(tmp_path: Path) -> None:
 
 def test_a_changed_pixel_is_found(tmp_path: Path) -> None:
     case = make_case(3)
-    inputs, _ = write_bundle(case, tmp_path / "case.edgekit")
+    write_bundle(case, tmp_path / "case.edgekit")
     other = case._replace(frame=np.roll(case.frame, 1))
     with NativeBundle(tmp_path / "case.edgekit") as bundle:
-        made, _ = bundle.prepare(case.frame, case.order, inputs[0].dtype, inputs[0].shape)
-        turned, _ = bundle.prepare(other.frame, case.order, inputs[0].dtype, inputs[0].shape)
+        made, _ = bundle.prepare(case.frame, case.order)
+        turned, _ = bundle.prepare(other.frame, case.order)
     assert made.tobytes() != turned.tobytes()
 
 
 def test_nan_in_an_output_is_refused_with_python_s_text(tmp_path: Path) -> None:
     case = next(c for c in map(make_case, range(100)) if c.output.dtype == np.float32 and c.output.size)
     case.output.flat[0] = np.nan
-    inputs, _ = write_bundle(case, tmp_path / "case.edgekit")
+    write_bundle(case, tmp_path / "case.edgekit")
     with NativeBundle(tmp_path / "case.edgekit") as bundle:
-        _, placed = bundle.prepare(case.frame, case.order, inputs[0].dtype, inputs[0].shape)
+        _, placed = bundle.prepare(case.frame, case.order)
         with pytest.raises(
             RefusedError, match=r"^1 of [0-9]+ values of output y are NaN or infinite; the input"
         ):

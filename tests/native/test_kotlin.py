@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,9 +14,13 @@ from edgekit.tensor_spec import Array
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.kotlin_compiler import compile_program
 from tests.native.library import ort_library
+from tests.native.litert_models import litert_library, litert_yolox
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle, yolox_bundle
+from tests.native.sound_models import tones_bundle
+from tests.web.host import first_photograph
 
 pytestmark = [pytest.mark.needs_kotlin, pytest.mark.needs_compiler, pytest.mark.needs_ort]
+LITERT_LOG = re.compile(r"(INFO|WARNING): .*\n")
 FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
 
 
@@ -24,14 +29,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     library = ort_library()
     if not library:
         pytest.skip("this wheel of onnxruntime has no libonnxruntime.so")
-    return [*compile_program(tmp_path_factory.mktemp("kotlin")), library]
+    return [*compile_program(tmp_path_factory.mktemp("kotlin")), f"ONNX_RUNTIME={library}"]
 
 
 def answers(program: list[str], *commands: list[object]) -> list[list[list[str]]]:
     """Return the lines of each command, as their words."""
     text = "".join("\t".join(map(str, command)) + "\n" for command in commands)
     done = subprocess.run(program, input=text, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert re.sub(LITERT_LOG, "", done.stderr) == ""
     assert "WARNING in native method" not in done.stdout, done.stdout
     blocks = done.stdout.split("end\n")[:-1]
     assert len(blocks) == len(commands)
@@ -123,9 +129,58 @@ def test_refusals_and_fallbacks(tmp_path: Path, program: list[str]) -> None:
 
 def test_an_engine_that_is_absent(tmp_path: Path, program: list[str]) -> None:
     path = colours_bundle().save(tmp_path / "colours.edgekit")
-    (((kind, text),),) = answers([*program[:-1], "libnothing.so"], ["describe", path, ""])
+    (((kind, text),),) = answers([*program[:-1], "ONNX_RUNTIME=libnothing.so"], ["describe", path, ""])
     assert kind == "refused"
     assert text.startswith("ONNX Runtime cannot be loaded from libnothing.so |")
+    (((kind, text),),) = answers(program[:-1], ["describe", path, ""])  # the system has none
+    assert kind == "refused"
+    assert text.startswith("ONNX Runtime cannot be loaded from ")
+    assert " | LiteRT cannot be loaded from " in text
+
+
+def test_a_sound_in_pieces(tmp_path: Path, program: list[str]) -> None:
+    path = tones_bundle().save(tmp_path / "tones.edgekit")
+    heard = np.random.default_rng(0).normal(0, 0.2, 20_000).astype(np.float32)
+    (tmp_path / "sound").write_bytes(heard.tobytes())
+    refused, lines = answers(
+        program,
+        ["predict", path, "", "RGB", *raw(tmp_path, "frame", FRAME)],
+        ["listen", path, "", tmp_path / "sound", 11_025, 3000],
+    )
+    assert refused[0][1].startswith("Tones takes a sound: its input bands is of kind ")
+    windows = [line[1:] for line in lines if line[0] == "window"]
+    items = [line[1:] for line in lines if line[0] == "item"]
+    with Session(path, threads=1) as python:
+        expected = list(python.listen(heard, rate=11_025))
+    assert len(windows) == len(expected) > 10
+    assert [(float(start), float(end), kind) for start, end, kind in windows] == [
+        (one.start_s, one.end_s, "classify") for one in expected
+    ]
+    wanted = [item for one in expected for item in one.prediction]
+    assert [item[1] for item in items] == [item.label for item in wanted]
+    scores = np.concatenate([numbers(item[2:3]) for item in items])
+    assert scores == pytest.approx([item.score for item in wanted], abs=1e-6)
+
+
+@pytest.mark.needs_shared
+@pytest.mark.needs_tflite
+def test_litert_answers_as_python(tmp_path: Path, program: list[str], shared: Path) -> None:
+    library = litert_library()
+    path = litert_yolox(shared, tmp_path)
+    frame = np.ascontiguousarray(first_photograph(shared))
+    described, predicted = answers(
+        [*program, f"LITERT={library}"],
+        ["describe", path, ""],
+        ["predict", path, "", "RGB", *raw(tmp_path, "frame", frame)],
+    )
+    assert described[0][1].startswith("Variant(name=tflite-fp32, target=tflite,")
+    with Session(path, threads=1) as python:
+        expected = python.predict(frame)
+    assert [item[2] for item in predicted[1:]] == [item.label for item in expected]
+    assert (
+        np.concatenate([numbers(item[3:4]) for item in predicted[1:]]).tobytes() == expected.scores.tobytes()
+    )
+    assert len(predicted) > 3
 
 
 @pytest.mark.needs_shared

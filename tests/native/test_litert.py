@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-import edgekit
 from edgekit.bundle import Bundle
-from edgekit.processing.card import parse_card
 from tests.native.answers import assert_answers_as_python
 from tests.native.library import NativeBundle, NativeSession, RefusedError, ort_library
-from tests.native.models import yolox_bundle
+from tests.native.litert_models import litert_library, litert_yolox
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_tflite]
 
 
-@cache
-def litert_library() -> str:
-    """Return the path of LiteRT's shared library in the installed wheel; skip where it has none."""
-    litert = pytest.importorskip("ai_edge_litert")
-    path = Path(litert.__file__).parent / "libLiteRt.so"
-    if not path.is_file():
-        pytest.skip("this wheel of ai-edge-litert has no libLiteRt.so")
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def bundle(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model = shared / "models" / "yolox_nano.onnx"
-    card = parse_card(yolox_bundle(shared).card or {})
-    built = edgekit.build(model, targets=["tflite"], precision="fp32", card=card)
-    return built.save(tmp_path_factory.mktemp("litert") / "yolox.edgekit")
+    return litert_yolox(shared, tmp_path_factory.mktemp("litert"))
 
 
 @pytest.mark.needs_shared

@@ -62,13 +62,31 @@ def test_a_project_holds_the_core_and_the_variants_that_it_runs(tmp_path: Path, 
 
 
 @pytest.mark.needs_ort
+@pytest.mark.parametrize("targets", [("ort",), ("tflite",), ("ort", "tflite")])
+def test_an_android_project_names_the_engines_of_its_variants(
+    tmp_path: Path, targets: tuple[str, ...]
+) -> None:
+    model = onnx_bytes(COLOURS)
+    bundle = model_bundle(dict.fromkeys(targets, model), model, COLOUR_CARD, {name: name for name in targets})
+    made = write_project(bundle, "android", tmp_path / "app")
+    assert made.variants == list(targets)
+    script = (tmp_path / "app/edgekit/build.gradle.kts").read_text("utf-8")
+    packages = re.findall(r'implementation\("(.*?):[0-9.]+"\)', script)
+    known = {
+        "ort": "com.microsoft.onnxruntime:onnxruntime-android",
+        "tflite": "com.google.ai.edge.litert:litert",
+    }
+    assert packages == [known[target] for target in targets]
+
+
+@pytest.mark.needs_ort
 def test_refusals(tmp_path: Path) -> None:
     bundle = two_targets()
     with pytest.raises(UsageError) as error:
         write_project(bundle, "android", tmp_path / "a", "phone")
     assert str(error.value) == (
         "new bundle has no variant 'phone' that an app for android runs; it has phone (coreml), pc (ort). "
-        "Build with -t ort. Nothing was written"
+        "Build with -t ort or -t tflite. Nothing was written"
     )
     with pytest.raises(
         UsageError, match=r"has no variant that an app for ios runs; .* Build with -t coreml\."

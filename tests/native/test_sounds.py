@@ -13,9 +13,18 @@ import pytest
 from edgekit.errors import EdgeKitError
 from edgekit.native import build
 from edgekit.processing.card import parse_card
+from edgekit.runtime import Session
 from edgekit.tensor_spec import TensorSpec
-from tests.native.library import NativeBundle, RefusedError
-from tests.native.sound_models import TONE_CARD, tones_bundle
+from tests.native.library import (
+    NativeBundle,
+    NativePreparation,
+    NativeSession,
+    RefusedError,
+    ort_library,
+    sound,
+)
+from tests.native.models import colours_bundle
+from tests.native.sound_models import TONE_CARD, smoothed_bundle, tones_bundle
 from tests.native.sounds import (
     PROGRAM,
     SoundCase,
@@ -106,7 +115,7 @@ def refusal_of_python(inputs: Mapping[str, Any]) -> str:
 def refusal_of_library(program: Path, inputs: Mapping[str, Any], folder: Path) -> str:
     """Return the text with which the library refuses to listen, or ""."""
     write_sound_bundle(folder / "0.edgekit", inputs)
-    (folder / "0.sound").write_bytes(np.array([8000, 100], np.int32).tobytes())
+    (folder / "0.sound").write_bytes(np.array([8000, 100, 0], np.int32).tobytes())
     subprocess.run([program, folder, "1"], check=True, timeout=100)
     refused = folder / "0.refused"
     return refused.read_text("utf-8") if refused.exists() else ""
@@ -144,26 +153,106 @@ def test_what_is_not_fed_is_refused(program: Path, tmp_path: Path) -> None:
         "card: inputs.gain is an array without a value; pass it to edgekit_run of libedgekit yourself"
     )
     two = {"x": AUDIO, "y": AUDIO}
-    assert "libedgekit prepares a single image, or a sound beside" in refusal_of_library(
-        program, two, tmp_path
-    )
+    assert "libedgekit prepares one image or one sound, beside" in refusal_of_library(program, two, tmp_path)
 
 
 def test_a_rate_of_the_device_is_checked(program: Path, tmp_path: Path) -> None:
     write_sound_bundle(tmp_path / "0.edgekit", {"x": AUDIO})
-    (tmp_path / "0.sound").write_bytes(np.array([0, 100], np.int32).tobytes())
+    (tmp_path / "0.sound").write_bytes(np.array([0, 100, 0], np.int32).tobytes())
     subprocess.run([program, tmp_path, "1"], check=True, timeout=100)
     assert (
         tmp_path / "0.refused"
     ).read_text() == "rate is 0; it must be a whole number of Hz from 1 to 768000"
 
 
-def test_the_c_interface_decodes_and_names_what_it_does_not_prepare(tmp_path: Path) -> None:
+def test_an_input_of_another_kind_is_refused(tmp_path: Path) -> None:
     with NativeBundle(tones_bundle().save(tmp_path / "t.edgekit")) as bundle:
-        with pytest.raises(RefusedError, match=r"^Tones takes a sound, which edgekit\.h does not prepare"):
-            bundle.prepare(np.zeros((4, 4, 3), np.uint8), "rgb", "float32", (1, 8, 3))
+        with pytest.raises(RefusedError, match=r"^Tones takes a sound: its input bands is of kind \w+_SOUND"):
+            bundle.prepare(np.zeros((4, 4, 3), np.uint8), "rgb")
         found = bundle.decode({"scores": np.array([[0.0, 2.0, 1.0]], np.float32)}, None)
     assert (found.kind, found.labels) == ("classify", ["middle", "high", "low"])
+    with (
+        NativeBundle(colours_bundle().save(tmp_path / "c.edgekit")) as bundle,
+        NativePreparation(bundle) as preparation,
+    ):
+        for entry in (sound(np.zeros(10, np.float32), 8000), None):
+            with pytest.raises(RefusedError, match=r"^Colours takes a picture: its input image is of kind"):
+                preparation.prepare(entry)
+
+
+def test_a_sound_keeps_its_rate_and_ends_once(tmp_path: Path) -> None:
+    samples = np.zeros(900, np.float32)
+    with (
+        NativeBundle(tones_bundle().save(tmp_path / "t.edgekit")) as bundle,
+        NativePreparation(bundle) as preparation,
+    ):
+        with pytest.raises(RefusedError, match=r"^nothing was prepared; call edgekit_prepare before"):
+            preparation.carry({"after": np.zeros((1, 3), np.float32)})
+        assert preparation.prepare(None).count == 0
+        preparation.prepare(sound(samples, 8000))
+        with pytest.raises(RefusedError, match=r"^rate is 44100 Hz, but this sound began with 8000; a sound"):
+            preparation.prepare(sound(samples, 44100))
+        assert preparation.prepare(sound(samples, 8000, ends=True)).count == 3
+        with pytest.raises(RefusedError, match=r"^the sound has ended; its samples cannot go on\."):
+            preparation.prepare(sound(samples, 8000))
+        with pytest.raises(RefusedError, match=r"^output after is missing, which is the next before$"):
+            preparation.carry({"scores": np.zeros((1, 3), np.float32)})
+        with pytest.raises(RefusedError, match=r"^output after has another size or dtype than input before"):
+            preparation.carry({"after": np.zeros((1, 2), np.float32)})
+        assert preparation.prepare(sound(samples, 44100, begins=True)).count == 0
+        broken = sound(samples, 8000, begins=True)
+        broken.values = None
+        with pytest.raises(RefusedError, match=r"^values is NULL; pass the pixels or samples$"):
+            preparation.prepare(broken)
+        with pytest.raises(RefusedError, match=r"^a sound has samples that are NaN or infinite$"):
+            preparation.prepare(sound(np.full(9, np.nan, np.float32), 8000, begins=True))
+
+
+@pytest.mark.needs_ort
+def test_a_session_hears_what_python_s_hears(tmp_path: Path) -> None:
+    """The model has a state and a constant beside the sound, which comes at another rate and in pieces."""
+    ort = ort_library()
+    if not ort:
+        pytest.skip("this wheel of onnxruntime has no libonnxruntime.so")
+    path = tones_bundle().save(tmp_path / "t.edgekit")
+    heard = np.random.default_rng(0).normal(0, 0.2, 30_000).astype(np.float32)
+    pieces = np.split(heard, [100, 9000, 9001, 22_000])
+    with (
+        NativeBundle(path) as bundle,
+        NativeSession(bundle, ort) as session,
+        Session(path, threads=1) as python,
+    ):
+        for _ in range(2):  # a second sound begins from the first state
+            found = []
+            for i, piece in enumerate(pieces):
+                ends = i == len(pieces) - 1
+                found += session.listen(np.ascontiguousarray(piece), 11_025, begins=i == 0, ends=ends)
+            expected = list(python.listen(heard, rate=11_025))
+            assert len(found) == len(expected) > 20
+            for window, one in zip(found, expected, strict=True):
+                assert window.span_s == (one.start_s, one.end_s)
+                assert window.labels == [item.label for item in one.prediction]
+                assert window.scores == pytest.approx(one.prediction.scores, abs=1e-6)
+
+
+@pytest.mark.needs_ort
+def test_a_picture_beside_a_constant_and_a_state_is_python_s(tmp_path: Path) -> None:
+    ort = ort_library()
+    if not ort:
+        pytest.skip("this wheel of onnxruntime has no libonnxruntime.so")
+    path = smoothed_bundle().save(tmp_path / "s.edgekit")
+    frames = np.random.default_rng(2).integers(0, 256, (4, 40, 30, 3)).astype(np.uint8)
+    with (
+        NativeBundle(path) as bundle,
+        NativeSession(bundle, ort) as session,
+        Session(path, threads=1) as python,
+    ):
+        for frame in frames:
+            expected = python.predict(frame)
+            found = session.predict(frame, "rgb")
+            assert found.labels == [item.label for item in expected]
+            assert found.scores == pytest.approx(expected.scores, rel=1e-6)
+        assert session.predict(frames[0], "rgb").scores[0] != session.predict(frames[0], "rgb").scores[0]
 
 
 def test_states_are_outputs_of_the_model(tmp_path: Path) -> None:

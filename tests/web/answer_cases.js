@@ -1,6 +1,6 @@
 // Run in the page: prepares and decodes cases/0.edgekit and so on, and answers as tests/native/run_cases.cpp.
 async (count) => {
-  const {Core, arrayOf} = await import('./core.js');
+  const {Core} = await import('./core.js');
   const bytesOf = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
   const module = await WebAssembly.compile(await bytesOf('edgekit.wasm'));
   const answers = [];
@@ -12,9 +12,10 @@ async (count) => {
     for (let k = 0; k < width * height; k++) {
       for (let c = 0; c < 3; c++) data[4 * k + c] = rgb[3 * k + (isBgr ? 2 - c : c)];
     }
-    const {bytes, placement} = core.prepare({data, width, height});
+    const {inputs, placement} = core.prepare({data, width, height});
+    const bytes = new Uint8Array(inputs[0].data.buffer);
     const {name, dtype, shape} = core.manifest().outputs[0];
-    const output = {name, dtype, shape, data: arrayOf(dtype, await bytesOf(`cases/${i}.output`))};
+    const output = {name, dtype, shape, data: await bytesOf(`cases/${i}.output`)};
     const {items} = core.decode([output], placement);
     const number = (Kind, value) => new Uint8Array(Kind.of(value).buffer);
     const long = (value) => number(BigInt64Array, BigInt(value));

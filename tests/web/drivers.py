@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -140,9 +140,9 @@ def firefox() -> Iterator[Page]:
 class _WebKit:
     """A session of WebDriver (https://www.w3.org/TR/webdriver2)."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, arguments: Sequence[str]) -> None:
         self._url = f"http://127.0.0.1:{port}"
-        options = {"binary": str(webkit_browser()), "args": ["--automation"]}
+        options = {"binary": str(webkit_browser()), "args": ["--automation", *arguments]}
         wanted = {"capabilities": {"alwaysMatch": {"webkitgtk:browserOptions": options}}}
         self._url += f"/session/{self._call('POST', '/session', wanted)['sessionId']}"
         self._call("POST", "/timeouts", {"script": int(ANSWER_S * 1000)})
@@ -171,10 +171,14 @@ class _WebKit:
 
 
 @contextmanager
-def webkit() -> Iterator[Page]:
-    """WebKitGTK, Safari's engine on Linux, in a display of its own."""
+def webkit(*arguments: str) -> Iterator[Page]:
+    """WebKitGTK, Safari's engine on Linux, in a display of its own.
+
+    Args:
+        arguments: Settings of its browser, e.g. ``--enable-mock-capture-devices=true``.
+    """
     port = free_port()
     # Root, as in a container, has no user namespace for the sandbox; the page is our own.
     environment = {"WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS": "1"}
     with started("xvfb-run", "-a", "WebKitWebDriver", f"--port={port}", **environment):
-        yield answered(lambda: _WebKit(port), urllib.error.URLError)
+        yield answered(lambda: _WebKit(port, arguments), urllib.error.URLError)

@@ -18,8 +18,10 @@ from edgekit.web.folder import write_web
 from tests.fixtures.keys import KINDS, key_files
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle, yolox_bundle
+from tests.native.sound_models import tones_bundle
 from tests.web.drivers import Page, firefox, webkit
 from tests.web.host import WAIT_MS, assert_same_boxes, first_photograph, hosted, save_photograph
+from tests.web.microphones import HEAR, SCORE_LIMIT, compare
 
 pytestmark = [pytest.mark.needs_other_browsers, pytest.mark.needs_npm, pytest.mark.needs_ort]
 BROWSERS = {"firefox": firefox, "webkit": webkit}
@@ -128,3 +130,18 @@ def test_a_bundle_opens_with_the_key_that_signed_it(
         opened, refused = page.evaluate(SIGNED)
     assert opened == "colours"
     assert refused == "model.edgekit.sig does not hold: no trusted key made it, or it was changed"
+
+
+def test_the_microphone_in_webkit(npm_package: Path, tmp_path: Path) -> None:
+    """WebKitGTK has a mock of a microphone. So has Firefox (media.navigator.streams.fake), but its sound
+    stays suspended on a machine without a device for output."""
+    write_web(tones_bundle(), tmp_path / "site", [npm_package])
+    mock = ("--enable-media-stream=true", "--enable-mock-capture-devices=true")
+    with hosted(tmp_path / "site") as host, webkit(*mock) as page:
+        page.goto(host.url)
+        heard = page.evaluate(f"const hear = {HEAR}; return hear(3);")
+    expected = compare(heard, tones_bundle(), tmp_path / "t.edgekit")
+    assert len(expected) > 10
+    for window, one in zip(heard["windows"], expected, strict=True):
+        scores = {item["label"]: item["score"] for item in window["items"]}
+        assert scores == pytest.approx({item.label: item.score for item in one.prediction}, abs=SCORE_LIMIT)

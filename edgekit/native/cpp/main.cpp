@@ -53,8 +53,11 @@ void run(const char* path, const char* library, const char* photo) {
   Owned<edgekit_session> session(checked(edgekit_start(bundle.get(), &engine, 1, nullptr)));
 
   const Picture picture = read_ppm(photo);
+  edgekit_input input{};
+  input.kind = EDGEKIT_PICTURE, input.values = picture.pixels.data();
+  input.width = picture.width, input.height = picture.height, input.order = EDGEKIT_RGB;
   Owned<edgekit_prediction> prediction(
-      checked(edgekit_predict(session.get(), picture.pixels.data(), picture.width, picture.height, EDGEKIT_RGB)));
+      checked(edgekit_predict(session.get(), &input)));
   std::cerr << "runs " << edgekit_active(session.get()) << '\n';
   edgekit_fallback fallback;
   for (int i = 0; edgekit_fallback_at(session.get(), i, &fallback) == 0; i++) {

@@ -2,8 +2,8 @@
  *
  * Every function returns at once or blocks; none starts a thread. A function that fails returns NULL or a
  * negative number, and edgekit_error() returns why. Pointers that a function returns belong to the object
- * they came from, unless its comment says otherwise. A bundle may be used by several threads; a session by
- * one thread at a time. docs/native.md is the guide. */
+ * they came from, unless its comment says otherwise. A bundle may be used by several threads; a preparation
+ * and a session by one thread at a time. docs/native.md is the guide. */
 #ifndef EDGEKIT_H
 #define EDGEKIT_H
 
@@ -23,10 +23,17 @@ extern "C" {
 #define EDGEKIT_RANK_LIMIT 16
 
 typedef struct edgekit_bundle edgekit_bundle;
+typedef struct edgekit_preparation edgekit_preparation;
 typedef struct edgekit_session edgekit_session;
 
 /* Parts of a bundle that can be counted. */
 enum { EDGEKIT_INPUTS, EDGEKIT_OUTPUTS, EDGEKIT_VARIANTS, EDGEKIT_ENTRIES, EDGEKIT_GOLDEN };
+
+/* Texts of a bundle: the sha256 of its manifest, which names it; the manifest; the card. */
+enum { EDGEKIT_DIGEST, EDGEKIT_MANIFEST, EDGEKIT_CARD };
+
+/* Kinds of edgekit_input. */
+enum { EDGEKIT_PICTURE, EDGEKIT_SOUND };
 
 /* Order of a picture's channels. */
 enum { EDGEKIT_RGB, EDGEKIT_BGR };
@@ -50,17 +57,41 @@ typedef struct {
   double time_ms;
 } edgekit_variant;
 
-/* One file of a variant: the name that the engine wants, and the entry that holds it. sha256 is hexadecimal. */
+/* One file of a variant: the name that the engine wants, and the entry that holds it. sha256 is hexadecimal.
+ */
 typedef struct {
   const char *name, *entry, *sha256;
   int64_t size_bytes;
 } edgekit_file;
+
+/* What an app has for the model. EDGEKIT_PICTURE: values are uint8 [height, width, 3], in the order of
+ * channels EDGEKIT_RGB or EDGEKIT_BGR. EDGEKIT_SOUND: values are the next samples of a sound, float32 [count]
+ * of one channel, full scale 1, at rate_hz, a whole number; count may be 0.
+ * begins: 1 begins another sound or series of pictures, from the states before the first run. ends: 1 ends
+ * the sound: zeros fill up its last window. The fields of the other kind are not read. */
+typedef struct {
+  int kind;
+  const void* values;
+  int width, height, order;
+  size_t count;
+  int rate_hz, begins, ends;
+} edgekit_input;
 
 /* Placement of a picture in the model's input: input = picture x scale + offset, along each axis. */
 typedef struct {
   int frame_width, frame_height, input_width, input_height;
   double scale_x, scale_y, offset_x, offset_y;
 } edgekit_placement;
+
+/* All of the model's inputs, in its order: the prepared one, constants, and states. count is 0 and inputs
+ * NULL while samples are missing for the next window. placement: of a picture. start_s, end_s: of a window.
+ */
+typedef struct {
+  int count;
+  const edgekit_tensor* inputs;
+  edgekit_placement placement;
+  double start_s, end_s;
+} edgekit_prepared;
 
 /* One class (box is zero), one object with its box x1, y1, x2, y2 in the picture's pixels, or a window of a
  * sound: index 1 is speech, 0 is none, and score the probability of speech. */
@@ -71,11 +102,13 @@ typedef struct {
   float box[4];
 } edgekit_item;
 
-/* A task's answer, best first. kind is the card's: "classify", "detect" or "voice-activity". */
+/* A task's answer, best first. kind is the card's: "classify", "detect" or "voice-activity". start_s, end_s:
+ * of the window of a sound that edgekit_predict took. Its count is 0 while samples are missing. */
 typedef struct {
   const char* kind;
   size_t count;
   const edgekit_item* items;
+  double start_s, end_s;
 } edgekit_prediction;
 
 /* One fallback: from a better variant to the next one that was tried, and why. */
@@ -127,14 +160,10 @@ EDGEKIT_API edgekit_bundle* edgekit_open(const char* path);
 /* Close a bundle. Sessions must be stopped first. NULL is ignored. */
 EDGEKIT_API void edgekit_close(edgekit_bundle* bundle);
 
-/* Return the sha256 of the manifest, which names the bundle: 64 hexadecimal digits. */
-EDGEKIT_API const char* edgekit_digest(const edgekit_bundle* bundle);
-
-/* Return the manifest, JSON in UTF-8; *size is its bytes. A zero byte follows. */
-EDGEKIT_API const char* edgekit_manifest(const edgekit_bundle* bundle, size_t* size);
-
-/* Return the card, JSON in UTF-8; *size is its bytes. No zero byte follows. NULL and 0: it has no card. */
-EDGEKIT_API const char* edgekit_card(const edgekit_bundle* bundle, size_t* size);
+/* Return a text: EDGEKIT_DIGEST (64 hexadecimal digits), EDGEKIT_MANIFEST or EDGEKIT_CARD (JSON in UTF-8).
+ * Its bytes are written to *size, which may be NULL. A zero byte follows, but not after the card. NULL: the
+ * bundle has no card. */
+EDGEKIT_API const char* edgekit_text(const edgekit_bundle* bundle, int what, size_t* size);
 
 /* Return the number of inputs, outputs, variants, entries or golden vectors. -1 if what is unknown. */
 EDGEKIT_API int edgekit_count(const edgekit_bundle* bundle, int what);
@@ -148,23 +177,29 @@ EDGEKIT_API int edgekit_variant_at(const edgekit_bundle* bundle, int index, edge
 /* Describe a file of a variant. 0, or -1 if it does not exist. */
 EDGEKIT_API int edgekit_file_at(const edgekit_bundle* bundle, int variant, int index, edgekit_file* file);
 
-/* Return the size of an entry in bytes, or -1 if it does not exist. */
-EDGEKIT_API int64_t edgekit_entry_size(const edgekit_bundle* bundle, const char* entry);
-
-/* Read an entry into buffer, which has exactly its size, and check its sha256. 0, or -1: it is damaged. */
-EDGEKIT_API int edgekit_read(const edgekit_bundle* bundle, const char* entry, void* buffer, size_t size);
+/* Read an entry into buffer, which has exactly its size, and check its sha256. Returns its size in bytes;
+ * with NULL and 0 nothing is read. -1: it does not exist, or is damaged. */
+EDGEKIT_API int64_t edgekit_read(const edgekit_bundle* bundle, const char* entry, void* buffer, size_t size);
 
 /* Check the sha256 of every entry, zeros between them, and the headers of golden arrays. 0, or -1. */
 EDGEKIT_API int edgekit_verify(const edgekit_bundle* bundle);
 
-/* Prepare a picture by the card. pixels: uint8 [height, width, 3], order: EDGEKIT_RGB or EDGEKIT_BGR. buffer
- * has size bytes; returns the bytes of the input, of which nothing is written if buffer is NULL or too small,
- * or -1. placement may be NULL. */
-EDGEKIT_API int64_t edgekit_prepare(const edgekit_bundle* bundle, const uint8_t* pixels, int width,
-                                    int height, int order, void* buffer, size_t size,
-                                    edgekit_placement* placement);
+/* Begin to prepare inputs by the card: one image or one sound, beside constants and states. The bundle must
+ * outlive it. NULL: the bundle has no card, or one that this library does not prepare. */
+EDGEKIT_API edgekit_preparation* edgekit_begin(const edgekit_bundle* bundle);
 
-/* Decode the model's outputs by the card's task. placement is what edgekit_prepare wrote; NULL if the card
+/* Prepare a picture, or the next window of a sound. The samples of input are added to those that wait; NULL
+ * adds none, so call with NULL until count is 0. The result is valid until the next call. NULL: it failed. */
+EDGEKIT_API const edgekit_prepared* edgekit_prepare(edgekit_preparation* preparation,
+                                                    const edgekit_input* input);
+
+/* Keep the card's states among a run's outputs for the next edgekit_prepare. 0, or -1. */
+EDGEKIT_API int edgekit_carry(edgekit_preparation* preparation, const edgekit_tensor* outputs, int count);
+
+/* End a preparation. NULL is ignored. */
+EDGEKIT_API void edgekit_end(edgekit_preparation* preparation);
+
+/* Decode the model's outputs by the card's task. placement is what edgekit_prepare returned; NULL if the card
  * takes a sound. The prediction is the caller's: edgekit_free_prediction.
  * NULL: the outputs do not fit, are not finite, or the task is not one of this library. */
 EDGEKIT_API edgekit_prediction* edgekit_decode(const edgekit_bundle* bundle, const edgekit_tensor* outputs,
@@ -197,9 +232,9 @@ EDGEKIT_API void edgekit_stop(edgekit_session* session);
 EDGEKIT_API int edgekit_run(edgekit_session* session, const edgekit_tensor* inputs, int count,
                             const edgekit_tensor** outputs);
 
-/* Prepare a picture, run and decode; see edgekit_prepare and edgekit_decode. NULL: it failed. */
-EDGEKIT_API edgekit_prediction* edgekit_predict(edgekit_session* session, const uint8_t* pixels, int width,
-                                                int height, int order);
+/* Prepare a picture or the next window of a sound, run, keep the states, and decode; see edgekit_prepare.
+ * NULL: it failed. */
+EDGEKIT_API edgekit_prediction* edgekit_predict(edgekit_session* session, const edgekit_input* input);
 
 /* Return the name of the variant that runs. */
 EDGEKIT_API const char* edgekit_active(const edgekit_session* session);

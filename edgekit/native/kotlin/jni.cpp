@@ -57,7 +57,8 @@ jobject tensor_of(JNIEnv* env, const edgekit_tensor& tensor) {
                         bytes_of(env, tensor.bytes, tensor.size_bytes)});
 }
 
-// Return a prediction as its kind, indices, labels, and five numbers of each item: score and box.
+// Return a prediction as its kind, indices, labels, five numbers of each item (score and box), and the
+// window's start and end in seconds.
 jobject prediction_of(JNIEnv* env, edgekit_prediction* prediction) {
   if (!prediction) return nullptr;
   std::vector<jlong> indices;
@@ -72,10 +73,20 @@ jobject prediction_of(JNIEnv* env, edgekit_prediction* prediction) {
   }
   jfloatArray floats = env->NewFloatArray(static_cast<jsize>(numbers.size()));
   if (floats) env->SetFloatArrayRegion(floats, 0, static_cast<jsize>(numbers.size()), numbers.data());
+  jdoubleArray span = env->NewDoubleArray(2);
+  const jdouble times_s[2] = {prediction->start_s, prediction->end_s};
+  if (span) env->SetDoubleArrayRegion(span, 0, 2, times_s);
   jobject result = array_of(env, {text_of(env, prediction->kind), longs_of(env, indices),
-                                  array_of(env, labels), floats});
+                                  array_of(env, labels), floats, span});
   edgekit_free_prediction(prediction);
   return result;
+}
+
+edgekit_input picture_of(const void* pixels, int width, int height, int order) {
+  edgekit_input input{};
+  input.kind = EDGEKIT_PICTURE, input.values = pixels;
+  input.width = width, input.height = height, input.order = order;
+  return input;
 }
 
 }  // namespace
@@ -114,15 +125,20 @@ NATIVE(jobject, variantAt, Handle bundle, jint index) {
                         text_of(env, variant.status)});
 }
 
-NATIVE(Handle, onnxRuntime, jbyteArray library) {
-  return handle_of(edgekit_adapter("ort", library ? string_of(env, library).c_str() : nullptr));
+NATIVE(Handle, adapter, jbyteArray target, jbyteArray library) {
+  const std::string path = library ? string_of(env, library) : "";
+  return handle_of(edgekit_adapter(string_of(env, target).c_str(), library ? path.c_str() : nullptr));
 }
 
-NATIVE(Handle, start, Handle bundle, Handle engine, jbyteArray variant, jboolean strict, jint threads) {
+NATIVE(Handle, start, Handle bundle, jlongArray engines, jbyteArray variant, jboolean strict, jint threads) {
   std::string name = variant ? string_of(env, variant) : "";
   edgekit_options options{variant ? name.c_str() : nullptr, strict, threads};
-  const edgekit_engine* engines[] = {pointer_of<const edgekit_engine>(engine)};
-  return handle_of(edgekit_start(pointer_of<edgekit_bundle>(bundle), engines, 1, &options));
+  std::vector<jlong> handles(static_cast<size_t>(env->GetArrayLength(engines)));
+  env->GetLongArrayRegion(engines, 0, static_cast<jsize>(handles.size()), handles.data());
+  std::vector<const edgekit_engine*> all;
+  for (jlong handle : handles) all.push_back(pointer_of<const edgekit_engine>(handle));
+  return handle_of(
+      edgekit_start(pointer_of<edgekit_bundle>(bundle), all.data(), static_cast<int>(all.size()), &options));
 }
 
 NATIVE(void, stop, Handle session) {
@@ -145,8 +161,8 @@ NATIVE(jobject, fallbackAt, Handle session, jint index) {
 NATIVE(jobject, predictBytes, Handle session, jbyteArray pixels, jint width, jint height, jint order) {
   jbyte* bytes = env->GetByteArrayElements(pixels, nullptr);
   if (!bytes) return nullptr;
-  edgekit_prediction* prediction = edgekit_predict(
-      pointer_of<edgekit_session>(session), reinterpret_cast<const uint8_t*>(bytes), width, height, order);
+  const edgekit_input input = picture_of(bytes, width, height, order);
+  edgekit_prediction* prediction = edgekit_predict(pointer_of<edgekit_session>(session), &input);
   env->ReleaseByteArrayElements(pixels, bytes, JNI_ABORT);
   return prediction_of(env, prediction);
 }
@@ -162,8 +178,24 @@ NATIVE(jobject, predictColours, Handle session, jintArray colours, jint width, j
     pixels[3 * i + 2] = static_cast<uint8_t>(colour);
   }
   env->ReleaseIntArrayElements(colours, values, JNI_ABORT);
-  return prediction_of(env, edgekit_predict(pointer_of<edgekit_session>(session), pixels.data(), width,
-                                            height, EDGEKIT_RGB));
+  const edgekit_input input = picture_of(pixels.data(), width, height, EDGEKIT_RGB);
+  return prediction_of(env, edgekit_predict(pointer_of<edgekit_session>(session), &input));
+}
+
+NATIVE(jobject, predictSound, Handle session, jfloatArray samples, jint rate, jboolean begins, jboolean ends) {
+  edgekit_input input{};
+  input.kind = EDGEKIT_SOUND;
+  input.rate_hz = rate, input.begins = begins, input.ends = ends;
+  jfloat* values = env->GetFloatArrayElements(samples, nullptr);
+  if (!values) return nullptr;
+  input.values = values, input.count = static_cast<size_t>(env->GetArrayLength(samples));
+  edgekit_prediction* prediction = edgekit_predict(pointer_of<edgekit_session>(session), &input);
+  env->ReleaseFloatArrayElements(samples, values, JNI_ABORT);
+  return prediction_of(env, prediction);
+}
+
+NATIVE(jobject, predictWaiting, Handle session) {
+  return prediction_of(env, edgekit_predict(pointer_of<edgekit_session>(session), nullptr));
 }
 
 NATIVE(jobject, run, Handle session, jobjectArray inputs, jint outputs) {

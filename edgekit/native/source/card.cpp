@@ -87,12 +87,8 @@ void check_options(const Task& task, const Table& table) {
   }
 }
 
-bool has_sound(const Json& inputs) {
-  for (const auto& [_, entry] : inputs.fields) {
-    if (const Json* kind = entry.find("kind"); kind && kind->content == "audio") return true;
-  }
-  return false;
-}
+const std::string ONE_SOURCE =
+    ": libedgekit prepares one image or one sound, beside constants and states; this card has ";
 
 std::string by(const std::vector<int64_t>& shape) {
   std::vector<std::string> parts;
@@ -113,7 +109,7 @@ const TensorSpec* find(const std::vector<TensorSpec>& specs, const std::string& 
   return nullptr;
 }
 
-void check_model(const Card& card, const std::vector<Declared>& inputs, const Json* states, const char* role,
+void check_model(const Card& card, const std::vector<Declared>& inputs, const char* role,
                  const Manifest& manifest) {
   for (const Declared& input : inputs) {
     const TensorSpec* spec = find(manifest.inputs, input.name);
@@ -130,10 +126,10 @@ void check_model(const Card& card, const std::vector<Declared>& inputs, const Js
                     spec->dtype + " in the model");
     }
   }
-  for (const auto& [name, output] : states ? states->fields : Json().fields) {
-    const TensorSpec *from = find(manifest.outputs, output.content), *to = find(manifest.inputs, name);
+  for (const auto& [name, output] : card.states) {
+    const TensorSpec *from = find(manifest.outputs, output), *to = find(manifest.inputs, name);
     if (!from || from->shape != to->shape || from->dtype != to->dtype) {
-      throw Refusal(card.title + ": states." + name + " is " + ascii_text(output.content) +
+      throw Refusal(card.title + ": states." + name + " is " + ascii_text(output) +
                     ", which is not an output with the shape and dtype of " + name);
     }
   }
@@ -204,24 +200,23 @@ Card read_card(const Json& json, const Manifest& manifest) {
     if (!entry.is(Json::object)) input.only(Words());
     const std::string& kind = input.choice("kind", {"image", "tensor", "audio", "text"});
     Declared one{name, "", {}};
-    if (kind == "image" && inputs.fields.size() == 1) {
+    if (kind == "image" && card.source.empty()) {
+      card.source = name;
       card.image = read_image(name, entry, where, one.shape);
       one.dtype = card.image.dtype;
-    } else if (kind == "audio" && !card.has_sound) {
-      card.has_sound = true;
+    } else if (kind == "audio" && card.source.empty()) {
+      card.source = name, card.has_sound = true;
       card.sound = read_audio(name, entry, where, one.shape);
       one.dtype = card.sound.dtype;
-    } else if (kind == "tensor" && has_sound(inputs)) {
+    } else if (kind == "tensor") {
       ConstantInput constant = read_tensor(name, entry, where, one);
       if (constant.values.empty())
         not_fed.push_back(name);
       else
         card.constants.push_back(std::move(constant));
     } else {
-      input.refuse(
-          ": libedgekit prepares a single image, or a sound beside constants and states; this card has " +
-          std::to_string(inputs.fields.size()) + " inputs, this one of kind " + kind +
-          ". Prepare the inputs yourself and use edgekit_run");
+      input.refuse(ONE_SOURCE + std::to_string(inputs.fields.size()) + " inputs, this one of kind " + kind +
+                   ". Prepare the inputs yourself and use edgekit_run");
     }
     declared.push_back(std::move(one));
   }
@@ -232,23 +227,22 @@ Card read_card(const Json& json, const Manifest& manifest) {
     std::vector<std::string> names;
     for (const auto& [name, _] : inputs.fields) names.push_back(name);
     named.only(names);
-    for (const auto& [name, _] : states->fields) named.text(name.c_str());
-    if (!states->fields.empty() && !card.has_sound) {
-      table.refuse(": libedgekit keeps no states between pictures; pass them to edgekit_run yourself");
-    }
+    for (const auto& [name, _] : states->fields) card.states[name] = named.text(name.c_str());
   }
   for (const std::string& name : not_fed) {
-    if (!states || !states->find(name))
+    if (!card.states.count(name))
       table.refuse(": inputs." + name +
                    " is an array without a value; pass it to edgekit_run of libedgekit yourself");
     card.constants.push_back({name, {0}});
   }
+  if (card.source.empty() || card.states.count(card.source))
+    table.refuse(ONE_SOURCE + "none. Prepare the inputs yourself and use edgekit_run");
   if (card.has_sound && card.task.kind == "detect")
     table.refuse(": libedgekit decodes detect of pictures only; take the outputs of edgekit_run instead");
   const char* role = card.task.kind == "classify" ? "scores"
                      : card.task.kind == "detect" ? "predictions"
                                                   : "probability";
-  check_model(card, declared, states, role, manifest);
+  check_model(card, declared, role, manifest);
   return card;
 }
 

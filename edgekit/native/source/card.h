@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -59,11 +60,12 @@ struct Task {
 };
 
 struct Card {
-  std::string title;
-  bool has_sound = false;  // the input is a sound, not a picture
+  std::string title, source;  // source: the input that is a picture or a sound
+  bool has_sound = false;     // it is a sound
   ImageInput image;
   AudioInput sound;
-  std::vector<ConstantInput> constants;  // besides a sound
+  std::vector<ConstantInput> constants;       // besides it; of a state the value before the first run
+  std::map<std::string, std::string> states;  // input -> the output that is fed to it at the next run
   bool has_task = false;
   Task task;
 };

@@ -13,23 +13,6 @@ namespace {
 
 constexpr double GARBAGE_SHARE = 0.5, NO_LIMIT_DB = -1000;
 
-// Whether a float tensor has only finite values; others always do.
-bool is_finite(const edgekit_tensor& tensor) {
-  auto all = [&](auto number, auto bits) {
-    const char *at = static_cast<const char*>(tensor.bytes), *end = at + tensor.size_bytes;
-    unsigned bad = 0;  // without a branch, so that the compiler computes several at a time
-    for (; at < end; at += sizeof number) {
-      std::memcpy(&number, at, sizeof number);
-      bad |= (number & bits) == bits;
-    }
-    return !bad;
-  };
-  if (std::strcmp(tensor.dtype, "float32") == 0) return all(uint32_t{}, uint32_t{0x7F800000});
-  if (std::strcmp(tensor.dtype, "float64") == 0) return all(uint64_t{}, uint64_t{0x7FF0000000000000});
-  if (std::strcmp(tensor.dtype, "float16") == 0) return all(uint16_t{}, uint16_t{0x7C00});
-  return true;
-}
-
 std::string list_of(const std::vector<TensorSpec>& specs) {
   std::vector<std::string> texts;
   for (const TensorSpec& spec : specs) texts.push_back(spec.text());

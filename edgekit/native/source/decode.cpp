@@ -1,9 +1,11 @@
 #include "decode.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "float16.h"
+#include "golden.h"
 #include "manifest.h"
 #include "refusal.h"
 #include "text.h"
@@ -24,16 +26,19 @@ void convert(const void* bytes, std::vector<float>& values) {
 
 }  // namespace
 
-float exponential(float x) { return static_cast<float>(std::exp(static_cast<double>(x))); }
-
 std::string shape_text(const edgekit_tensor& tensor) {
   return list_text(std::vector<int64_t>(tensor.shape, tensor.shape + tensor.rank));
 }
 
-std::vector<float> floats_of(const edgekit_tensor& tensor) {
+Floats floats_of(const edgekit_tensor& tensor) {
   std::string dtype = tensor.dtype;
-  std::vector<float> values(tensor.size_bytes / element_bytes(dtype));
-  if (dtype == "float32")
+  Floats floats{{}, nullptr, tensor.size_bytes / element_bytes(dtype)};
+  const bool is_own = dtype == "float32" && reinterpret_cast<uintptr_t>(tensor.bytes) % alignof(float) == 0;
+  std::vector<float>& values = floats.copy;
+  if (!is_own) values.resize(floats.count);
+  if (is_own)
+    floats.values = static_cast<const float*>(tensor.bytes);
+  else if (dtype == "float32")
     convert<float>(tensor.bytes, values);
   else if (dtype == "uint8")
     convert<uint8_t>(tensor.bytes, values);
@@ -49,37 +54,36 @@ std::vector<float> floats_of(const edgekit_tensor& tensor) {
     throw Refusal(std::string("output ") + tensor.name + " is " + dtype +
                   ", which libedgekit does not decode");
   }
-  size_t bad = 0;
-  for (float value : values) bad += !std::isfinite(value);
-  if (bad) {
-    throw Refusal(std::to_string(bad) + " of " + std::to_string(values.size()) + " values of output " +
-                  tensor.name +
-                  " are NaN or infinite; the input or this variant's arithmetic is at fault: try another "
-                  "engine or precision");
-  }
-  return values;
+  if (!is_own) floats.values = values.data();
+  if (is_finite(tensor)) return floats;
+  const auto bad = std::count_if(floats.values, floats.values + floats.count,
+                                 [](float value) { return !std::isfinite(value); });
+  throw Refusal(std::to_string(bad) + " of " + std::to_string(floats.count) + " values of output " +
+                tensor.name +
+                " are NaN or infinite; the input or this variant's arithmetic is at fault: try another "
+                "engine or precision");
 }
 
 std::vector<Found> decode_output(const Task& task, const edgekit_tensor& output,
                                  const edgekit_placement& placed) {
   if (task.kind == "classify") {
-    auto scores = floats_of(output);
-    if (scores.empty())
+    const Floats scores = floats_of(output);
+    if (!scores.count)
       throw Refusal("output " + task.output + " is " + shape_text(output) + "; it has no class");
-    return decode_classes(task, scores);
+    return decode_classes(task, scores.values, scores.count);
   }
   if (task.kind == "voice-activity") {
-    auto values = floats_of(output);
-    if (values.size() != 1)
+    const Floats floats = floats_of(output);
+    if (floats.count != 1)
       throw Refusal("the card decodes one probability per window, but the model returned " +
                     shape_text(output));
-    return {{values[0] >= static_cast<float>(task.threshold), values[0], {}}};
+    return {{floats.values[0] >= static_cast<float>(task.threshold), floats.values[0], {}}};
   }
   if (std::string(output.dtype) != "float32") {
     throw Refusal("output " + task.output + " is " + output.dtype + "; libedgekit decodes boxes of float32");
   }
-  auto values = floats_of(output);
-  return decode_boxes(task, values.data(), std::vector<int64_t>(output.shape, output.shape + output.rank),
+  const Floats floats = floats_of(output);
+  return decode_boxes(task, floats.values, std::vector<int64_t>(output.shape, output.shape + output.rank),
                       placed);
 }
 

@@ -19,7 +19,7 @@ std::vector<Found> decode_output(const Task& task, const edgekit_tensor& output,
                                  const edgekit_placement& placed);
 
 // The same for the tasks; values are finite.
-std::vector<Found> decode_classes(const Task& task, const std::vector<float>& scores);
+std::vector<Found> decode_classes(const Task& task, const float* scores, size_t count);
 std::vector<Found> decode_boxes(const Task& task, const float* values, const std::vector<int64_t>& shape,
                                 const edgekit_placement& placed);
 
@@ -36,11 +36,15 @@ struct Candidates {
 // Return the indices of the kept boxes, best first (edgekit/processing/nms.py).
 std::vector<size_t> suppress(const Candidates& found, const Task& task);
 
-// Return a float32's exponential, rounded to nearest but for one case in 10^9.
-float exponential(float x);
+// Values of a tensor: its own where they are float32, or a copy.
+struct Floats {
+  std::vector<float> copy;
+  const float* values;
+  size_t count;
+};
 
 // Return the floats of a tensor of any number type. Raises Refusal: another type, or a value is not finite.
-std::vector<float> floats_of(const edgekit_tensor& tensor);
+Floats floats_of(const edgekit_tensor& tensor);
 
 // Return [1, 2, 3].
 std::string shape_text(const edgekit_tensor& tensor);

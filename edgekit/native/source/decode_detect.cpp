@@ -6,6 +6,7 @@
 #include "decode.h"
 #include "manifest.h"
 #include "refusal.h"
+#include "rows.h"
 
 namespace edgekit {
 namespace {
@@ -86,8 +87,9 @@ Candidates yolox(const Task& task, const float* values, const std::vector<int64_
         if (!(scores[best] > least)) continue;
         float centre_x = (row[0] + static_cast<float>(x)) * step,
               centre_y = (row[1] + static_cast<float>(y)) * step;
-        float half_x = exponential(std::min(row[2], 20.0f)) * step / 2,
-              half_y = exponential(std::min(row[3], 20.0f)) * step / 2;
+        float sizes[2] = {std::min(row[2], 20.0f), std::min(row[3], 20.0f)};
+        exponentials(sizes, 2, 0);
+        float half_x = sizes[0] * step / 2, half_y = sizes[1] * step / 2;
         add(found, {centre_x - half_x, centre_y - half_y, centre_x + half_x, centre_y + half_y}, scores[best],
             best);
       }

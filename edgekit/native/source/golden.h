@@ -21,6 +21,9 @@ const Json* evidence_limit_db(const Json& evidence, const std::string& output);
 // Check that a tensor's bytes are as many as its dtype and shape say. Raises Refusal.
 void check_tensor(const edgekit_tensor& tensor);
 
+// Whether a float tensor has only finite values; others always do.
+bool is_finite(const edgekit_tensor& tensor);
+
 // Return a tensor for a spec.
 edgekit_tensor tensor_of(const TensorSpec& spec, const void* bytes, size_t size_bytes);
 

@@ -6,6 +6,7 @@
 
 #include "float16.h"
 #include "manifest.h"
+#include "rows.h"
 
 namespace edgekit {
 namespace {
@@ -102,39 +103,76 @@ struct Numbers {
   }
 };
 
+// Writes rows of the resized picture, and the margins around them, to the input.
 template <class Word>
-void fill(const ImageInput& image, const std::vector<uint8_t>& pixels, const Box& target, const int* order,
-          Word* out) {
-  const Numbers numbers(image);
-  int channels = image.channels;
-  size_t step = image.layout == "NCHW" ? 1 : channels;
-  size_t plane = image.layout == "NCHW" ? static_cast<size_t>(image.width) * image.height : 1;
-  for (int c = 0; c < channels; c++) {
-    Word table[256];
-    for (int pixel = 0; pixel < 256; pixel++) table[pixel] = static_cast<Word>(numbers.of[c][pixel]);
-    Word margin = table[image.pad];
+class Writer {
+ public:
+  Writer(const ImageInput& image, const Box& target, const int* order, unsigned char* out)
+      : image_(image), target_(target), order_(order), out_(reinterpret_cast<Word*>(out)) {
+    if (image.layout == "NCHW") step_ = 1, plane_ = static_cast<size_t>(image.width) * image.height;
+    const Numbers numbers(image);
+    for (int c = 0; c < image.channels; c++) {
+      for (int pixel = 0; pixel < 256; pixel++) tables_[c][pixel] = static_cast<Word>(numbers.of[c][pixel]);
+    }
+    channels_.resize(static_cast<size_t>(target.width) * 3);
     for (int y = 0; y < image.height; y++) {
-      Word* row = out + c * plane + static_cast<size_t>(y) * image.width * step;
-      bool inside = y >= target.top && y < target.top + target.height;
-      if (!inside) {
-        for (int x = 0; x < image.width; x++) row[x * step] = margin;
-        continue;
-      }
-      const uint8_t* source =
-          pixels.data() + static_cast<size_t>(y - target.top) * target.width * channels + order[c];
-      for (int x = 0; x < target.left; x++) row[x * step] = margin;
-      for (int x = 0; x < target.width; x++)
-        row[(target.left + x) * step] = table[source[static_cast<size_t>(x) * channels]];
-      for (int x = target.left + target.width; x < image.width; x++) row[x * step] = margin;
+      const bool is_inside = y >= target.top && y < target.top + target.height;
+      fill_margin(y, 0, is_inside ? target.left : image.width);
+      if (is_inside) fill_margin(y, target.left + target.width, image.width);
     }
   }
-}
+
+  void row(int y, const uint8_t* pixels) {
+    const size_t count = target_.width;
+    if (step_ == 1 && image_.channels == 3) {
+      uint8_t* planes[3];
+      for (int c = 0; c < 3; c++) planes[order_[c]] = channels_.data() + c * count;
+      split_channels(pixels, count, planes);
+      for (int c = 0; c < 3; c++) convert(channels_.data() + c * count, count, c, at(y, c));
+    } else if (step_ == 1) {
+      convert(pixels, count, 0, at(y, 0));
+    } else if (order_[0] == 0 && sizeof(Word) == 1 && image_.plain()) {
+      std::memcpy(at(y, 0), pixels, count * step_);
+    } else {
+      Word* to = at(y, 0);
+      for (size_t x = 0; x < count; x++, pixels += step_) {
+        for (size_t c = 0; c < step_; c++) *to++ = tables_[c][pixels[order_[c]]];
+      }
+    }
+  }
+
+ private:
+  Word* at(int y, int c) const {
+    return out_ + c * plane_ + (static_cast<size_t>(y) * image_.width + target_.left) * step_;
+  }
+
+  void fill_margin(int y, int from, int to) {
+    for (int c = 0; c < image_.channels; c++) {
+      Word* row = out_ + c * plane_ + static_cast<size_t>(y) * image_.width * step_;
+      for (int x = from; x < to; x++) row[x * step_] = tables_[c][image_.pad];
+    }
+  }
+
+  void convert(const uint8_t* values, size_t count, int c, Word* to) const {
+    if (image_.dtype == "float32") {
+      const bool plain = image_.plain();
+      const float mean = plain ? 0 : static_cast<float>(image_.mean[c]),
+                  std = plain ? 1 : static_cast<float>(image_.std[c]);
+      return normalize_row(values, count, mean, std, reinterpret_cast<float*>(to));
+    }
+    for (size_t x = 0; x < count; x++) to[x] = tables_[c][values[x]];
+  }
+
+  const ImageInput& image_;
+  Box target_;
+  const int* order_;
+  Word* out_;
+  size_t step_ = static_cast<size_t>(image_.channels), plane_ = 1;
+  Word tables_[3][256];
+  std::vector<uint8_t> channels_;  // of one row
+};
 
 }  // namespace
-
-size_t image_bytes(const ImageInput& image) {
-  return memory_size(image.height, image.width, image.channels * element_bytes(image.dtype));
-}
 
 edgekit_placement place_image(const ImageInput& image, int width, int height) {
   auto [used, target] = layout_of(image, width, height);
@@ -161,24 +199,29 @@ void prepare_image(const ImageInput& image, const Picture& given, bool is_bgr, u
   } else if ((image.colour == "BGR") != is_bgr) {
     order[0] = 2, order[2] = 0;
   }
-  auto [used, target] = layout_of(image, given.width, given.height);
+  const Layout layout = layout_of(image, given.width, given.height);
+  const Box& used = layout.used;
+  const Target& target = layout.target;
   Axis x{used.width, target.width, std::max<int64_t>(0, -target.left),
          static_cast<int>(std::min<int64_t>(target.width, image.width))};
   Axis y{used.height, target.height, std::max<int64_t>(0, -target.top),
          static_cast<int>(std::min<int64_t>(target.height, image.height))};
-  auto pixels =
-      resize_picture(picture, used.left, used.top, x, y, image.interpolation == "cubic", image.antialias);
   Box place{static_cast<int>(std::max<int64_t>(0, target.left)),
             static_cast<int>(std::max<int64_t>(0, target.top)), x.length, y.length};
+  auto write = [&](auto word) {
+    Writer<decltype(word)> writer(image, place, order, out);
+    resize_picture(picture, used.left, used.top, x, y, image.interpolation == "cubic", image.antialias,
+                   [&](int row, const uint8_t* pixels) { writer.row(place.top + row, pixels); });
+  };
   switch (element_bytes(image.dtype)) {
     case 1:
-      return fill(image, pixels, place, order, out);
+      return write(uint8_t{});
     case 2:
-      return fill(image, pixels, place, order, reinterpret_cast<uint16_t*>(out));
+      return write(uint16_t{});
     case 4:
-      return fill(image, pixels, place, order, reinterpret_cast<uint32_t*>(out));
+      return write(uint32_t{});
     default:
-      return fill(image, pixels, place, order, reinterpret_cast<uint64_t*>(out));
+      return write(uint64_t{});
   }
 }
 

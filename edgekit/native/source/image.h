@@ -8,13 +8,10 @@
 
 namespace edgekit {
 
-// Return the bytes of the input.
-size_t image_bytes(const ImageInput& image);
-
 // Compute where a picture of this size lies in the input.
 edgekit_placement place_image(const ImageInput& image, int width, int height);
 
-// Write the input for a picture, uint8 [height, width, 3], to out, which has image_bytes.
+// Write the input for a picture, uint8 [height, width, 3], to out, which has its size.
 void prepare_image(const ImageInput& image, const Picture& picture, bool is_bgr, unsigned char* out);
 
 }  // namespace edgekit

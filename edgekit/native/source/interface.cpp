@@ -9,14 +9,18 @@
 #include "edgekit.h"
 #include "golden.h"
 #include "guarded.h"
-#include "image.h"
 #include "litert.h"
 #include "onnx_runtime.h"
 #include "openvino.h"
+#include "preparation.h"
 #include "refusal.h"
 #include "session.h"
 
 using namespace edgekit;
+
+struct edgekit_preparation {
+  Preparation preparation;
+};
 
 struct edgekit_session {
   Session session;
@@ -26,29 +30,6 @@ struct edgekit_session {
 };
 
 namespace {
-
-constexpr int SIDE_LIMIT = 1 << 16;
-
-Picture checked_picture(const uint8_t* pixels, int width, int height, int order) {
-  given(pixels);
-  if (width < 1 || height < 1 || width > SIDE_LIMIT || height > SIDE_LIMIT) {
-    throw Refusal("a picture of " + std::to_string(width) + "x" + std::to_string(height) +
-                  "; its sides must be from 1 to " + std::to_string(SIDE_LIMIT));
-  }
-  memory_size(width, height, 3);
-  if (order != EDGEKIT_RGB && order != EDGEKIT_BGR) {
-    throw Refusal("order is " + std::to_string(order) + "; it must be EDGEKIT_RGB or EDGEKIT_BGR");
-  }
-  return {pixels, width, height, 3};
-}
-
-const ImageInput& image_of(const Card& card) {
-  if (card.has_sound)
-    throw Refusal(card.title +
-                  " takes a sound, which edgekit.h does not prepare; prepare it yourself and use "
-                  "edgekit_run");
-  return card.image;
-}
 
 const Task& task_of(const Card& card) {
   if (!card.has_task)
@@ -63,23 +44,29 @@ struct Answer {
   std::vector<std::string> labels;
 };
 
+edgekit_prediction* answer_of(const std::vector<Found>& all, const Task& task,
+                              const edgekit_prepared& prepared) {
+  auto answer = std::make_unique<Answer>();
+  for (const Found& found : all) {
+    answer->labels.push_back(task.label(found.index));
+    answer->items.push_back(
+        {found.index, nullptr, found.score, {found.box[0], found.box[1], found.box[2], found.box[3]}});
+  }
+  for (size_t k = 0; k < answer->items.size(); k++) answer->items[k].label = answer->labels[k].c_str();
+  answer->head = {task.kind.c_str(), answer->items.size(), answer->items.data(), prepared.start_s,
+                  prepared.end_s};
+  return &answer.release()->head;
+}
+
 edgekit_prediction* decoded(const Card& card, const edgekit_tensor* outputs, int count,
-                            const edgekit_placement& placed) {
+                            const edgekit_prepared& prepared) {
   const Task& task = task_of(card);
   std::vector<std::string> names;
   for (int i = 0; i < count; i++) {
     names.push_back(outputs[i].name ? outputs[i].name : "");
     if (names.back() != task.output) continue;
     check_tensor(outputs[i]);
-    auto answer = std::make_unique<Answer>();
-    for (const Found& found : decode_output(task, outputs[i], placed)) {
-      answer->labels.push_back(task.label(found.index));
-      answer->items.push_back(
-          {found.index, nullptr, found.score, {found.box[0], found.box[1], found.box[2], found.box[3]}});
-    }
-    for (size_t k = 0; k < answer->items.size(); k++) answer->items[k].label = answer->labels[k].c_str();
-    answer->head = {task.kind.c_str(), answer->items.size(), answer->items.data()};
-    return &answer.release()->head;
+    return answer_of(decode_output(task, outputs[i], prepared.placement), task, prepared);
   }
   throw Refusal("the card decodes output " + task.output + ", but the model returned " + joined(names));
 }
@@ -101,19 +88,16 @@ edgekit_bundle* edgekit_open(const char* path) {
 
 void edgekit_close(edgekit_bundle* bundle) { delete bundle; }
 
-const char* edgekit_digest(const edgekit_bundle* bundle) {
-  return bundle ? bundle->bundle.digest().c_str() : nullptr;
-}
-
-const char* edgekit_manifest(const edgekit_bundle* bundle, size_t* size) {
-  if (size) *size = bundle ? bundle->bundle.manifest_text().size() : 0;
-  return bundle ? bundle->bundle.manifest_text().c_str() : nullptr;
-}
-
-const char* edgekit_card(const edgekit_bundle* bundle, size_t* size) {
-  std::string_view text = bundle ? bundle->bundle.card_text() : std::string_view();
-  if (size) *size = text.size();
-  return text.data();
+const char* edgekit_text(const edgekit_bundle* bundle, int what, size_t* size) {
+  return guarded<const char*>(nullptr, [&] {
+    given(bundle);
+    const Bundle& opened = bundle->bundle;
+    const std::string_view texts[] = {opened.digest(), opened.manifest_text(), opened.card_text()};
+    const std::string_view text = texts[checked_index(what, 3, "text")];
+    if (size) *size = text.size();
+    if (!text.data()) throw Refusal(opened.name() + " has no card");
+    return text.data();
+  });
 }
 
 int edgekit_count(const edgekit_bundle* bundle, int what) {
@@ -161,24 +145,18 @@ int edgekit_file_at(const edgekit_bundle* bundle, int variant, int index, edgeki
   });
 }
 
-int64_t edgekit_entry_size(const edgekit_bundle* bundle, const char* entry) {
+int64_t edgekit_read(const edgekit_bundle* bundle, const char* name, void* buffer, size_t size) {
   return guarded<int64_t>(-1, [&] {
-    given(bundle, entry);
-    return bundle->bundle.entry(entry).size;
-  });
-}
-
-int edgekit_read(const edgekit_bundle* bundle, const char* name, void* buffer, size_t size) {
-  return guarded(-1, [&] {
     given(bundle, name);
     const Entry& entry = bundle->bundle.entry(name);
+    if (!buffer && !size) return entry.size;
     if (size != static_cast<uint64_t>(entry.size)) {
       throw Refusal("a buffer of " + std::to_string(size) + " bytes; entry " + entry.name + " has " +
                     std::to_string(entry.size));
     }
-    if (size) given(buffer);
+    given(buffer);
     bundle->bundle.read_into(entry, static_cast<unsigned char*>(buffer));
-    return 0;
+    return entry.size;
   });
 }
 
@@ -190,32 +168,43 @@ int edgekit_verify(const edgekit_bundle* bundle) {
   });
 }
 
-int64_t edgekit_prepare(const edgekit_bundle* bundle, const uint8_t* pixels, int width, int height, int order,
-                        void* buffer, size_t size, edgekit_placement* placement) {
-  return guarded<int64_t>(-1, [&] {
+edgekit_preparation* edgekit_begin(const edgekit_bundle* bundle) {
+  return guarded<edgekit_preparation*>(nullptr, [&] {
     given(bundle);
-    Picture picture = checked_picture(pixels, width, height, order);
-    const ImageInput& image = image_of(bundle->bundle.card());
-    size_t wanted = image_bytes(image);
-    if (placement) *placement = place_image(image, width, height);
-    if (buffer && size >= wanted)
-      prepare_image(image, picture, order == EDGEKIT_BGR, static_cast<unsigned char*>(buffer));
-    return static_cast<int64_t>(wanted);
+    return new edgekit_preparation{Preparation(bundle->bundle)};
   });
 }
+
+const edgekit_prepared* edgekit_prepare(edgekit_preparation* preparation, const edgekit_input* input) {
+  return guarded<const edgekit_prepared*>(nullptr, [&] {
+    given(preparation);
+    return &preparation->preparation.prepare(input);
+  });
+}
+
+int edgekit_carry(edgekit_preparation* preparation, const edgekit_tensor* outputs, int count) {
+  return guarded(-1, [&] {
+    given(preparation, outputs);
+    preparation->preparation.carry(outputs, count);
+    return 0;
+  });
+}
+
+void edgekit_end(edgekit_preparation* preparation) { delete preparation; }
 
 edgekit_prediction* edgekit_decode(const edgekit_bundle* bundle, const edgekit_tensor* outputs, int count,
                                    const edgekit_placement* placement) {
   return guarded<edgekit_prediction*>(nullptr, [&] {
     given(bundle, outputs);
     const Card& card = bundle->bundle.card();
-    if (card.has_sound) return decoded(card, outputs, count, {});
+    edgekit_prepared prepared{};
+    if (card.has_sound) return decoded(card, outputs, count, prepared);
     given(placement);
-    const edgekit_placement& p = *placement;
+    const edgekit_placement& p = prepared.placement = *placement;
     if (p.frame_width < 1 || p.frame_height < 1 || p.input_width < 1 || p.input_height < 1) {
       throw Refusal("the placement has a side below 1; pass what edgekit_prepare wrote");
     }
-    return decoded(card, outputs, count, p);
+    return decoded(card, outputs, count, prepared);
   });
 }
 
@@ -267,21 +256,15 @@ int edgekit_run(edgekit_session* session, const edgekit_tensor* inputs, int coun
   });
 }
 
-edgekit_prediction* edgekit_predict(edgekit_session* session, const uint8_t* pixels, int width, int height,
-                                    int order) {
+edgekit_prediction* edgekit_predict(edgekit_session* session, const edgekit_input* input) {
   return guarded<edgekit_prediction*>(nullptr, [&] {
     given(session);
-    Session& running = session->session;
-    const Card& card = running.bundle().card();
-    const ImageInput& image = image_of(card);
-    task_of(card);
-    Picture picture = checked_picture(pixels, width, height, order);
-    running.input().resize(image_bytes(image));
-    prepare_image(image, picture, order == EDGEKIT_BGR, running.input().data());
-    edgekit_tensor input =
-        tensor_of(running.bundle().manifest().inputs.at(0), running.input().data(), running.input().size());
-    const auto& outputs = running.run(&input, 1);
-    return decoded(card, outputs.data(), static_cast<int>(outputs.size()), place_image(image, width, height));
+    const Card& card = session->session.bundle().card();
+    const Task& task = task_of(card);
+    edgekit_prepared prepared;
+    const auto* outputs = session->session.run(input, prepared);
+    if (!outputs) return answer_of({}, task, prepared);
+    return decoded(card, outputs->data(), static_cast<int>(outputs->size()), prepared);
   });
 }
 

@@ -74,8 +74,20 @@ void Resampler::add(const float* samples, size_t count, std::vector<double>& out
     return;
   }
   waiting_.insert(waiting_.end(), samples, samples + count);
+  resample(INT64_MAX, out);
+}
+
+void Resampler::end(std::vector<double>& out) {
+  if (scale_ == down_) return;
+  const int64_t count = first_ + static_cast<int64_t>(waiting_.size());
+  waiting_.resize(waiting_.size() + static_cast<size_t>(reach_) + 1);
+  resample((count * scale_ + down_ - 1) / down_, out);
+}
+
+// Append samples up to a number, as far as no later one changes them.
+void Resampler::resample(int64_t limit, std::vector<double>& out) {
   const int64_t end = first_ + static_cast<int64_t>(waiting_.size());
-  for (; next_ * down_ / scale_ + reach_ < end; next_++) {
+  for (; next_ < limit && next_ * down_ / scale_ + reach_ < end; next_++) {
     int64_t base = next_ * down_ / scale_;
     const auto& taps = taps_of(next_ * down_ % scale_);
     const double* from = waiting_.data() + (base - reach_ - first_);

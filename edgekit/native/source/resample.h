@@ -14,7 +14,12 @@ class Resampler {
   // Take samples, and append to `out` those at the new rate that no later sample changes.
   void add(const float* samples, size_t count, std::vector<double>& out);
 
+  // Append the samples at the new rate that are left, those of zeros after the last sample. Nothing may be
+  // added after it.
+  void end(std::vector<double>& out);
+
  private:
+  void resample(int64_t limit, std::vector<double>& out);
   const std::vector<double>& taps_of(int64_t phase);
 
   int64_t scale_, down_, reach_;

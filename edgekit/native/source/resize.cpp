@@ -4,10 +4,12 @@
 #include <cmath>
 #include <new>
 
+#include "rows.h"
+
 namespace edgekit {
 namespace {
 
-constexpr int CV_BITS = 11, PILLOW_BITS = 22;
+constexpr int CV_BITS = 11;
 
 // Taps along one axis: for each pixel of the result `count` source pixels and their weights.
 template <class Weight>
@@ -65,8 +67,8 @@ Taps<int32_t> cubic_taps(const Axis& axis) {
 
 // Pillow's resampling, weights of 22 bits; the kernel is as wide as a pixel of the result.
 Taps<int32_t> pillow_taps(const Axis& axis, bool cubic) {
-  double scale = static_cast<double>(axis.source) / static_cast<double>(axis.size), wide = std::max(scale, 1.0),
-         support = (cubic ? 2.0 : 1.0) * wide;
+  double scale = static_cast<double>(axis.source) / static_cast<double>(axis.size),
+         wide = std::max(scale, 1.0), support = (cubic ? 2.0 : 1.0) * wide;
   Taps<int32_t> taps{static_cast<int>(std::ceil(support)) * 2 + 1, {}, {}};
   std::vector<double> weights(taps.count);
   for (int i = 0; i < axis.length; i++) {
@@ -98,85 +100,161 @@ const uint8_t* row_of(const Picture& picture, int left, int row) {
   return picture.pixels + (static_cast<size_t>(row) * picture.width + left) * picture.channels;
 }
 
-// One row across, kept with 4 bits less than its weights have: ((s0 a0 + s1 a1) >> 4).
-void linear_across(const uint8_t* row, const Taps<uint32_t>& taps, int width, int channels, uint32_t* out) {
+// The rows of a part of a picture. Loops across read bytes after a row, so that the last one is copied.
+class Rows {
+ public:
+  Rows(const Picture& picture, int left, int top) : picture_(picture), left_(left), top_(top) {}
+
+  const uint8_t* at(int row) {
+    const uint8_t* pixels = row_of(picture_, left_, top_ + row);
+    if (top_ + row + 1 < picture_.height) return pixels;
+    if (last_.empty()) {
+      const size_t size = static_cast<size_t>(picture_.width - left_) * picture_.channels;
+      last_.assign(size + ROW_PADDING, 0);
+      std::copy_n(pixels, size, last_.data());
+    }
+    return last_.data();
+  }
+
+ private:
+  const Picture& picture_;
+  int left_, top_;
+  std::vector<uint8_t> last_;
+};
+
+// One row of any number of channels across: ((s0 a0 + s1 a1) >> 4).
+void linear_across(const uint8_t* row, const Taps<uint32_t>& taps, int width, int channels, uint16_t* out) {
   for (int x = 0; x < width; x++) {
     const uint8_t *left = row + taps.index[2 * x] * channels, *right = row + taps.index[2 * x + 1] * channels;
     uint32_t a0 = taps.weights[2 * x], a1 = taps.weights[2 * x + 1];
-    for (int c = 0; c < channels; c++) *out++ = (left[c] * a0 + right[c] * a1) >> 4;
+    for (int c = 0; c < channels; c++) *out++ = static_cast<uint16_t>((left[c] * a0 + right[c] * a1) >> 4);
   }
+}
+
+// The same taps as pairs of pixels beside each other; a tap of weight 0 may be another pixel.
+std::vector<Pair> pairs_of(const Taps<uint32_t>& taps, int source) {
+  std::vector<Pair> pairs;
+  for (size_t i = 0; i < taps.index.size(); i += 2) {
+    const int first = std::min(taps.index[i], source - 2);
+    const auto a0 = static_cast<int16_t>(taps.weights[i]), a1 = static_cast<int16_t>(taps.weights[i + 1]);
+    const bool is_last = taps.index[i] != first;  // then both taps are the last pixel, and a1 is 0
+    pairs.push_back({3 * first, is_last ? int16_t{0} : a0, is_last ? a0 : a1});
+  }
+  return pairs;
 }
 
 // (((h0 >> 4) b0 >> 16) + ((h1 >> 4) b1 >> 16) + 2) >> 2
 void resize_linear(const Picture& picture, int left, int top, const Axis& across, const Axis& down,
-                   uint8_t* out) {
+                   const TakeRow& take) {
   auto x = linear_taps(across, true), y = linear_taps(down, false);
-  size_t columns = static_cast<size_t>(across.length) * picture.channels;
-  std::vector<uint32_t> rows[2] = {std::vector<uint32_t>(columns), std::vector<uint32_t>(columns)};
+  const size_t columns = static_cast<size_t>(across.length) * picture.channels;
+  const bool is_paired = picture.channels == 3 && across.source > 1;
+  const std::vector<Pair> pairs = is_paired ? pairs_of(x, across.source) : std::vector<Pair>();
+  std::vector<uint16_t> rows[2] = {std::vector<uint16_t>(columns + 1), std::vector<uint16_t>(columns + 1)};
+  std::vector<uint8_t> out(columns + ROW_PADDING);
+  Rows source(picture, left, top);
   int have[2] = {-1, -1};
   for (int i = 0; i < down.length; i++) {
-    uint32_t* taken[2];
+    uint16_t* taken[2];
     for (int tap = 0; tap < 2; tap++) {
       int wanted = y.index[2 * i + tap],
           slot = wanted & 1;  // two rows that follow each other never share a slot
-      if (have[slot] != wanted) {
-        linear_across(row_of(picture, left, top + wanted), x, across.length, picture.channels, rows[slot].data());
-        have[slot] = wanted;
-      }
       taken[tap] = rows[slot].data();
+      if (have[slot] == wanted) continue;
+      have[slot] = wanted;
+      if (is_paired)
+        blend_across(source.at(wanted), pairs.data(), pairs.size(), taken[tap]);
+      else
+        linear_across(source.at(wanted), x, across.length, picture.channels, taken[tap]);
     }
-    uint32_t b0 = y.weights[2 * i], b1 = y.weights[2 * i + 1];
-    const uint32_t *above = taken[0], *below = taken[1];
-    for (size_t k = 0; k < columns; k++)
-      *out++ = static_cast<uint8_t>(((above[k] * b0 >> 16) + (below[k] * b1 >> 16) + 2) >> 2);
+    blend_down(taken[0], taken[1], static_cast<uint16_t>(y.weights[2 * i]),
+               static_cast<uint16_t>(y.weights[2 * i + 1]), columns, out.data());
+    take(i, out.data());
   }
 }
 
-int32_t pillow_rounded(int32_t sum) {
-  return std::clamp((sum + (1 << (PILLOW_BITS - 1))) >> PILLOW_BITS, 0, 255);
+// Rows of a resize with any number of taps: across, one after the other, for all rows that are needed.
+template <class Number, class Across>
+std::vector<Number> all_across(const Taps<int32_t>& y, size_t columns, int first, Across across) {
+  const size_t rows = static_cast<size_t>(*std::max_element(y.index.begin(), y.index.end()) - first) + 1;
+  std::vector<Number> made(memory_size(rows, columns, sizeof(Number)) / sizeof(Number) + 1);
+  for (size_t row = 0; row < rows; row++) across(first + static_cast<int>(row), made.data() + row * columns);
+  return made;
 }
 
-// Any number of taps along both axes: the horizontal sums of all rows that are needed, then down.
-void resize_taps(const Picture& picture, int left, int top, const Axis& x_axis, const Axis& y_axis, bool cubic,
-                 bool pillow, uint8_t* out) {
-  auto x = pillow ? pillow_taps(x_axis, cubic) : cubic_taps(x_axis);
-  auto y = pillow ? pillow_taps(y_axis, cubic) : cubic_taps(y_axis);
-  auto [low, high] = std::minmax_element(y.index.begin(), y.index.end());
-  int first = *low, rows = *high - *low + 1, width = x_axis.length, height = y_axis.length;
-  int channels = picture.channels;
-  size_t columns = static_cast<size_t>(width) * channels;
-  std::vector<int32_t> across(memory_size(rows, columns, sizeof(int32_t)) / sizeof(int32_t));
-  for (int row = 0; row < rows; row++) {
-    const uint8_t* source = row_of(picture, left, top + first + row);
-    int32_t* sums = across.data() + row * columns;
-    for (int i = 0; i < width; i++) {
-      for (int c = 0; c < channels; c++, sums++) {
-        int32_t sum = 0;
-        for (int tap = 0; tap < x.count; tap++)
-          sum += source[x.index[i * x.count + tap] * channels + c] * x.weights[i * x.count + tap];
-        *sums = pillow ? pillow_rounded(sum) : sum;
-      }
+// One row across with any number of taps and channels.
+template <class Store>
+void taps_across(const uint8_t* row, const Taps<int32_t>& x, int width, int channels, Store store) {
+  for (int i = 0; i < width; i++) {
+    for (int c = 0; c < channels; c++) {
+      int32_t sum = 0;
+      for (int tap = 0; tap < x.count; tap++)
+        sum += row[x.index[i * x.count + tap] * channels + c] * x.weights[i * x.count + tap];
+      store(sum);
     }
   }
-  std::vector<int32_t> sums(columns);
+}
+
+// Let the taps of each pixel lie beside each other within the row: those outside of it weigh nothing. Returns
+// the first byte of each.
+std::vector<int32_t> follow_each_other(Taps<int32_t>& x, int source) {
+  std::vector<int32_t> bytes;
+  for (size_t i = 0; i < x.index.size(); i += x.count) {
+    const int first = std::min(x.index[i], source - x.count), shift = x.index[i] - first;
+    std::rotate(&x.weights[i], &x.weights[i] + x.count - shift, &x.weights[i] + x.count);
+    bytes.push_back(3 * first);
+  }
+  return bytes;
+}
+
+void resize_pillow(const Picture& picture, int left, int top, const Axis& x_axis, const Axis& y_axis,
+                   bool cubic, const TakeRow& take) {
+  auto x = pillow_taps(x_axis, cubic), y = pillow_taps(y_axis, cubic);
+  const size_t columns = static_cast<size_t>(x_axis.length) * picture.channels;
+  const int first_row = *std::min_element(y.index.begin(), y.index.end());
+  const bool is_wide = picture.channels == 3 && x_axis.source >= x.count;
+  const auto bytes = is_wide ? follow_each_other(x, x_axis.source) : std::vector<int32_t>();
+  Rows source(picture, left, top);
+  const auto across = all_across<uint8_t>(y, columns, first_row, [&](int row, uint8_t* out) {
+    if (is_wide)
+      return sum_across(source.at(row), bytes.data(), x.weights.data(), x.count, bytes.size(), out);
+    taps_across(source.at(row), x, x_axis.length, picture.channels, [&](int32_t sum) {
+      sum = (sum + (1 << (PILLOW_BITS - 1))) >> PILLOW_BITS;
+      *out++ = static_cast<uint8_t>(std::clamp(sum, 0, 255));
+    });
+  });
+  std::vector<const uint8_t*> rows(y.count);
+  std::vector<uint8_t> out(columns);
+  for (int i = 0; i < y_axis.length; i++) {
+    for (int tap = 0; tap < y.count; tap++)
+      rows[tap] = across.data() + (y.index[i * y.count + tap] - first_row) * columns;
+    sum_down(rows.data(), &y.weights[i * y.count], y.count, columns, out.data());
+    take(i, out.data());
+  }
+}
+
+void resize_cubic(const Picture& picture, int left, int top, const Axis& x_axis, const Axis& y_axis,
+                  const TakeRow& take) {
+  const auto x = cubic_taps(x_axis), y = cubic_taps(y_axis);
+  const size_t columns = static_cast<size_t>(x_axis.length) * picture.channels;
+  const int first_row = *std::min_element(y.index.begin(), y.index.end());
+  const auto across = all_across<int32_t>(y, columns, first_row, [&](int row, int32_t* out) {
+    taps_across(row_of(picture, left, top + row), x, x_axis.length, picture.channels,
+                [&](int32_t sum) { *out++ = sum; });
+  });
   std::vector<double> reals(columns);
-  for (int i = 0; i < height; i++) {
-    std::fill(sums.begin(), sums.end(), 0);
+  std::vector<uint8_t> out(columns);
+  for (int i = 0; i < y_axis.length; i++) {
     std::fill(reals.begin(), reals.end(), 0.0);
     for (int tap = 0; tap < y.count; tap++) {
-      const int32_t* row = across.data() + (y.index[i * y.count + tap] - first) * columns;
-      int32_t weight = y.weights[i * y.count + tap];
-      if (pillow) {
-        for (size_t k = 0; k < columns; k++) sums[k] += row[k] * weight;
-      } else {  // numpy multiplies int32 by float32 in float64: every product is exact
-        double real = weight * (1.0 / (1 << 2 * CV_BITS));
-        for (size_t k = 0; k < columns; k++) reals[k] += row[k] * real;
-      }
+      const int32_t* row = across.data() + (y.index[i * y.count + tap] - first_row) * columns;
+      // numpy multiplies int32 by float32 in float64: every product is exact
+      const double real = y.weights[i * y.count + tap] * (1.0 / (1 << 2 * CV_BITS));
+      for (size_t k = 0; k < columns; k++) reals[k] += row[k] * real;
     }
-    for (size_t k = 0; k < columns; k++) {
-      *out++ = static_cast<uint8_t>(pillow ? pillow_rounded(sums[k])
-                                           : std::clamp(std::nearbyint(reals[k]), 0.0, 255.0));
-    }
+    for (size_t k = 0; k < columns; k++)
+      out[k] = static_cast<uint8_t>(std::clamp(std::nearbyint(reals[k]), 0.0, 255.0));
+    take(i, out.data());
   }
 }
 
@@ -188,20 +266,18 @@ size_t memory_size(uint64_t rows, uint64_t columns, uint64_t bytes) {
   return static_cast<size_t>(count);
 }
 
-std::vector<uint8_t> resize_picture(const Picture& picture, int left, int top, const Axis& x, const Axis& y,
-                                    bool cubic, bool antialias) {
-  std::vector<uint8_t> result(memory_size(y.length, x.length, picture.channels));
+void resize_picture(const Picture& picture, int left, int top, const Axis& x, const Axis& y, bool cubic,
+                    bool antialias, const TakeRow& take) {
   if (x.source == x.size && y.source == y.size) {
-    size_t columns = static_cast<size_t>(x.length) * picture.channels;
-    int first_column = left + static_cast<int>(x.start), first_row = top + static_cast<int>(y.start);
-    for (int row = 0; row < y.length; row++)
-      std::copy_n(row_of(picture, first_column, first_row + row), columns, result.data() + row * columns);
-  } else if (cubic || antialias) {
-    resize_taps(picture, left, top, x, y, cubic, antialias, result.data());
+    const int first_column = left + static_cast<int>(x.start), first_row = top + static_cast<int>(y.start);
+    for (int row = 0; row < y.length; row++) take(row, row_of(picture, first_column, first_row + row));
+  } else if (antialias) {
+    resize_pillow(picture, left, top, x, y, cubic, take);
+  } else if (cubic) {
+    resize_cubic(picture, left, top, x, y, take);
   } else {
-    resize_linear(picture, left, top, x, y, result.data());
+    resize_linear(picture, left, top, x, y, take);
   }
-  return result;
 }
 
 std::vector<uint8_t> grey_picture(const Picture& picture, bool is_bgr) {

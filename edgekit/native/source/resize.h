@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,12 @@ struct Picture {
 // Return a product of sides and bytes. Raises std::bad_alloc where a 32-bit machine cannot hold as many.
 size_t memory_size(uint64_t rows, uint64_t columns, uint64_t bytes);
 
-// Resize a part of a picture, from `left` and `top` on, to uint8 [y.length, x.length, channels].
-std::vector<uint8_t> resize_picture(const Picture& picture, int left, int top, const Axis& x, const Axis& y,
-                                    bool cubic, bool antialias);
+// Takes a row of the result, uint8 [x.length, channels].
+using TakeRow = std::function<void(int row, const uint8_t* pixels)>;
+
+// Resize a part of a picture, from `left` and `top` on, row by row.
+void resize_picture(const Picture& picture, int left, int top, const Axis& x, const Axis& y, bool cubic,
+                    bool antialias, const TakeRow& take);
 
 // Luma of ITU-R BT.601 as OpenCV computes it: uint8 [rows, columns, 1].
 std::vector<uint8_t> grey_picture(const Picture& picture, bool is_bgr);

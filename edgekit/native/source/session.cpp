@@ -112,6 +112,15 @@ void Session::run_engine(const edgekit_tensor* inputs, int count) {
   if (failed) throw Refusal(error[0] ? error : "its engine failed to run and did not say why");
 }
 
+const std::vector<edgekit_tensor>* Session::run(const edgekit_input* input, edgekit_prepared& prepared) {
+  if (!preparation_) preparation_ = std::make_unique<Preparation>(bundle_);
+  prepared = preparation_->prepare(input);
+  if (!prepared.count) return nullptr;
+  const auto& outputs = run(prepared.inputs, prepared.count);
+  preparation_->carry(outputs.data(), static_cast<int>(outputs.size()));
+  return &outputs;
+}
+
 const std::vector<edgekit_tensor>& Session::run(const edgekit_tensor* inputs, int count) {
   choice_.check_inputs(inputs, count);
   if (choice_.exhausted()) choice_.give_up();  // an earlier run was the last variant's

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "choice.h"
+#include "preparation.h"
 
 namespace edgekit {
 
@@ -23,8 +24,9 @@ class Session {
   const std::vector<Fallback>& fallbacks() const { return choice_.fallbacks(); }
   // Run the model; outputs are valid until the next call. Raises Refusal: all variants have failed.
   const std::vector<edgekit_tensor>& run(const edgekit_tensor* inputs, int count);
-  // Memory for a prepared input, kept between runs.
-  std::vector<unsigned char>& input() { return input_; }
+  // Prepare an input, run on it and keep its states; outputs are valid until the next call. NULL: samples are
+  // missing for the next window.
+  const std::vector<edgekit_tensor>* run(const edgekit_input* input, edgekit_prepared& prepared);
 
  private:
   void load_next();                   // the first candidate from the choice's on that loads
@@ -41,7 +43,7 @@ class Session {
   const edgekit_engine* engine_ = nullptr;
   void* loaded_ = nullptr;
   std::vector<edgekit_tensor> outputs_;
-  std::vector<unsigned char> input_;
+  std::unique_ptr<Preparation> preparation_;  // made when it is first needed: a bundle may have no card
 };
 
 }  // namespace edgekit

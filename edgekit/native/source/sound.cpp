@@ -39,11 +39,6 @@ void normalize_samples(std::vector<double>& samples, const AudioInput& sound) {
   }
 }
 
-const AudioInput& sound_of(const Card& card) {
-  if (!card.has_sound) throw Refusal(card.title + " does not take sound: its input is a picture");
-  return card.sound;
-}
-
 int checked_rate(int rate) {
   if (rate < 1 || rate > RATE_LIMIT_HZ) {
     throw Refusal("rate is " + std::to_string(rate) + "; it must be a whole number of Hz from 1 to " +
@@ -54,16 +49,13 @@ int checked_rate(int rate) {
 
 }  // namespace
 
-size_t sound_bytes(const AudioInput& sound) {
-  return memory_size(1, sound.elements, element_bytes(sound.dtype));
-}
-
 void prepare_sound(const AudioInput& sound, std::vector<double> samples, const std::vector<double>& context,
                    unsigned char* out) {
   normalize_samples(samples, sound);
   std::vector<double> values(context);
   for (double& value : values) value *= sound.full_scale;
   values.insert(values.end(), samples.begin(), samples.end());
+  values.resize(sound.window);
   if (sound.has_features) {
     const size_t count = sound.features.count();
     values = compute_features(values, sound.features, sound.rate);
@@ -89,28 +81,42 @@ void prepare_sound(const AudioInput& sound, std::vector<double> samples, const s
   write_numbers(sound.dtype, values, out);
 }
 
-Listener::Listener(const Card& card, int rate)
-    : sound_(sound_of(card)),
+Listener::Listener(const AudioInput& sound, int rate)
+    : sound_(sound),
       capacity_(sound_.window - sound_.context),
+      rate_(rate),
       resampler_(checked_rate(rate), sound_.rate),
       context_(sound_.context) {}
 
-void Listener::add(const float* samples, size_t count) {
+void Listener::add(const float* samples, size_t count, int rate, bool ends) {
+  if (rate != rate_) {
+    throw Refusal("rate is " + std::to_string(rate) + " Hz, but this sound began with " +
+                  std::to_string(rate_) + "; a sound has one rate, and another sound begins with begins = 1");
+  }
+  if (has_ended_ && count)
+    throw Refusal("the sound has ended; its samples cannot go on. Another sound begins with begins = 1");
   for (size_t i = 0; i < count; i++) {
     if (!std::isfinite(samples[i])) throw Refusal("a sound has samples that are NaN or infinite");
   }
+  if (has_ended_) return;
   resampler_.add(samples, count, waiting_);
+  if (ends) resampler_.end(waiting_);
+  has_ended_ = ends;
 }
 
 void Listener::window(unsigned char* out, double* start_s, double* end_s) {
-  std::vector<double> samples(waiting_.begin(), waiting_.begin() + capacity_);
+  const size_t count = std::min(waiting_.size(), static_cast<size_t>(capacity_));
+  std::vector<double> samples(waiting_.begin(), waiting_.begin() + count);
   prepare_sound(sound_, samples, context_, out);
   *start_s = static_cast<double>(position_) / sound_.rate;
-  *end_s = *start_s + static_cast<double>(capacity_) / sound_.rate;
+  *end_s = *start_s + static_cast<double>(count) / sound_.rate;
   position_ += sound_.hop;
   context_.insert(context_.end(), samples.begin(), samples.end());
   context_.erase(context_.begin(), context_.end() - sound_.context);
-  waiting_.erase(waiting_.begin(), waiting_.begin() + sound_.hop);
+  waiting_.erase(waiting_.begin(),
+                 waiting_.begin() + std::min(waiting_.size(), static_cast<size_t>(sound_.hop)));
+  covered_ = static_cast<size_t>(capacity_ - sound_.hop);
+  if (count < static_cast<size_t>(capacity_)) waiting_.clear();  // it was the last one
 }
 
 }  // namespace edgekit

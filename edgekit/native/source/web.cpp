@@ -8,8 +8,6 @@
 
 #include "choice.h"
 #include "guarded.h"
-#include "numbers.h"
-#include "sound.h"
 
 using namespace edgekit;
 
@@ -129,56 +127,6 @@ int EXPORTED(web_check_golden)(Chooser* chooser, int golden, const edgekit_tenso
     pairs[2 * i + 1] = one.limit_db;
   }
   return static_cast<int>(chooser->found.size());
-}
-
-// Begin a live sound, at a rate in Hz. NULL: the card takes none.
-Listener* EXPORTED(web_listen)(const edgekit_bundle* bundle, int rate) {
-  return guarded<Listener*>(nullptr, [&] {
-    given(bundle);
-    return new Listener(bundle->bundle.card(), rate);
-  });
-}
-
-void EXPORTED(web_end_sound)(Listener* listener) { delete listener; }
-
-// Take samples of one channel, full scale is 1. 0, or -1.
-int EXPORTED(web_hear)(Listener* listener, const float* samples, size_t count) {
-  return guarded(-1, [&] {
-    given(listener, samples);
-    listener->add(samples, count);
-    return 0;
-  });
-}
-
-// Write the input for the next window, of size bytes, and its start and end in seconds. 1; 0: samples are
-// missing; -1.
-int EXPORTED(web_window)(Listener* listener, unsigned char* input, size_t size, double* span_s) {
-  return guarded(-1, [&] {
-    given(listener, input, span_s);
-    if (!listener->has_window()) return 0;
-    if (size != listener->bytes()) throw Refusal("internal error: a window of another size");
-    listener->window(input, span_s, span_s + 1);
-    return 1;
-  });
-}
-
-// Write the value of an input beside the sound: a constant, or a state before the first run. 0, or -1.
-int EXPORTED(web_constant)(const edgekit_bundle* bundle, int index, unsigned char* input, size_t size) {
-  return guarded(-1, [&] {
-    given(bundle, input);
-    const auto& inputs = bundle->bundle.manifest().inputs;
-    const TensorSpec& spec = inputs[checked_index(index, inputs.size(), "input")];
-    const uint64_t count = element_count(spec.shape);
-    if (size != count * element_bytes(spec.dtype)) throw Refusal("internal error: an input of another size");
-    for (const ConstantInput& constant : bundle->bundle.card().constants) {
-      if (constant.name != spec.name) continue;
-      const bool one_for_all = constant.values.size() == 1;
-      const std::vector<double> same(one_for_all ? static_cast<size_t>(count) : 0, constant.values[0]);
-      write_numbers(spec.dtype, one_for_all ? same : constant.values, input);
-      return 0;
-    }
-    throw Refusal(bundle->bundle.card().title + ": the card has no value for input " + spec.name);
-  });
 }
 
 // Check the outputs of a run. 0, or -1.

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import org.edgekit.ChannelOrder
 import org.edgekit.EdgeKitException
+import org.edgekit.Engine
 import org.edgekit.Item
 import org.edgekit.Session
 import org.edgekit.Tensor
@@ -31,6 +32,19 @@ fun predict(session: Session, form: String, file: String, width: Int, height: In
     prediction.items.forEach { println(line(it)) }
 }
 
+/** Listen to float32 samples in pieces, as one sound that ends, and show the windows. */
+fun listen(session: Session, file: String, rate: Int, piece: Int) {
+    val numbers = ByteBuffer.wrap(File(file).readBytes()).order(ByteOrder.nativeOrder()).asFloatBuffer()
+    val samples = FloatArray(numbers.remaining()).also { numbers.get(it) }
+    for (start in samples.indices step piece) {
+        val end = minOf(start + piece, samples.size)
+        for (window in session.listen(samples.copyOfRange(start, end), rate, start == 0, end == samples.size)) {
+            println("window\t${window.startSeconds}\t${window.endSeconds}\t${window.prediction.kind}")
+            window.prediction.items.forEach { println(line(it)) }
+        }
+    }
+}
+
 fun run(session: Session, values: List<Float>, shape: List<Long>) {
     val bytes = ByteBuffer.allocate(4 * values.size).order(ByteOrder.nativeOrder())
     values.forEach { bytes.putFloat(it) }
@@ -49,15 +63,16 @@ fun describe(session: Session) {
     println("outputs\t${session.outputs}")
 }
 
-fun answer(words: List<String>, library: String) {
+fun answer(words: List<String>, engines: Map<Engine, String?>?) {
     val (verb, path, variant) = words
     val strict = verb == "strict"
-    Session.open(path, library, variant.ifEmpty { null }, strict, threads = 1).use { session ->
+    Session.open(path, engines, variant.ifEmpty { null }, strict, threads = 1).use { session ->
         val rest = words.drop(3)
         when (verb) {
             "describe", "strict" -> describe(session)
             "predict" -> predict(session, rest[0], rest[1], rest[2].toInt(), rest[3].toInt())
             "run" -> run(session, List(rest[0].toInt()) { rest[1].toFloat() }, rest[2].split("x").map { it.toLong() })
+            "listen" -> listen(session, rest[0], rest[1].toInt(), rest[2].toInt())
             "missing" -> session.run(emptyMap())
             "closed" -> {
                 session.close()
@@ -69,9 +84,10 @@ fun answer(words: List<String>, library: String) {
 }
 
 fun main(arguments: Array<String>) {
+    val engines = arguments.map { it.split("=") }.associate { (engine, library) -> Engine.valueOf(engine) to library }
     for (command in generateSequence(::readLine)) {
         try {
-            answer(command.split("\t"), arguments.single())
+            answer(command.split("\t"), engines.ifEmpty { null })
         } catch (problem: EdgeKitException) {
             println("refused\t${problem.message!!.replace("\n", " | ")}")
         } catch (problem: RuntimeException) {

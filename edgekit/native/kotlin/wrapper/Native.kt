@@ -13,13 +13,15 @@ internal object Native {
     external fun count(bundle: Long, what: Int): Int
     external fun tensorAt(bundle: Long, what: Int, index: Int): Array<Any>?
     external fun variantAt(bundle: Long, index: Int): Array<Any>?
-    external fun onnxRuntime(library: ByteArray?): Long
-    external fun start(bundle: Long, engine: Long, variant: ByteArray?, strict: Boolean, threads: Int): Long
+    external fun adapter(target: ByteArray, library: ByteArray?): Long
+    external fun start(bundle: Long, engines: LongArray, variant: ByteArray?, strict: Boolean, threads: Int): Long
     external fun stop(session: Long)
     external fun active(session: Long): ByteArray?
     external fun fallbackAt(session: Long, index: Int): Array<Any>?
     external fun predictBytes(session: Long, pixels: ByteArray, width: Int, height: Int, order: Int): Array<Any>?
     external fun predictColours(session: Long, colours: IntArray, width: Int, height: Int): Array<Any>?
+    external fun predictSound(session: Long, samples: FloatArray, rate: Int, begins: Boolean, ends: Boolean): Array<Any>?
+    external fun predictWaiting(session: Long): Array<Any>?
     external fun run(session: Long, inputs: Array<Array<Any>>, outputs: Int): Array<Any>?
 
     // Parts of a bundle, as edgekit.h numbers them.

@@ -11,11 +11,14 @@ enum class ChannelOrder { RGB, BGR }
 /** Corners of a box, in pixels of the picture. */
 data class Box(val left: Float, val top: Float, val right: Float, val bottom: Float)
 
-/** One class of a picture, or one object with its [box]. The score is from 0 to 1. */
+/** One class, one object with its [box], or speech (index 1) or none (0). The score is from 0 to 1. */
 data class Item(val index: Long, val label: String, val score: Float, val box: Box?)
 
-/** Result of a task, best first. [kind] is the card's: "classify" or "detect". */
+/** Result of a task, best first. [kind] is the card's: "classify", "detect" or "voice-activity". */
 data class Prediction(val kind: String, val items: List<Item>)
+
+/** Result of a window of a sound, and its start and end in seconds. */
+data class Window(val startSeconds: Double, val endSeconds: Double, val prediction: Prediction)
 
 /** One variant of a bundle, with its status as the build wrote it. */
 data class Variant(

@@ -3,8 +3,11 @@ package org.edgekit
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
+/** Engines of the wrapper, by the target of the variants that they run. */
+enum class Engine(internal val target: String) { ONNX_RUNTIME("ort"), LITERT("tflite") }
+
 /**
- * A bundle whose best variant runs on ONNX Runtime.
+ * A bundle whose best variant runs on ONNX Runtime or LiteRT.
  *
  * Calls from several threads run one after the other. A closed session throws [IllegalStateException].
  */
@@ -65,7 +68,25 @@ class Session private constructor(private var bundle: Long, private var session:
     }
 
     /**
-     * Run the model on arrays, for example where the card is not of a picture.
+     * Predict the windows that the next samples of a sound complete. The library resamples to the card's rate, cuts
+     * windows, computes features, and keeps the model's states from window to window.
+     *
+     * @param samples one channel from -1 to 1, of any length, for example of AudioRecord with ENCODING_PCM_FLOAT.
+     * @param rate in Hz, the same for the whole sound.
+     * @param begins whether another sound begins, from the states before the first run.
+     * @param ends whether the sound ends: zeros fill up its last window.
+     * @throws EdgeKitException no variant works any more, or the card's input or task is not one of libedgekit.
+     */
+    @Synchronized
+    fun listen(samples: FloatArray, rate: Int, begins: Boolean = false, ends: Boolean = false): List<Window> {
+        val handle = running()
+        return generateSequence(window(Native.predictSound(handle, samples, rate, begins, ends))) {
+            window(Native.predictWaiting(handle))
+        }.takeWhile { it.prediction.items.isNotEmpty() }.toList()
+    }
+
+    /**
+     * Run the model on arrays, for example where the card is of neither a picture nor a sound.
      *
      * @param arrays each input's array by its name.
      * @return each output's array by its name.
@@ -112,7 +133,8 @@ class Session private constructor(private var bundle: Long, private var session:
          * Open a bundle and start its best variant that loads and whose golden vectors are right.
          *
          * @param path file on the device's disk. Copy a file of the assets there first.
-         * @param onnxRuntime path of ONNX Runtime's shared library; null finds it in the app, or in the system.
+         * @param engines engines to use, each with the path of its shared library; null finds it in the app, or in
+         *   the system. Without them, all that the app has.
          * @param variant name of the variant to try first.
          * @param strict whether to throw instead of falling back.
          * @param threads threads of the engine; 0 is the engine's default.
@@ -120,19 +142,30 @@ class Session private constructor(private var bundle: Long, private var session:
          */
         fun open(
             path: String,
-            onnxRuntime: String? = null,
+            engines: Map<Engine, String?>? = null,
             variant: String? = null,
             strict: Boolean = false,
             threads: Int = 0,
         ): Session {
-            val engine = Native.checked(Native.onnxRuntime(onnxRuntime?.let(::utf8)))
+            val loaded = engines?.map { (engine, library) -> adapter(engine, library) } ?: inApp()
             val bundle = Native.checked(Native.open(utf8(path)))
             try {
-                val session = Native.checked(Native.start(bundle, engine, variant?.let(::utf8), strict, threads))
-                return Session(bundle, session)
+                val session = Native.start(bundle, loaded.toLongArray(), variant?.let(::utf8), strict, threads)
+                return Session(bundle, Native.checked(session))
             } catch (problem: EdgeKitException) {
                 Native.close(bundle)
                 throw problem
+            }
+        }
+
+        private fun adapter(engine: Engine, library: String?): Long =
+            Native.checked(Native.adapter(utf8(engine.target), library?.let(::utf8)))
+
+        /** Return the engines whose libraries the app or the system has. */
+        private fun inApp(): List<Long> {
+            val tried = Engine.values().map { runCatching { adapter(it, null) } }
+            return tried.mapNotNull { it.getOrNull() }.ifEmpty {
+                throw EdgeKitException(tried.joinToString("\n") { it.exceptionOrNull()!!.message!! })
             }
         }
 
@@ -156,6 +189,12 @@ class Session private constructor(private var bundle: Long, private var session:
                 Item(index, Native.text((labels as Array<*>)[i]!!), score, if (boxes) Box(x1, y1, x2, y2) else null)
             }
             return Prediction(Native.text(kind), items)
+        }
+
+        private fun window(parts: Array<Any>?): Window {
+            val prediction = prediction(parts)
+            val (start, end) = Native.checked(parts)[4] as DoubleArray
+            return Window(start, end, prediction)
         }
 
         private data class Parts(val name: String, val dtype: String, val shape: List<Long>, val bytes: ByteArray)

@@ -23,5 +23,8 @@ android {
 
 kotlin { compilerOptions { jvmTarget = JvmTarget.JVM_17 } }
 
-// Its package holds libonnxruntime.so, which libedgekit opens by that name.
-dependencies { implementation("com.microsoft.onnxruntime:onnxruntime-android:1.22.0") }
+// Their packages hold libonnxruntime.so and libLiteRt.so, which libedgekit opens by these names.
+dependencies {
+    implementation("com.microsoft.onnxruntime:onnxruntime-android:1.22.0")  // runs variants for ort
+    implementation("com.google.ai.edge.litert:litert:2.3.0")  // runs variants for tflite
+}

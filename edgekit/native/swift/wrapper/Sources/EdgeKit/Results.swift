@@ -25,7 +25,7 @@ public struct Box: Hashable, Sendable {
     }
 }
 
-/// One class of a picture, or one object with its box. The score is from 0 to 1.
+/// One class, one object with its box, or speech (index 1) or none (0). The score is from 0 to 1.
 public struct Item: Hashable, Sendable {
     public let index: Int
     public let label: String
@@ -33,7 +33,7 @@ public struct Item: Hashable, Sendable {
     public let box: Box?
 }
 
-/// Result of a task, best first. `kind` is the card's: "classify" or "detect".
+/// Result of a task, best first. `kind` is the card's: "classify", "detect" or "voice-activity".
 public struct Prediction: Hashable, Sendable {
     public let kind: String
     public let items: [Item]
@@ -47,6 +47,18 @@ public struct Prediction: Hashable, Sendable {
                 index: Int(item.index), label: String(cString: item.label), score: item.score,
                 box: name == "detect" ? Box(left: left, top: top, right: right, bottom: bottom) : nil)
         }
+    }
+}
+
+/// Result of a window of a sound, and its start and end in seconds.
+public struct Window: Hashable, Sendable {
+    public let start, end: Double
+    public let prediction: Prediction
+
+    init(_ made: edgekit_prediction) {
+        start = made.start_s
+        end = made.end_s
+        prediction = Prediction(made)
     }
 }
 

@@ -1,7 +1,7 @@
 import CEdgeKit
 import Foundation
 
-/// A bundle whose best variant runs on Core ML, or on ONNX Runtime if the app is linked with it.
+/// A bundle whose best variant runs on Core ML, or on ONNX Runtime or LiteRT if the app is linked with them.
 ///
 /// Calls from several threads run one after the other.
 public final class Session: @unchecked Sendable {
@@ -85,15 +85,59 @@ public final class Session: @unchecked Sendable {
             throw EdgeKitError(description: "\(pixels.count) values are not a picture of \(width) x \(height) x 3")
         }
         return try locked {
-            guard let made = edgekit_predict(session, pixels, Int32(width), Int32(height), order.rawValue) else {
-                throw EdgeKitError.last()
+            try pixels.withUnsafeBufferPointer { values in
+                var input = edgekit_input()
+                input.kind = Int32(EDGEKIT_PICTURE)
+                input.values = UnsafeRawPointer(values.baseAddress)
+                input.width = Int32(width)
+                input.height = Int32(height)
+                input.order = order.rawValue
+                return try predicted(&input) { Prediction($0) }
             }
-            defer { edgekit_free_prediction(made) }
-            return Prediction(made.pointee)
         }
     }
 
-    /// Run the model on arrays, for example where the card is not of a picture.
+    /// Predict the windows that the next samples of a sound complete. The library resamples to the card's rate, cuts
+    /// windows, computes features, and keeps the model's states from window to window.
+    ///
+    /// - Parameters:
+    ///   - samples: one channel from -1 to 1, of any length, for example of an `AVAudioPCMBuffer`.
+    ///   - rate: in Hz, the same for the whole sound.
+    ///   - begins: whether another sound begins, from the states before the first run.
+    ///   - ends: whether the sound ends: zeros fill up its last window.
+    /// - Throws: `EdgeKitError`: no variant works any more, or the card's input or task is not one of libedgekit.
+    public func listen(
+        _ samples: [Float], rate: Int, begins: Bool = false, ends: Bool = false
+    ) throws -> [Window] {
+        try locked {
+            var window = try samples.withUnsafeBufferPointer { values in
+                var input = edgekit_input()
+                input.kind = Int32(EDGEKIT_SOUND)
+                input.values = UnsafeRawPointer(values.baseAddress)
+                input.count = values.count
+                input.rate_hz = Int32(clamping: rate)
+                input.begins = begins ? 1 : 0
+                input.ends = ends ? 1 : 0
+                return try predicted(&input) { Window($0) }
+            }
+            var windows: [Window] = []
+            while !window.prediction.items.isEmpty {
+                windows.append(window)
+                window = try predicted(nil) { Window($0) }
+            }
+            return windows
+        }
+    }
+
+    private func predicted<Result>(
+        _ input: UnsafePointer<edgekit_input>?, _ convert: (edgekit_prediction) -> Result
+    ) throws -> Result {
+        guard let made = edgekit_predict(session, input) else { throw EdgeKitError.last() }
+        defer { edgekit_free_prediction(made) }
+        return convert(made.pointee)
+    }
+
+    /// Run the model on arrays, for example where the card is of neither a picture nor a sound.
     ///
     /// - Parameter arrays: each input's array by its name.
     /// - Returns: each output's array by its name.
@@ -152,13 +196,15 @@ public final class Session: @unchecked Sendable {
         }
     }
 
-    /// Return Core ML, and ONNX Runtime if the app is linked with it.
+    /// Return Core ML, and ONNX Runtime and LiteRT if the app is linked with them.
     private static func engines() -> [UnsafePointer<edgekit_engine>?] {
         var all: [UnsafePointer<edgekit_engine>?] = []
         #if canImport(CoreML)
             all.append(CoreMLEngine.table)
         #endif
-        if let onnxRuntime = edgekit_adapter("ort", nil) { all.append(onnxRuntime) }
+        for target in ["ort", "tflite"] {
+            if let engine = edgekit_adapter(target, nil) { all.append(engine) }
+        }
         return all
     }
 }
