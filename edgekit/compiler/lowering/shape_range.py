@@ -120,6 +120,11 @@ class _Unification:
             raise _refusal(last, "other sizes have another node there")
         if len({_attributes(node) for node in nodes}) > 1:
             raise _refusal(last, "its attributes differ between sizes")
+        for name in _read_in_bodies(last):
+            tables = [model.graph.initializers for model in self._models]
+            stored = [array for table in tables if (array := array_of(table.get(name))) is not None]
+            if any(not _equal(array, stored[-1]) for array in stored):
+                raise _refusal(last, f"constant {name}, which its body reads, differs between sizes")
         changes = []
         for index, values in enumerate(zip(*(node.inputs for node in nodes), strict=True)):
             present = [value for value in values if value is not None]
@@ -256,6 +261,14 @@ def _attributes(node: ir.Node) -> tuple[tuple[str, bytes], ...]:
         for name, attribute in node.attributes.items()
     )
     return tuple(sorted(entries))
+
+
+def _read_in_bodies(node: ir.Node) -> set[str]:
+    """Return the names of the values that the bodies of an If, Loop or Scan read, outer ones among them."""
+    bodies = [entry.as_graph() for entry in node.attributes.values() if entry.type == ir.AttributeType.GRAPH]
+    inner = (value for body in bodies for member in body.all_nodes() for value in member.inputs)
+    results = (value for body in bodies for value in body.outputs)
+    return {str(value.name) for value in (*inner, *results) if value is not None}
 
 
 def _refusal(node: ir.Node | None, reason: str) -> EngineError:

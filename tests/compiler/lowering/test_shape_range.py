@@ -123,6 +123,13 @@ def test_what_follows_from_the_size_is_right_at_every_size(
             lambda n: {"table": np.arange(n, dtype=np.float32)[None] / n},
             r"node .* \(Add\): constant table does not follow from the size",
         ),
+        (
+            "a = ReduceMax<keepdims = 0>(x) b = Cast<to = 9>(a) c = If (b) <"
+            "then_branch = t () => (float p) { p = Mul(a, scale) },"
+            "else_branch = e () => (float q) { q = Neg(a) }> y = Add(x, c)",
+            lambda n: {"scale": np.array(n, np.float32)},
+            r"node .* \(If\): constant scale, which its body reads, differs between sizes",
+        ),
     ],
 )
 def test_a_constant_that_does_not_follow_from_the_size_is_refused_by_its_node(
