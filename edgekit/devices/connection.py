@@ -159,6 +159,9 @@ class Connection:
                 return self._talk(process, request, payload)
             except BaseException:
                 process.kill()
+                if process.stdin is not None:
+                    with contextlib.suppress(OSError):  # what it did not read can't be written any more
+                        process.stdin.close()
                 raise
 
     def _talk(

@@ -9,7 +9,6 @@ A dimension is a number, or [factor, offset]: factor * size + offset.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.tensor_spec import Json, Signature, TensorSpec, with_shapes
@@ -35,22 +34,25 @@ def line(sizes: Sequence[int], values: Sequence[int]) -> Line | None:
     return (factor, offset) if not rest and on_it else None
 
 
-@dataclass(frozen=True, eq=False)
 class ShapeRange:
     """Inputs and outputs of a model at every size of a range.
 
-    Attributes:
+    Args:
         sizes: The sizes.
         inputs: Input -> a line for each dimension.
         outputs: The same for outputs; (0, -1) where the data determine the dimension.
         largest: Inputs and outputs at the largest size.
     """
 
-    sizes: range
-    inputs: Mapping[str, tuple[Line, ...]]
-    outputs: Mapping[str, tuple[Line, ...]]
-    largest: Signature
-    _known: dict[Any, Signature] = field(default_factory=dict, init=False, repr=False)
+    def __init__(
+        self,
+        sizes: range,
+        inputs: Mapping[str, tuple[Line, ...]],
+        outputs: Mapping[str, tuple[Line, ...]],
+        largest: Signature,
+    ) -> None:
+        self.sizes, self.inputs, self.outputs, self.largest = sizes, inputs, outputs, largest
+        self._known: dict[Any, Signature] = {}
 
     def at(self, size: int) -> Signature:
         """Return inputs and outputs at a size."""

@@ -23,7 +23,7 @@ def proof_sizes(sizes: range) -> list[int]:
     that are not compiled, and a compiled one, at which the time is compared.
 
     >>> proof_sizes(range(1, 513))
-    [1, 115, 257, 341]
+    [1, 15, 212, 257]
     """
     compiled = compiled_sizes(sizes)
     chosen = Random(range_text(sizes)).sample(sizes[1:-1], min(len(sizes) - 2, 8 * RANDOM_SIZES))

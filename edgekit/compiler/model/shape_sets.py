@@ -84,7 +84,7 @@ def compiled_sizes(sizes: range) -> list[int]:
     between. 1 is left out where more remain, because graphs at size 1 often have other nodes.
 
     >>> compiled_sizes(range(1, 513)), compiled_sizes(range(8, 13)), compiled_sizes(range(1, 4))
-    ([2, 131, 257, 512], [8, 9, 10, 12], [1, 2, 3])
+    ([2, 131, 257, 512], [8, 10, 11, 12], [1, 2, 3])
 
     Raises:
         UsageError: it has less than three sizes.
