@@ -138,7 +138,8 @@ def compile_program(source: Path, program: Path, *, target: str = "", flags: Seq
         EdgeKitError: the compiler failed.
     """
     lines = translation_unit(str(source.resolve()))
-    output = ["-x", "c++", "-", "-x", "none", "-o", str(program.resolve()), "-ldl"]
+    output = ["-x", "c++", "-", "-x", "none", "-o", str(program.resolve())]
+    output += [] if "windows" in target else ["-ldl"]
     command = [*compiler_command(), *(("-target", target) if target else ())]
     _run([*command, *FLAGS, *flags, *definitions(), *output], lines)
     return program

@@ -24,6 +24,7 @@ from tests.native.equality import Totals
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "edgekit" / "web"
 CASES = 100
+WINE = shutil.which("wine64", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/lib/wine"]))
 SIZE_LIMIT_BYTES = 400_000
 """Largest size of the WebAssembly, compressed."""
 LIBRARY_LIMIT_BYTES = 550_000
@@ -91,6 +92,15 @@ def test_the_windows_library_exports_the_interface_and_needs_the_system_only(tmp
 )
 def test_arm_computes_what_python_computes(tmp_path: Path, target: str, emulator: str) -> None:
     totals = run_emulated(range(CASES), target, emulator, tmp_path)
+    assert len(totals.cases) == len(DECODERS)
+
+
+@pytest.mark.needs_zig
+@pytest.mark.skipif(WINE is None, reason="Wine is not installed")
+def test_windows_computes_what_python_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINEPREFIX", str(tmp_path / "prefix"))
+    monkeypatch.setenv("WINEDEBUG", "-all")
+    totals = run_emulated(range(CASES), "x86_64-windows-gnu", str(WINE), tmp_path)
     assert len(totals.cases) == len(DECODERS)
 
 
