@@ -307,7 +307,7 @@ class ShapeFigures(TypedDict, total=False):
     """Median of a run, in ms, the shapes in turns; absent where nothing here times it."""
     min_ms: float
     of_one_shape: float
-    """Of a variant that takes a range: its time over that of a file of this shape alone; at two shapes."""
+    """Time relative to a file of this shape alone, at two shapes of a variant with a range."""
 
 
 class LargerThanSource(TypedDict):

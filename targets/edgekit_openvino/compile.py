@@ -183,7 +183,7 @@ def _name_nodes(model: Any, prefix: str) -> None:
     """Name the nodes that the reader inserted, so that the same model gives the same bytes.
 
     OpenVINO calls them by a counter of the process (``Constant_43114``). No name is given twice: OpenVINO
-    before 2025 refuses such a file.
+    2024.0 refuses such a file.
     """
     nodes = list(enumerate(model.get_ordered_ops()))
     inserted = {number for number, node in nodes if node.get_friendly_name() == node.get_name()}

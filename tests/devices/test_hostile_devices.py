@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,20 @@ def test_answers_that_are_none_end_at_once(
         asked(tmp_path, monkeypatch, shell)
     assert str(error.value).startswith(f"pi@board sent an invalid response: {why}")
     assert len(str(error.value)) < 400
+
+
+def test_what_a_device_does_not_read_is_no_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has ended when the payload is written, which then waits in the buffer of a broken pipe."""
+
+    def late() -> Iterator[bytes]:
+        time.sleep(1)
+        yield b"x"
+
+    local_ssh(tmp_path, monkeypatch, "echo '[1, 2]'\nexit 0")
+    with pytest.raises(DeviceError, match="sent an invalid response: a list"):
+        Connection(PI, lambda line: None).ask({"do": "inventory"}, late)
 
 
 def test_a_device_that_keeps_the_connection_is_not_waited_for(

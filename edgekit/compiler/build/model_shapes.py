@@ -46,8 +46,7 @@ class Text:
     fills: Mapping[str, int]
 
     def filled(self, sample: Sample) -> dict[str, Array]:
-        """Return a text whose tokens are repeated until there is no padding. If it has no tokens, its padding
-        counts as tokens."""
+        """Repeat a text's tokens in place of its padding. Without tokens, its padding is repeated."""
         count = self.axes.needed(sample) or self.whole
         arrays = dict(sample)
         for name in self.fills:

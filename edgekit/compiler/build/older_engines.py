@@ -88,19 +88,17 @@ def run_on_older(
                 by_file[key] = _snrs_db(variant, release, reference)
             judge(variant, release.engine_version(), by_file[key], reference)
         notify(", ".join(release.engine_version() for release in releases.values()))
-    for release in releases.values():
-        release.close()
 
 
 def _snrs_db(
     variant: VariantBuild, release: OlderRelease, reference: ReferenceOutputs
 ) -> tuple[float, float] | EdgeKitError:
-    """Return a variant's SNR on the older release and on the installed one, or the older one's error."""
+    """Return a variant's SNR on the older release and on the installed one, or the error of a run."""
     try:
         older = run_artifact(variant.artifact, release, reference, {})
+        installed = run_artifact(variant.artifact, variant.target.executor(), reference, {})
     except EdgeKitError as problem:
         return problem
-    installed = run_artifact(variant.artifact, variant.target.executor(), reference, {})
     return lowest_snr_db(reference, older.outputs), lowest_snr_db(reference, installed.outputs)
 
 
@@ -129,21 +127,18 @@ def _shown(snr_db: float) -> str:
 
 
 class OlderRelease:
-    """The engine of a target in another release, as :class:`edgekit.target.contract.Engine` describes it. It
-    runs one variant at a time."""
+    """The engine of a target in another release, as :class:`edgekit.target.contract.Engine` describes it.
+
+    Each variant has a process of its own: one that crashes takes no other with it.
+    """
 
     ENGINE = EngineInfo()
 
     def __init__(self, target: BuildTarget, environment: Environment) -> None:
-        module = str(getattr(target.engine, "__name__", ""))
-        names = ("edgekit", module.partition(".")[0])
-        packages = {name: Path(str(sys.modules[name].__file__)).parent for name in names}
-        self._child = ToolchainChild(environment, RELEASE_CHILD, reads=packages.values())
-        self._first: dict[str, Json] = {
-            "do": "version",
-            "module": module,
-            "packages": {name: str(path) for name, path in packages.items()},
-        }
+        self._module = str(getattr(target.engine, "__name__", ""))
+        names = ("edgekit", self._module.partition(".")[0])
+        self._packages = {name: Path(str(sys.modules[name].__file__)).parent for name in names}
+        self._environment = environment
         self._version = ""
 
     def engine_version(self) -> str:
@@ -153,7 +148,7 @@ class OlderRelease:
             EngineError: it can't be imported.
         """
         if not self._version:
-            self._version = str(self._ask(self._first, OPEN_SECONDS)["version"])
+            self._started().close()
         return self._version
 
     def open_runner(
@@ -164,69 +159,72 @@ class OlderRelease:
         options: Mapping[str, Json],
         threads: int | None,
     ) -> OlderRunner:
-        """Load a variant in the place of the last one.
+        """Load a variant.
 
         Raises:
             EngineError: the engine refused the files.
         """
-        self.engine_version()
-        folder = self._child.folder / "files"
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, path in files.items():
-            copy = folder / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
-        response = self._ask(
-            {
+        child = self._started()
+        try:
+            for name, path in files.items():
+                copy = child.folder / "files" / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+            request: dict[str, Json] = {
                 "do": "open",
                 "files": list(files),
                 "inputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in inputs],
                 "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in outputs],
                 "options": dict(options),
                 "threads": threads,
-            },
-            OPEN_SECONDS,
-        )
-        return OlderRunner(self, str(response["precision"]), str(response["device"]))
+            }
+            response = _answer(child, request, OPEN_SECONDS)
+        except BaseException:
+            child.close()
+            raise
+        return OlderRunner(child, str(response["precision"]), str(response["device"]))
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the loaded variant once; shapes and dtypes as its runner takes and returns them.
-
-        Raises:
-            EngineError: the run failed.
-        """
-        np.savez(self._child.folder / "in.npz", *feeds.values())
-        names = self._ask({"do": "run", "inputs": list(feeds)}, RUN_SECONDS)["outputs"]
+    def _started(self) -> ToolchainChild:
+        """Return a process that has imported the engine."""
+        child = ToolchainChild(self._environment, RELEASE_CHILD, reads=self._packages.values())
+        packages = {name: str(path) for name, path in self._packages.items()}
         try:
-            with np.load(self._child.folder / "out.npz", allow_pickle=False) as arrays:
-                return {name: arrays[f"arr_{index}"] for index, name in enumerate(names)}
-        except (OSError, ValueError, KeyError) as problem:
-            raise EngineError(f"{self._version} sent an invalid response: {problem}") from None
-
-    def close(self) -> None:
-        """End its process."""
-        self._child.close()
-
-    def _ask(self, request: Mapping[str, Json], seconds: float) -> dict[str, Json]:
-        response = self._child.ask(request, seconds)
-        if "refused" in response:
-            raise EngineError(str(response["refused"]))
-        return response
+            request: dict[str, Json] = {"do": "import", "module": self._module, "packages": packages}
+            self._version = str(_answer(child, request, OPEN_SECONDS)["version"])
+        except BaseException:
+            child.close()
+            raise
+        return child
 
 
 class OlderRunner:
     """A variant that an older release has loaded."""
 
-    def __init__(self, release: OlderRelease, precision: str, device: str) -> None:
-        self._release, self.precision, self.device = release, precision, device
+    def __init__(self, child: ToolchainChild, precision: str, device: str) -> None:
+        self._child, self.precision, self.device = child, precision, device
+        self.close = child.close
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run it once."""
-        return self._release.run(feeds)
+        """Run it once; shapes and dtypes as its runner takes and returns them.
+
+        Raises:
+            EngineError: the run failed.
+        """
+        np.savez(self._child.folder / "in.npz", *feeds.values())
+        names = _answer(self._child, {"do": "run", "inputs": list(feeds)}, RUN_SECONDS)["outputs"]
+        try:
+            with np.load(self._child.folder / "out.npz", allow_pickle=False) as arrays:
+                return {name: arrays[f"arr_{index}"] for index, name in enumerate(names)}
+        except (OSError, ValueError, KeyError) as problem:
+            raise EngineError(f"the older release sent an invalid response: {problem}") from None
 
     def facts(self) -> dict[str, Json]:
         """Return no facts: those of the installed engine are in the evidence."""
         return {}
 
-    def close(self) -> None:
-        """Leave it to the release, which loads the next one in its place."""
+
+def _answer(child: ToolchainChild, request: Mapping[str, Json], seconds: float) -> dict[str, Json]:
+    response = child.ask(request, seconds)
+    if "refused" in response:
+        raise EngineError(str(response["refused"]))
+    return response

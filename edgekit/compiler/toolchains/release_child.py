@@ -14,7 +14,8 @@ _OPENED: dict[str, Any] = {}
 
 
 def answer(request: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Open the files of a variant, or run them once on the arrays of in.npz, which are numbered."""
+    """Import the engine, open the files of a variant, or run them once on the arrays of in.npz, which are
+    numbered."""
     for name, path in request.get("packages", {}).items():
         _load_package(name, path)
     import numpy
@@ -22,7 +23,7 @@ def answer(request: dict[str, Any], folder: str) -> dict[str, Any]:
     from edgekit.errors import EdgeKitError
 
     try:
-        if request["do"] == "version":
+        if request["do"] == "import":
             _OPENED["engine"] = importlib.import_module(request["module"])
             return {"version": _OPENED["engine"].engine_version()}
         if request["do"] == "open":
@@ -42,8 +43,6 @@ def _open(request: dict[str, Any], folder: str) -> dict[str, Any]:
     from edgekit.target.registry import open_ready
     from edgekit.tensor_spec import TensorSpec
 
-    if "runner" in _OPENED:
-        _OPENED.pop("runner").close()
     inputs, outputs = (
         [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in request[key]]
         for key in ("inputs", "outputs")

@@ -10,18 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import edgekit
 from edgekit.bundle.variant import Status
 from edgekit.cli import main
-from edgekit.compiler.build.older_engines import judge
+from edgekit.compiler.build.older_engines import judge, older_releases
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.toolchains.engine_releases import release_toolchain
 from edgekit.compiler.toolchains.environment import RECORD, Environment, folder_of, installed, lock_digest
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import EngineError, MissingDependency, UsageError
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.formats import strict_json
@@ -111,6 +112,18 @@ def test_a_variant_that_fails_there_is_rejected_with_the_reason(
     assert re.search(reason, variant.status)
     assert not variant.usable
     assert "older" not in variant.evidence
+
+
+def test_a_crash_takes_no_other_variant_with_it(release: Release, tmp_path: Path) -> None:
+    release(ENDING)
+    older = older_releases(["onnxruntime>=0.9"], [resolve(find_profile("ort"))])["ort"]
+    files = {"model.onnx": models.write(tmp_path, models.SMALL_CNN)}
+    inputs = [TensorSpec("image", "float32", (1, 3, 16, 16))]
+    for _ in range(2):
+        runner = older.open_runner(files, inputs, [TensorSpec("scores", "float32", (1, 4))], {}, 1)
+        with pytest.raises(EngineError, match="exited with code 3"):
+            runner.run({"image": np.zeros((1, 3, 16, 16), np.float32)})
+        runner.close()
 
 
 def test_a_variant_that_is_as_accurate_as_on_the_installed_release_is_kept(

@@ -51,7 +51,7 @@ for text in (SMALL_CNN, BRANCHES):
 
 
 def test_no_name_is_used_twice() -> None:
-    """OpenVINO before 2025 refuses such a file. A node of the source has the name that an inserted one gets;
+    """OpenVINO 2024.0 refuses such a file. A node of the source has the name that an inserted one gets;
     two nodes of the source have the same."""
 
     def layers(text: str) -> list[str]:
