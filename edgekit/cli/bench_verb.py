@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each variant."
 )
-@click.option("--fps", type=float, help="Start this many runs a second, as a camera does. Default: no pauses.")
+@click.option("--fps", type=float, help="Start this many runs a second, as a camera does. Default: no pause.")
 @click.option(
     "--against",
     metavar="OTHER",

@@ -60,10 +60,10 @@ def bench(
     Returns:
         ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,
         load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, fps, cpu_ms, runs, overhead_us, ratio, rss_mb,
-        energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty unless an engine reports it. ``first_ms``
-        is the first run after loading, ``cold_ms`` both together; ``cpu_ms`` is the processor time of all
-        threads a run, and of the pause after it; ``overhead_us`` and ``ratio`` compare the
-        lower quartiles of ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the
+        energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty unless an engine reports it.
+        ``first_ms`` is the first run after loading, ``cold_ms`` both together; ``cpu_ms`` is the processor
+        time of all threads for a run and the pause after it; ``overhead_us`` and ``ratio`` compare the lower
+        quartiles of ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the
         processor's packages per run, other load included, or None, and ``no_energy`` the reason;
         ``cost_per_1000`` is the cost of 1000 sequential runs, or None.
 
