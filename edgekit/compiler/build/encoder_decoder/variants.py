@@ -17,6 +17,7 @@ import numpy as np
 from edgekit.bundle.variant import Status
 from edgekit.compiler.build.encoder_decoder.stored_embedding import stored_embedding
 from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.model_shapes import further_entry, stored_names, with_further
 from edgekit.compiler.build.variant_build import VariantBuild, artifact_variant, lost_variant
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import write_files
@@ -35,7 +36,8 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.encoder_decoder import DECODER, ENCODER, OPTION, PADDING, EncoderDecoderShape
 from edgekit.target.precisions import TABLE, LanguageBar, SpeechBar, precision_of
-from edgekit.tensor_spec import Array, Content, Json, TensorSpec
+from edgekit.target.shapes import FOLDER, TokenAxes
+from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner
@@ -85,9 +87,17 @@ class EncoderDecoderJob(ABC):
         """Return further options of an artifact."""
         return {}
 
-    def width(self) -> int:
-        """Return the size of an embedding that the encoder reads; 0: it reads a sound."""
-        return 0 if self.model.config.mels else self.model.config.width
+    def at_shapes(self, model: EncoderDecoderModel) -> list[EncoderDecoderModel]:
+        """Return the model at the shapes that it is compiled at, ascending."""
+        return [model]
+
+    def further(self) -> list[Signature]:
+        """Return inputs and outputs at each of these shapes but the largest."""
+        return []
+
+    def axes(self) -> TokenAxes | None:
+        """Return the axes that are as long as a padded source; needed if there are several shapes."""
+        return None
 
 
 def form_of(target: BuildTarget, precision: str) -> str | None:
@@ -100,7 +110,7 @@ def shape_of(config: EncoderDecoderConfig) -> EncoderDecoderShape:
     """Return the sizes between encoder and decoder."""
     return EncoderDecoderShape(
         config.heads, config.head_size, config.positions, config.context, config.vocabulary,
-        config.decoder_layers, 0 if config.mels else config.width,
+        config.decoder_layers, config.width if config.reads_text else 0, config.window,
     )  # fmt: skip
 
 
@@ -125,29 +135,55 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
     """
     form = form_of(target, precision)
     assert form is not None
-    model = job.model if precision_of(precision).is_float else job.folded
+    *smaller, model = job.at_shapes(job.model if precision_of(precision).is_float else job.folded)
     files, options, nodes = dict[str, Content](), dict[str, Json](), 0
+    further = [(dict[str, str](), dict[str, Json]()) for _ in smaller]
     rounds, weights = precision_of(form).rounds_inputs, _weights(job, precision)
-    encoder = EncoderWriter(model, weights, by_row=rounds and target.info.shared_range)
-    decoder = TokenWriter(model, weights, rows=target.info.stores_rows)
-    for part, writer in ((ENCODER, encoder), (DECODER, decoder)):
+    share = target.info.share_weights
+
+    def compiled(part: str, model: EncoderDecoderModel) -> tuple[Artifact, int]:
+        by_row = rounds and target.info.shared_range
+        writer = (
+            EncoderWriter(model, weights, by_row=by_row)
+            if part == ENCODER
+            else TokenWriter(model, weights, rows=target.info.stores_rows)
+        )
         graph = as_ir(writer.write())
         run_passes(graph)
-        artifact = target.compiler.compile_model(graph, target.profile, form)
+        return target.compiler.compile_model(graph, target.profile, form), len(graph.graph)
+
+    for part in (ENCODER, DECODER):
+        artifact, count = compiled(part, model)
+        others = [compiled(part, other)[0] for other in smaller]
+        if others and share is not None:
+            artifact, others = share(artifact, others)
         files |= {f"{part}/{name}": content for name, content in artifact.files.items()}
         options[part] = dict(artifact.options)
-        nodes += len(graph.graph)
-    if job.width():
-        options["embedding"], further = stored_embedding(
-            model.weight(EMBEDDING), weights.get(EMBEDDING), files
-        )
-        files |= further
-    sizes = shape_of(model.config)._asdict()
-    artifact_options: dict[str, Json] = {
-        "precision": precision,
-        OPTION: {**sizes, "rules": model.rules.as_json(), **options, **job.options()},
-    }
-    return Artifact(files, artifact_options, {"nodes": nodes})
+        nodes += count
+        for number, (other, (names, table)) in enumerate(zip(others, further, strict=True)):
+            stored = stored_names(other, artifact, "", share is not None)
+            for name, place in stored.items():
+                is_own = place not in artifact.files or artifact.files[place] != other.files[name]
+                names[f"{part}/{name}"] = f"{FOLDER}{number}/{part}/{name}" if is_own else f"{part}/{place}"
+                files[names[f"{part}/{name}"]] = other.files[name]
+            table[part] = dict(other.options)
+    if model.config.reads_text:
+        options["embedding"], own = stored_embedding(model.weight(EMBEDDING), weights.get(EMBEDDING), files)
+        files |= own
+
+    def described(shape: EncoderDecoderModel, parts: Mapping[str, Json]) -> dict[str, Json]:
+        sizes = shape_of(shape.config)._asdict()
+        table = {**sizes, "rules": model.rules.as_json(), **parts, **job.options()}
+        return {"precision": precision, OPTION: table}
+
+    whole = Artifact(files, described(model, options), {"nodes": nodes})
+    if not smaller:
+        return whole
+    entries = [
+        further_entry(signature, names, described(other, table))
+        for signature, other, (names, table) in zip(job.further(), smaller, further, strict=True)
+    ]
+    return with_further(whole, entries, job.axes())
 
 
 def _variant(job: EncoderDecoderJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:

@@ -16,7 +16,7 @@ from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.text2text.options import Text2TextOptions
 from edgekit.processing.tasks.text2text.prediction import WrittenText
-from edgekit.processing.tasks.text2text.spelling import spelled_text
+from edgekit.processing.spelling import spelled_text
 from edgekit.processing.text_preparation import prepare_text, tokenizer_of
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.tensor_spec import Array
