@@ -303,8 +303,8 @@ class EncoderDecoderRunner:
         return np.array_equal(self._source, source)
 
     def _source_of(self, feeds: Mapping[str, Array]) -> Array:
-        """Return the source, of samples without padding. Without a sample, padding is the sound: a run of zeros
-        takes as long as the longest one."""
+        """Return the source, of samples without padding. Where the mask is zero everywhere, all are samples:
+        a run of zeros takes as long as the longest one."""
         if not self._shape.window:
             return feeds[SOURCE if self._embedding else FEATURES]
         places = np.flatnonzero(feeds[MASK])

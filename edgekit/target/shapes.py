@@ -134,7 +134,7 @@ def open_runner(
 
     Args:
         engine: The engine.
-        files, inputs, outputs, options, threads: Arguments of ``Engine.open_runner``, which has the same errors.
+        files, inputs, outputs, options, threads: Arguments of ``Engine.open_runner``. So are the errors.
         open_one: Opens the files of one shape, by the same arguments; None: ``engine.open_runner``.
 
     Raises:

@@ -67,9 +67,15 @@ class Text:
 
 
 def stored_names(artifact: Artifact, whole: Artifact, folder: str, shared: bool) -> dict[str, str]:
-    """Return the name under which each file of a further shape is stored: in a folder of that shape. If
-    ``shared``, a file with the content of one of the largest shape's files is that file; one in a folder, which
-    is whole by itself, only if all of them are."""
+    """Return the name under which each file of a further shape is stored.
+
+    Args:
+        artifact: Artifact of the further shape.
+        whole: Artifact of the largest one.
+        folder: Folder of the further shape.
+        shared: Whether a file with the content of one of ``whole`` is that file; one in a folder, which is
+            whole by itself, only if all of them are.
+    """
     names = {}
     for name, content in artifact.files.items():
         same = shared and ("/" not in name or artifact.files == whole.files)
@@ -85,7 +91,13 @@ def further_entry(signature: Signature, names: Mapping[str, str], options: Mappi
 
 
 def with_further(whole: Artifact, entries: Sequence[Json], axes: TokenAxes | None) -> Artifact:
-    """Return an artifact with the option of further shapes; ``axes`` are those that follow a text's length."""
+    """Return an artifact with the option of further shapes.
+
+    Args:
+        whole: Artifact of the largest shape.
+        entries: Results of ``further_entry``.
+        axes: Axes that are as long as a padded text or sound; None: a run names its shape.
+    """
     table: dict[str, Json] = {"further": list(entries)}
     if axes is not None:
         table["text"] = axes.as_json()

@@ -26,8 +26,8 @@ class Recordings(NamedTuple):
 
     Attributes:
         origin: Description of their source.
-        features: The model's input with the first window of each: features, float32 [1, mels, frames], or samples
-            with zeros after the sound, float32 [1, window].
+        features: The model's input with the first window of each: features, float32 [1, mels, frames], or
+            samples with zeros after the sound, float32 [1, window].
         samples: Number of samples in that part of each.
         from_user: Whether they are the user's.
     """

@@ -171,8 +171,8 @@ def _features(model: SpeechModel) -> dict[str, AudioInput | TensorInput]:
 
 
 def _golden(job: SpeechJob) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-    """Return the golden vectors: the first recording of each shape with the reference's first tokens as prompt,
-    no new tokens, and the reference's logits. Its figures are those of the prompt alone."""
+    """Return the golden vectors: the first recording of each shape with the reference's first tokens as
+    prompt, no new tokens, and the reference's logits. Its figures are those of the prompt alone."""
     reference, context = job.reference, job.model.config.context
     return [
         (

@@ -3,9 +3,9 @@
     features [1, mels, frames] -> 2 convolutions -> layers -> norm -> for each layer of the decoder
         cross_key [heads, head_size, positions], cross_value [heads, positions, head_size]
 
-Samples come as [1, window], with frame_weights [1, 1, frames]: 1 / n at the n frames of the sound. A text comes
-as embedded [positions, width]. Both have source_mask [1, 1, positions]: 0, or a large negative number at padding.
-The decoder multiplies by the keys and values at every token, and they are the same for a whole
+Samples come as [1, window], with frame_weights [1, 1, frames]: 1 / n at the n frames of the sound. A text
+comes as embedded [positions, width]. Both have source_mask [1, 1, positions]: 0, or a large negative number
+at padding. The decoder multiplies by the keys and values at every token, and they are the same for a whole
 source.
 """
 

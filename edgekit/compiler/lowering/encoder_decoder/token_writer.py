@@ -9,8 +9,9 @@ neither scatters nor copies the cache.
 
     scores = [q . past keys + mask, q . own key] -> softmax -> past values, own value
 
-With relative positions, a bias of the token's distance to each position is added to the mask; with rotary ones,
-the query and the token's own key are rotated. Of a text and of samples, source_mask [1, 1, positions] is added to the scores of the cross-attention.
+With relative positions, a bias of the token's distance to each position is added to the mask; with rotary
+ones, the query and the token's own key are rotated. Of a text and of samples, source_mask
+[1, 1, positions] is added to the scores of the cross-attention.
 
 The embedding is usually also the matrix of the logits. It is stored once, in the form that the target
 multiplies by: its columns are gathered, or its rows.

@@ -1,5 +1,5 @@
-"""A Moonshine model from a folder of transformers: ``config.json``, safetensors, ``tokenizer.json``, and where
-they exist ``generation_config.json`` and ``preprocessor_config.json``.
+"""A Moonshine model from a folder of transformers: ``config.json``, safetensors, ``tokenizer.json``, and
+where they exist ``generation_config.json`` and ``preprocessor_config.json``.
 
 Names and rules are those of transformers' ``modeling_moonshine.py``.
 """
@@ -109,8 +109,8 @@ def _config(table: Mapping[str, Json], tied: bool, folder: Path) -> EncoderDecod
     )  # fmt: skip
     config = EncoderDecoderConfig(
         width, heads, number(table, "intermediate_size", folder),
-        number(table, "encoder_num_hidden_layers", folder), number(table, "decoder_num_hidden_layers", folder),
-        0, stem_sizes(window)[-1], number(table, "max_position_embeddings", folder, 512),
+        number(table, "encoder_num_hidden_layers", folder),
+        number(table, "decoder_num_hidden_layers", folder), 0, stem_sizes(window)[-1], number(table, "max_position_embeddings", folder, 512),
         number(table, "vocab_size", folder), form, window,
     )  # fmt: skip
     check_sizes(config, f"{folder}: config.json")
@@ -138,8 +138,8 @@ def _is_half(name: str) -> bool:
 
 
 def _halves(config: EncoderDecoderConfig) -> Array:
-    """Return the order of a head's values in which pairs that are rotated lie in two halves; they are neighbours
-    in the file."""
+    """Return the order of a head's values in which pairs that are rotated lie in two halves. In the file,
+    they are neighbours."""
     pairs = np.arange(config.form.rotary).reshape(-1, 2).T.ravel()
     return np.concatenate([pairs, np.arange(config.form.rotary, config.head_size)])
 

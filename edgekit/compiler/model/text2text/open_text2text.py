@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -166,7 +166,8 @@ def _t5(
     form = ModelForm(
         head_size=number(table, "d_kv", folder), rms=True,
         norm_eps=real(table, "layer_norm_epsilon", folder, 1e-6),
-        activation=GELU_TANH if kind == "gated-gelu" else activation(name, folder), gated=("encoder", "decoder") if gate else (),
+        activation=GELU_TANH if kind == "gated-gelu" else activation(name, folder),
+        gated=("encoder", "decoder") if gate else (),
         biases=False, mlp_biases=False, buckets=number(table, "relative_attention_num_buckets", folder, 32),
         bucket_distance=number(table, "relative_attention_max_distance", folder, 128), attention_scale=1.0,
         logits_scale=width**-0.5 if is_scaled and width > 0 else 1.0, tied=tied,

@@ -12,7 +12,8 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True)
 class TranscribeOptions:
-    """Options of Whisper's and Moonshine's tokens. The build writes all but the first five from the model's files.
+    """Options of Whisper's and Moonshine's tokens. The build writes all but the first five from the model's
+    files.
 
     Attributes:
         timestamps: Whether segments have times, by which a long sound is also cut into windows. Without, it
@@ -23,8 +24,8 @@ class TranscribeOptions:
         unlikely: Mean log probability of a text's tokens below which it is unlikely.
         tokenizer: Name of a ``tokenizer.json`` beside the card.
         spelling: Spelling of texts in its vocabulary: ``byte-level`` (Whisper) or ``sentencepiece``.
-        start, end, no_timestamps, transcribe, translation: Special tokens. The last three are -1 where there is
-            none.
+        start, end, no_timestamps, transcribe, translation: Special tokens. The last three are -1 where
+            there is none.
         timestamp_first: Token of the timestamp 0.
         step_s: Seconds from one timestamp to the next.
         languages: Codes of the languages that the model knows; empty: one, without a token.
@@ -59,8 +60,8 @@ class TranscribeOptions:
             raise ValueError("timestamps is true, but the model has no timestamps; leave it out")
         if self.translate and self.translation < 0:
             raise ValueError(
-                "translate is true, but the model knows one language only; leave it out, or build a multilingual "
-                "Whisper model"
+                "translate is true, but the model knows one language only; leave it out, or build a "
+                "multilingual Whisper model"
             )
         if not 0 < self.step_s < 10:
             raise ValueError(f"step_s is {self.step_s:g}; it must be above 0")

@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         return str(refused.value).removeprefix(f"{folder}")
 
     assert refusal(d_model=30) == (
-        ": weight encoder.conv1.weight is [32, 8, 3]; config.json requires [30, 8, 3]"
+        ": weight model.encoder.conv1.weight is [32, 8, 3]; config.json requires [30, 8, 3]"
     )
     assert refusal(d_model=33) == ": config.json: a width of 33 cannot be divided into 2 heads"
     assert refusal(decoder_layers=3).startswith(": has no weight model.decoder.layers.2.")
