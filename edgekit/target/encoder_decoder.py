@@ -35,6 +35,7 @@ import numpy as np
 from edgekit.errors import EngineError, UsageError, reason_of
 from edgekit.target.contract import Engine, Runner
 from edgekit.target.embedding_table import EmbeddingTable
+from edgekit.target.sample_stem import LEAST_SAMPLES, stem_sizes
 from edgekit.target.text_rules import TextRules
 from edgekit.target.token_rules import TokenRules, log_probability
 from edgekit.tensor_spec import Array, Json, TensorSpec
@@ -51,24 +52,7 @@ SURELY_SPEECH = -100.0
 _SIZES = ("heads", "head_size", "positions", "context", "vocabulary", "layers")
 FEATURES, SOURCE, SOURCE_MASK, EMBEDDED = "features", "source", "source_mask", "embedded"
 SAMPLES, MASK, FRAME_WEIGHTS = "samples", "mask", "frame_weights"
-STEM = ((127, 64), (7, 3), (3, 2))
-"""Sizes and strides of the convolutions that Moonshine's encoder begins with."""
-LEAST_SAMPLES = 895
-"""Samples of the first position; a shorter sound is followed by zeros."""
 Rules = TokenRules | TextRules
-
-
-def stem_sizes(samples: int) -> list[int]:
-    """Return the number of frames after each convolution; the last one is that of positions.
-
-    >>> stem_sizes(895), stem_sizes(16000)
-    ([13, 3, 1], [249, 81, 40])
-    """
-    sizes = []
-    for size, stride in STEM:
-        samples = (samples - size) // stride + 1
-        sizes.append(samples)
-    return sizes
 
 
 class EncoderDecoderShape(NamedTuple):

@@ -131,7 +131,9 @@ class Shapes:
             names = stored_names(artifact, whole, f"{FOLDER}{number}/", shared)
             files |= {stored: artifact.files[name] for name, stored in names.items()}
             parts.append(further_entry(smaller.signature, names, artifact.options))
-        return with_further(Artifact(files, whole.options, whole.facts), parts, self.text and self.text.axes)
+        return with_further(
+            Artifact(files, whole.options, whole.facts), parts, self.text.axes if self.text else None
+        )
 
     def cut(self, sample: Sample, target: Signature) -> dict[str, Array]:
         """Return a sample of the largest shape at another: a part of it, repeated where it is too small; of a

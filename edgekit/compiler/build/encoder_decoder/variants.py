@@ -133,57 +133,65 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
         UnsupportedError: the target cannot express some nodes.
         MissingDependency: a tool that compiles for this target is not installed.
     """
-    form = form_of(target, precision)
-    assert form is not None
     *smaller, model = job.at_shapes(job.model if precision_of(precision).is_float else job.folded)
+    weights = _weights(job, precision)
     files, options, nodes = dict[str, Content](), dict[str, Json](), 0
     further = [(dict[str, str](), dict[str, Json]()) for _ in smaller]
-    rounds, weights = precision_of(form).rounds_inputs, _weights(job, precision)
-    share = target.info.share_weights
-
-    def compiled(part: str, model: EncoderDecoderModel) -> tuple[Artifact, int]:
-        by_row = rounds and target.info.shared_range
-        writer = (
-            EncoderWriter(model, weights, by_row=by_row)
-            if part == ENCODER
-            else TokenWriter(model, weights, rows=target.info.stores_rows)
-        )
-        graph = as_ir(writer.write())
-        run_passes(graph)
-        return target.compiler.compile_model(graph, target.profile, form), len(graph.graph)
-
     for part in (ENCODER, DECODER):
-        artifact, count = compiled(part, model)
-        others = [compiled(part, other)[0] for other in smaller]
-        if others and share is not None:
-            artifact, others = share(artifact, others)
-        files |= {f"{part}/{name}": content for name, content in artifact.files.items()}
-        options[part] = dict(artifact.options)
+        whole, others, count = _compiled(part, [*smaller, model], target, precision, weights)
+        files |= {f"{part}/{name}": content for name, content in whole.files.items()}
+        options[part] = dict(whole.options)
         nodes += count
         for number, (other, (names, table)) in enumerate(zip(others, further, strict=True)):
-            stored = stored_names(other, artifact, "", share is not None)
+            folder = f"{FOLDER}{number}/{part}/"
+            stored = stored_names(other, whole, folder, target.info.share_weights is not None)
             for name, place in stored.items():
-                is_own = place not in artifact.files or artifact.files[place] != other.files[name]
-                names[f"{part}/{name}"] = f"{FOLDER}{number}/{part}/{name}" if is_own else f"{part}/{place}"
+                names[f"{part}/{name}"] = place if place.startswith(folder) else f"{part}/{place}"
                 files[names[f"{part}/{name}"]] = other.files[name]
             table[part] = dict(other.options)
     if model.config.reads_text:
-        options["embedding"], own = stored_embedding(model.weight(EMBEDDING), weights.get(EMBEDDING), files)
-        files |= own
+        table, content = stored_embedding(model.weight(EMBEDDING), weights.get(EMBEDDING), files)
+        options["embedding"] = table
+        files |= content
 
     def described(shape: EncoderDecoderModel, parts: Mapping[str, Json]) -> dict[str, Json]:
-        sizes = shape_of(shape.config)._asdict()
-        table = {**sizes, "rules": model.rules.as_json(), **parts, **job.options()}
-        return {"precision": precision, OPTION: table}
+        sizes = {**shape_of(shape.config)._asdict(), "rules": model.rules.as_json()}
+        return {"precision": precision, OPTION: {**sizes, **parts, **job.options()}}
 
-    whole = Artifact(files, described(model, options), {"nodes": nodes})
-    if not smaller:
-        return whole
+    artifact = Artifact(files, described(model, options), {"nodes": nodes})
     entries = [
         further_entry(signature, names, described(other, table))
         for signature, other, (names, table) in zip(job.further(), smaller, further, strict=True)
     ]
-    return with_further(whole, entries, job.axes())
+    return with_further(artifact, entries, job.axes()) if entries else artifact
+
+
+def _compiled(
+    part: str, models: Sequence[EncoderDecoderModel], target: BuildTarget, precision: str,
+    weights: Mapping[str, BlockWeights],
+) -> tuple[Artifact, list[Artifact], int]:  # fmt: skip
+    """Compile a part at each shape, ascending.
+
+    Returns:
+        The artifact of the largest shape, those of the others, and the nodes of the largest one.
+    """
+    form = form_of(target, precision)
+    assert form is not None
+    by_row, artifacts, nodes = precision_of(form).rounds_inputs and target.info.shared_range, [], 0
+    for model in models:
+        writer: EncoderWriter | TokenWriter
+        if part == ENCODER:
+            writer = EncoderWriter(model, weights, by_row=by_row)
+        else:
+            writer = TokenWriter(model, weights, rows=target.info.stores_rows)
+        graph = as_ir(writer.write())
+        run_passes(graph)
+        artifacts.append(target.compiler.compile_model(graph, target.profile, form))
+        nodes = len(graph.graph)
+    *further, whole = artifacts
+    if further and target.info.share_weights is not None:
+        whole, further = target.info.share_weights(whole, further)
+    return whole, further, nodes
 
 
 def _variant(job: EncoderDecoderJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:

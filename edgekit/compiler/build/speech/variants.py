@@ -21,7 +21,6 @@ from edgekit.processing.tasks.transcribe.metric import word_edits
 from edgekit.processing.tasks.transcribe.words import words_of
 from edgekit.target.encoder_decoder import (
     FEATURES,
-    LEAST_SAMPLES,
     MASK,
     PADDING,
     PROMPT_TOKENS,
@@ -31,6 +30,7 @@ from edgekit.target.encoder_decoder import (
     model_outputs,
     sample_inputs,
 )
+from edgekit.target.sample_stem import LEAST_SAMPLES
 from edgekit.target.shapes import TokenAxes
 from edgekit.tensor_spec import Array, Signature, TensorSpec
 
@@ -76,7 +76,7 @@ class SpeechJob(EncoderDecoderJob):
 
     def ends(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
         """Return the inputs and outputs of a variant."""
-        return list_of_ends(self.model)
+        return ends_of(self.model)
 
     def at_shapes(self, model: EncoderDecoderModel) -> list[EncoderDecoderModel]:
         """Return the model at each of its windows, ascending."""
@@ -86,7 +86,7 @@ class SpeechJob(EncoderDecoderJob):
     def further(self) -> list[Signature]:
         """Return inputs and outputs at each of the windows but the longest."""
         models = [self.model.at_window(samples) for samples in self.model.further_windows]
-        return [Signature(*map(tuple, list_of_ends(model))) for model in models]
+        return [Signature(*map(tuple, ends_of(model))) for model in models]
 
     def axes(self) -> TokenAxes:
         """Return the axes of the samples, of which the session runs the shortest window that holds them."""
@@ -95,12 +95,12 @@ class SpeechJob(EncoderDecoderJob):
     def feeds(self, number: int, prompt: Sequence[int], limit: int) -> dict[str, Array]:
         """Return the inputs of a variant for a recording."""
         source = self.recordings.features[number]
-        given = {"prompt": padded(prompt, PROMPT_TOKENS), "limit": np.array([limit], np.int64)}
+        others = {"prompt": padded(prompt, PROMPT_TOKENS), "limit": np.array([limit], np.int64)}
         if not self.model.config.window:
-            return {FEATURES: source, **given}
+            return {FEATURES: source, **others}
         mask = np.zeros_like(source)
         mask[:, : self.recordings.samples[number]] = 1
-        return {SAMPLES: source, MASK: mask, **given}
+        return {SAMPLES: source, MASK: mask, **others}
 
     def judge(self, runner: Runner, variant: VariantBuild) -> tuple[list[float], str]:
         """Run a variant on the recordings: logits, probability of no speech, and words."""
@@ -127,7 +127,7 @@ class SpeechJob(EncoderDecoderJob):
         return seconds, reason
 
 
-def list_of_ends(model: SpeechModel) -> tuple[list[TensorSpec], list[TensorSpec]]:
+def ends_of(model: SpeechModel) -> tuple[list[TensorSpec], list[TensorSpec]]:
     """Return the inputs and outputs of a variant at the model's window."""
     config = model.config
     inputs = sample_inputs(config.window) if config.window else model_inputs(config.mels, config.frames)

@@ -24,9 +24,8 @@ from edgekit.target.encoder_decoder import (
     FRAME_WEIGHTS,
     SAMPLES,
     SOURCE_MASK,
-    STEM,
-    stem_sizes,
 )
+from edgekit.target.sample_stem import STEM, stem_sizes
 
 
 class EncoderWriter(PartWriter):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.target.encoder_decoder import STEM
+from edgekit.target.sample_stem import STEM
 from edgekit.target.text_rules import TextRules
 from edgekit.target.token_rules import TokenRules
 from edgekit.tensor_spec import Array

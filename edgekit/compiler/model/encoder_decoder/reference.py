@@ -31,7 +31,7 @@ from edgekit.compiler.model.encoder_decoder.config import (
     relative_buckets,
     rotary_angles,
 )
-from edgekit.target.encoder_decoder import STEM
+from edgekit.target.sample_stem import STEM
 from edgekit.tensor_spec import Array
 
 _NEVER = np.float32(-np.inf)
@@ -180,8 +180,8 @@ class ReferenceModel:
             return x
         angles = rotary_angles(np.arange(before, before + x.shape[1]), form)
         pairs = x[..., : form.rotary // 2] + 1j * x[..., form.rotary // 2 : form.rotary]
-        turned = (pairs * np.exp(1j * angles)).astype(np.complex64)
-        return np.concatenate([turned.real, turned.imag, x[..., form.rotary :]], axis=-1)
+        rotated = (pairs * np.exp(1j * angles)).astype(np.complex64)
+        return np.concatenate([rotated.real, rotated.imag, x[..., form.rotary :]], axis=-1)
 
     def _activated(self, x: Array, part: str) -> Array:
         kind = self._config.form.activation_of(part)

@@ -30,7 +30,7 @@ from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel,
 from edgekit.compiler.model.text2text.generation_settings import text_rules, token_of
 from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
 from edgekit.errors import ModelError
-from edgekit.target.encoder_decoder import stem_sizes
+from edgekit.target.sample_stem import stem_sizes
 from edgekit.tensor_spec import Array, Json
 
 RATE_HZ = 16_000
@@ -110,7 +110,8 @@ def _config(table: Mapping[str, Json], tied: bool, folder: Path) -> EncoderDecod
     config = EncoderDecoderConfig(
         width, heads, number(table, "intermediate_size", folder),
         number(table, "encoder_num_hidden_layers", folder),
-        number(table, "decoder_num_hidden_layers", folder), 0, stem_sizes(window)[-1], number(table, "max_position_embeddings", folder, 512),
+        number(table, "decoder_num_hidden_layers", folder), 0, stem_sizes(window)[-1],
+        number(table, "max_position_embeddings", folder, 512),
         number(table, "vocab_size", folder), form, window,
     )  # fmt: skip
     check_sizes(config, f"{folder}: config.json")

@@ -11,7 +11,7 @@ from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderModel
 from edgekit.processing.spelling import BYTE_LEVEL
 from edgekit.processing.tasks.transcribe.words import text_of
 from edgekit.processing.tokenizer import token_texts
-from edgekit.target.encoder_decoder import stem_sizes
+from edgekit.target.sample_stem import stem_sizes
 from edgekit.target.text_rules import TextRules
 from edgekit.target.token_rules import TokenRules
 

@@ -143,8 +143,8 @@ def read_windows(
         if MASK in feeds:
             feeds[MASK][:, len(piece) :] = 0
         if options.tokens_a_second:
-            most = max(1, int(options.tokens_a_second * len(piece) / entry.rate))
-            feeds["limit"] = np.minimum(feeds["limit"], most)
+            longest = max(1, int(options.tokens_a_second * len(piece) / entry.rate))
+            feeds["limit"] = np.minimum(feeds["limit"], longest)
         outputs = run(feeds)
         placed = AudioWindow(start / entry.rate, (start + len(piece)) / entry.rate)
         reading = _read(outputs, options, placed, labels)

@@ -15,8 +15,8 @@ from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.errors import UsageError
 from edgekit.runtime import Session, Transcriber
 from edgekit.target.build_target import resolve
-from edgekit.target.encoder_decoder import LEAST_SAMPLES
 from edgekit.target.installed_profiles import find_profile
+from edgekit.target.sample_stem import LEAST_SAMPLES
 from tests.fixtures.moonshine_folders import SMALL as SIZES
 from tests.fixtures.moonshine_folders import START, tensors_of, write_moonshine
 from tests.fixtures.whisper_folders import speech
@@ -126,5 +126,5 @@ def test_options_that_it_does_not_have_are_refused(built: Bundle) -> None:
             ({"language": "de"}, "language is 'de'; the model knows one language only, so leave it out"),
         ):
             with pytest.raises(UsageError) as refused:
-                session.predict(speech(), **options)  # type: ignore[arg-type]
+                session.predict(speech(), **options)
             assert message in str(refused.value)

@@ -4,6 +4,7 @@ import json
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ def test_todays_names_of_settings_are_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_not_supported_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_what_is_not_supported_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write_moonshine(tmp_path / "m", **changes)
     with pytest.raises(ModelError) as refused:
         open_speech_model(folder)
