@@ -1,4 +1,4 @@
-"""``/v1/audio/transcriptions`` and ``translations``: forms with a sound, for models with the task ``transcribe``."""
+"""``/v1/audio/transcriptions`` and ``/v1/audio/translations``: forms with a sound, for speech models."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def build_speech_model(
         c = model.config
         parameters = sum(math.prod(shape) for shape in c.weight_shapes().values())
         notify(f"{path.name}  {model.source_format}, {model.family}, {parameters / 1e6:.1f} M parameters")
-        claim(4 * (WEIGHT_COPIES * parameters + SCORE_COPIES * c.heads * c.positions**2), 0.0)
+        copies = WEIGHT_COPIES + 2 * len(model.further_windows)
+        claim(4 * (copies * parameters + SCORE_COPIES * c.heads * c.positions**2), 0.0)
     card = card_of(model)
     with stage(request.progress, "reference") as notify:
         entry = card.sources()[0]

@@ -24,8 +24,7 @@ class TranscribeOptions:
         unlikely: Mean log probability of a text's tokens below which it is unlikely.
         tokenizer: Name of a ``tokenizer.json`` beside the card.
         spelling: Spelling of texts in its vocabulary: ``byte-level`` (Whisper) or ``sentencepiece``.
-        start, end, no_timestamps, transcribe, translation: Special tokens. The last three are -1 where
-            there is none.
+        start, end, no_timestamps, transcribe, translation: Special tokens; -1 where there is none.
         timestamp_first: Token of the timestamp 0.
         step_s: Seconds from one timestamp to the next.
         languages: Codes of the languages that the model knows; empty: one, without a token.

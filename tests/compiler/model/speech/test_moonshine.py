@@ -1,8 +1,6 @@
 """Moonshine's float reference computes what transformers does (goldens.npz, written by write_goldens.py)."""
 
 import json
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +22,12 @@ from tests.compiler.model.speech.write_goldens import (
 )
 from tests.compiler.passes.meaning import snr_db
 from tests.fixtures.moonshine_folders import END, SIZES, SMALL, START, write_moonshine
+from tests.fixtures.transformers_goldens import needs_transformers, read_goldens
 from tests.fixtures.whisper_folders import speech
 
-needs_transformers = pytest.mark.skipif(
-    find_spec("transformers") is None or find_spec("torch") is None, reason="needs torch and transformers"
-)
 
-
-@cache
 def goldens() -> dict[str, Array]:
-    with np.load(FILE) as file:
-        return dict(file)
+    return read_goldens(FILE)
 
 
 @pytest.mark.parametrize("form", SIZES)

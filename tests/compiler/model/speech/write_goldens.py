@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.tensor_spec import Array
 from tests.fixtures.moonshine_folders import SIZES, START, Sizes, write_moonshine
+from tests.fixtures.transformers_goldens import write_goldens
 from tests.fixtures.whisper_folders import speech
 
 FILE = Path(__file__).with_name("goldens.npz")
@@ -59,11 +60,7 @@ def all_computed(folder: Path, forms: Mapping[str, Sizes] = SIZES) -> dict[str, 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         arrays = all_computed(Path(folder))
-    np.savez_compressed(FILE, **arrays)  # type: ignore[arg-type]
-    print(f"{FILE.name}: {FILE.stat().st_size} bytes")
-    for name, values in arrays.items():
-        if "tokens" in name:
-            print(name, values.tolist())
+    write_goldens(FILE, arrays)
 
 
 if __name__ == "__main__":
