@@ -7,6 +7,7 @@ domain; its specification leaves most of them open.
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import dims_of, ints_of, text_of
@@ -73,6 +74,25 @@ def both_classes(tape: Tape, score: str, complement: str) -> str:
     else:
         other = tape("Neg", score)
     return tape("Concat", other, score, axis=1)
+
+
+def two_classes(tape: Tape, node: ir.Node, label: str, score: str, complement: str) -> onnx.GraphProto:
+    """Return the body that gives the label and both scores, transformed, from the score of the second class.
+
+    Raises:
+        Inexpressible: as ``post_transform``.
+    """
+    kind = text_of(node, "post_transform", "NONE")
+    if kind == "LOGISTIC":
+        return tape.body(label, tape("Sigmoid", both_classes(tape, score, "-s")))
+    if kind == "PROBIT":
+        return tape.body(label, post_transform(tape, node, score))
+    return tape.body(label, both_classes(tape, score, complement))
+
+
+def floats_of(node: ir.Node, name: str) -> Array:
+    """Return a list attribute of floats, float32; empty where it is absent."""
+    return np.array(node.attributes[name].as_floats() if name in node.attributes else (), np.float32)
 
 
 def post_transform(tape: Tape, node: ir.Node, scores: str) -> str:

@@ -10,14 +10,15 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN
-from edgekit.compiler.model.rewriting import int_of, text_of
+from edgekit.compiler.model.rewriting import int_of
 from edgekit.compiler.passes.decompositions.classifiers import (
     best_label,
-    both_classes,
+    floats_of,
     label_above,
     labels_of,
     post_transform,
     rows_of,
+    two_classes,
 )
 from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.tensor_spec import Array
@@ -30,17 +31,13 @@ def linear_classifier(node: ir.Node) -> onnx.GraphProto:
     """
     tape = Tape(node)
     x, rows, columns = rows_of(tape, node)
-    intercepts = _floats(node, "intercepts")
+    intercepts = floats_of(node, "intercepts")
     scores = _product(tape, x, node, columns, intercepts)
     labels = labels_of(node)
     if len(intercepts) > 1:
         return tape.body(best_label(tape, scores, labels), post_transform(tape, node, scores))
     label = label_above(tape, scores, 0.0, labels, rows)
-    if text_of(node, "post_transform", "NONE") == "LOGISTIC":
-        return tape.body(label, tape("Sigmoid", both_classes(tape, scores, "-s")))
-    if text_of(node, "post_transform", "NONE") == "PROBIT":
-        return tape.body(label, post_transform(tape, node, scores))
-    return tape.body(label, both_classes(tape, scores, "1 - s"))
+    return two_classes(tape, node, label, scores, "1 - s")
 
 
 @decomposes("LinearRegressor", domain=ML_DOMAIN)
@@ -49,7 +46,7 @@ def linear_regressor(node: ir.Node) -> onnx.GraphProto:
     tape = Tape(node)
     x, _, columns = rows_of(tape, node)
     targets = int_of(node, "targets", 1)
-    intercepts = _floats(node, "intercepts") if "intercepts" in node.attributes else np.zeros(0, np.float32)
+    intercepts = floats_of(node, "intercepts")
     if not len(intercepts):
         intercepts = np.zeros(targets, np.float32)
     scores = _product(tape, x, node, columns, intercepts)
@@ -57,9 +54,5 @@ def linear_regressor(node: ir.Node) -> onnx.GraphProto:
 
 
 def _product(tape: Tape, x: str, node: ir.Node, columns: int, intercepts: Array) -> str:
-    weights = _floats(node, "coefficients").reshape(len(intercepts), columns)
+    weights = floats_of(node, "coefficients").reshape(len(intercepts), columns)
     return tape("Gemm", x, np.ascontiguousarray(weights.T), intercepts)
-
-
-def _floats(node: ir.Node, name: str) -> Array:
-    return np.array(node.attributes[name].as_floats(), np.float32)

@@ -21,6 +21,7 @@ from edgekit.compiler.passes.decompositions.classifiers import (
     ORT_ONLY,
     best_label,
     both_classes,
+    floats_of,
     label_above,
     labels_of,
     post_transform,
@@ -49,7 +50,7 @@ def svm_classifier(node: ir.Node) -> onnx.GraphProto:
     x, rows, columns = rows_of(tape, node)
     kernel = _kernel(tape, node, x, rows, columns, sum(per_class))
     weights, firsts, seconds = _pairs(node, per_class)
-    rho = np.array(node.attributes["rho"].as_floats(), np.float32)
+    rho = floats_of(node, "rho")
     scores = tape("Gemm", kernel, weights, rho)
     if len(labels) == 2:
         label = label_above(tape, scores, 0.0, labels[::-1].copy(), rows)
@@ -66,8 +67,8 @@ def svm_regressor(node: ir.Node) -> onnx.GraphProto:
     tape = Tape(node)
     x, rows, columns = rows_of(tape, node)
     vectors = int_of(node, "n_supports", 0)
-    coefficients = np.array(node.attributes["coefficients"].as_floats(), np.float32)
-    rho = np.array(node.attributes["rho"].as_floats(), np.float32)
+    coefficients = floats_of(node, "coefficients")
+    rho = floats_of(node, "rho")
     kernel = _kernel(tape, node, x, rows, columns, vectors) if vectors else x
     scores = tape("Gemm", kernel, coefficients[:, None].copy(), rho)
     if int_of(node, "one_class", 0):
@@ -78,7 +79,7 @@ def svm_regressor(node: ir.Node) -> onnx.GraphProto:
 
 def _kernel(tape: Tape, node: ir.Node, x: str, rows: int, columns: int, vectors: int) -> str:
     """Compute ``kernel(x, support vectors)``, float32[rows, vectors]."""
-    support = np.array(node.attributes["support_vectors"].as_floats(), np.float32).reshape(vectors, columns)
+    support = floats_of(node, "support_vectors").reshape(vectors, columns)
     kind = text_of(node, "kernel_type", "LINEAR")
     parameters = node.attributes["kernel_params"].as_floats() if "kernel_params" in node.attributes else ()
     gamma, coef0, degree = (*parameters, 0.0, 0.0, 0.0)[:3]
@@ -110,7 +111,7 @@ def _pairs(node: ir.Node, per_class: list[int]) -> tuple[Array, Array, Array]:
     for the vectors of class j, those against class i.
     """
     classes, vectors = len(per_class), sum(per_class)
-    table = np.array(node.attributes["coefficients"].as_floats(), np.float32).reshape(classes - 1, vectors)
+    table = floats_of(node, "coefficients").reshape(classes - 1, vectors)
     ends = np.cumsum([0, *per_class])
     pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
     weights = np.zeros((vectors, len(pairs)), np.float32)
