@@ -23,7 +23,6 @@ from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
-    ops_bits,
     ops_conv,
     ops_index,
     ops_inverse,
