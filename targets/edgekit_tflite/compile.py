@@ -34,7 +34,6 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_quant,
     ops_reduce,
     ops_resize,
-    ops_scatter,
     ops_shape,
 )
 from edgekit_tflite.app import app_files

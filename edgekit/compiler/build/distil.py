@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from edgekit.compiler.build.distil_request import DistilRequest
 from edgekit.compiler.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compiler.compress.picture_augmentation import PictureAugmentation, changes_for
@@ -34,8 +36,6 @@ from edgekit.system.progress import stage
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.compiler.compress.torch.training_loop import TrainingOptions
 
 LEARNING_RATE = 5e-3

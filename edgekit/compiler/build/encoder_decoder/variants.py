@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.variant_build import VariantBuild, artifact_variant, lost_variant
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.lowering.encoder_decoder.encoder_writer import EncoderWriter
+from edgekit.compiler.lowering.encoder_decoder.part_writer import EncoderWriter
 from edgekit.compiler.lowering.encoder_decoder.token_writer import TokenWriter
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.graph_ir import as_ir
@@ -32,13 +32,10 @@ from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.contract import Artifact
+from edgekit.target.contract import Artifact, Runner
 from edgekit.target.encoder_decoder import DECODER, ENCODER, OPTION, PADDING, EncoderDecoderShape
 from edgekit.target.precisions import TABLE, LanguageBar, SpeechBar, precision_of
 from edgekit.tensor_spec import Array, Content, Json, TensorSpec
-
-if TYPE_CHECKING:
-    from edgekit.target.contract import Runner
 
 FORMS: Mapping[str, SpeechBar] = {row.name: row.speech for row in TABLE if row.speech is not None}
 """Precision -> how encoder-decoders are built in it."""

@@ -19,9 +19,12 @@ from edgekit.compiler.model.encoder_decoder.config import (
     GELU,
     GELU_TANH,
     POSITIONS,
+    RELATIVE_BIAS,
     RELU,
     EncoderDecoderModel,
+    relative_buckets,
 )
+from edgekit.target.encoder_decoder import EMBEDDED, SOURCE_MASK
 from edgekit.tensor_spec import Array
 
 MIDDLE = 128
@@ -183,3 +186,70 @@ class PartWriter:
         """Join heads: [heads, rows, head_size] -> [rows, inner]."""
         g = self.graph
         return g.op("Reshape", g.op("Transpose", x, perm=[1, 0, 2]), g.ints(rows, self.config.inner))
+
+
+# The graph of an encoder, with the keys and values of the decoder's cross-attention.
+#
+#     features [1, mels, frames] -> 2 convolutions -> layers -> norm -> for each layer of the decoder
+#         cross_key [heads, head_size, positions], cross_value [heads, positions, head_size]
+#
+# A text comes as embedded [positions, width], and source_mask [1, 1, positions]: 0, or a large negative
+# number at padding. The decoder multiplies by the keys and values at every token, and they are the same for a
+# whole source.
+
+
+class EncoderWriter(PartWriter):
+    """Writes the encoder."""
+
+    def write(self) -> GraphWriter:
+        """Write the whole graph."""
+        g, c = self.graph, self.config
+        x, bias = self._features() if c.mels else self._text()
+        for layer in range(c.encoder_layers):
+            x = self._layer(x, f"encoder.layers.{layer}.", bias)
+        x = self.last_norm(x, "encoder")
+        for layer in range(c.decoder_layers):
+            prefix = f"decoder.layers.{layer}.encoder_attn."
+            for kind, swapped in (("key", True), ("value", False)):
+                y = self.heads(self.linear(x, f"{prefix}{kind[0]}_proj"), c.positions, transposed=swapped)
+                size = [c.heads, c.head_size, c.positions] if swapped else [c.heads, c.positions, c.head_size]
+                g.output(g.op("Identity", y, out=f"cross_{kind}{layer}"), "float32", size)
+        return g
+
+    def _features(self) -> tuple[str, str]:
+        """Return the values of each position, and "": nothing is added to the scores."""
+        g, c = self.graph, self.config
+        x = g.input("features", "float32", [1, c.mels, c.frames])
+        for number in (1, 2):
+            kernel, bias = (self.table(f"encoder.conv{number}.{kind}") for kind in ("weight", "bias"))
+            convolved = g.op("Conv", x, kernel, bias, pads=[1, 1], kernel_shape=[3], strides=[number])
+            x = self.activation(convolved)
+        x = g.op("Reshape", g.op("Transpose", x, perm=[0, 2, 1]), g.ints(c.positions, c.width))
+        return self.embedded(x, "encoder"), ""
+
+    def _text(self) -> tuple[str, str]:
+        """Return the values of each position, and what is added to the scores."""
+        g, c = self.graph, self.config
+        x = self.embedded(g.input(EMBEDDED, "float32", [c.positions, c.width]), "encoder")
+        mask = g.input(SOURCE_MASK, "float32", [1, 1, c.positions])
+        if not c.form.buckets:
+            return x, mask
+        places = np.arange(c.positions)
+        distances = places[None, :] - places[:, None]
+        numbers = relative_buckets(distances, c.form.buckets, c.form.bucket_distance, both_ways=True)
+        rows = self.model.weight(f"encoder.{RELATIVE_BIAS}")[numbers]
+        return x, g.op("Add", g.constant(rows.transpose(2, 0, 1), f"encoder.{RELATIVE_BIAS}"), mask)
+
+    def _layer(self, x: str, prefix: str, bias: str) -> str:
+        g, c, attn = self.graph, self.config, f"{prefix}self_attn."
+
+        def attention(y: str) -> str:
+            names = [f"{attn}{letter}_proj" for letter in "qkv"]
+            q, k, v = self.split(self.linear(y, *names, scale=c.attention_scale), 3)
+            scores = g.op("MatMul", self.heads(q, c.positions), self.heads(k, c.positions, transposed=True))
+            if bias:
+                scores = g.op("Add", scores, bias)
+            weighted = g.op("MatMul", g.op("Softmax", scores, axis=-1), self.heads(v, c.positions))
+            return self.linear(self.joined(weighted, c.positions), f"{attn}out_proj")
+
+        return self.mlp(self.residual(x, f"{prefix}self_attn_layer_norm", attention), prefix)
