@@ -267,8 +267,8 @@ class DistilledModel:
         return {
             "student": self.name,
             "teacher": self.teacher,
-            "before": _fidelity(self.before),
-            "after": _fidelity(self.after),
+            "before": self.before.as_json(),
+            "after": self.after.as_json(),
             "task": None if self.task is None else self.task.as_json(),
             "samples": dict(self.samples),
             "epochs": round(self.epochs, 3),
@@ -301,11 +301,3 @@ class DistilledModel:
         if not self.better:
             lines.append("  not better than before")
         return "\n".join(lines)
-
-
-def _fidelity(fidelity: Fidelity) -> dict[str, Json]:
-    return {
-        "fidelity": fidelity.score.as_json(),
-        "snr_db": round(fidelity.snr_db, 2),
-        "task": None if fidelity.task is None else fidelity.task.as_json(),
-    }
