@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from edgekit.compiler.evaluate.samples import read_sample
 from edgekit.compiler.evaluate.sound_files import Sound, read_sound
 from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import SampleError, UsageError
-from edgekit.processing.card import Card, Input, parse_card
+from edgekit.processing.card import parse_card
 from edgekit.processing.drawing import save_drawing
 from edgekit.processing.generation import refuse_generation
 from edgekit.processing.predictions.texts import TextPrediction, TextPredictions
@@ -29,6 +29,9 @@ from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.tensor_spec import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card, Input
 
 SAVED = ".npz"
 """What the outputs are written as."""
