@@ -19,12 +19,10 @@ from edgekit.compiler.model.encoder_decoder.config import (
     GELU,
     GELU_TANH,
     POSITIONS,
-    RELATIVE_BIAS,
     RELU,
     EncoderDecoderModel,
-    relative_buckets,
+    rotary_angles,
 )
-from edgekit.target.encoder_decoder import EMBEDDED, SOURCE_MASK
 from edgekit.tensor_spec import Array
 
 MIDDLE = 128
@@ -114,7 +112,9 @@ class PartWriter:
     def norm(self, x: str, name: str) -> str:
         g, epsilon = self.graph, self.config.form.norm_eps
         if not self.config.form.rms:
-            weight, bias = (self.table(f"{name}.{kind}") for kind in ("weight", "bias"))
+            weight, bias = self.table(f"{name}.weight"), f"{name}.bias"
+            zeros = np.zeros(self.config.width, np.float32)
+            bias = self.table(bias) if bias in self.shapes else g.constant(zeros, "no_bias")
             return g.op("LayerNormalization", x, weight, bias, axis=-1, epsilon=epsilon)
         mean = g.op("ReduceMean", g.op("Mul", x, x), g.ints(-1), keepdims=1)
         root = g.op("Sqrt", g.op("Add", mean, g.number(epsilon)))
@@ -142,13 +142,13 @@ class PartWriter:
         g, form = self.graph, self.config.form
         if form.embedding_scale != 1.0:
             x = g.op("Mul", x, g.number(form.embedding_scale))
-        if not form.buckets:
+        if form.adds_positions:
             places = self.table(f"{part}.{POSITIONS}")
             x = g.op("Add", x, g.op("Gather", places, position, axis=0) if position else places)
         return self.norm(x, f"{part}.{EMBEDDING_NORM}") if form.embedding_norm else x
 
-    def activation(self, x: str) -> str:
-        g, kind = self.graph, self.config.form.activation
+    def activation(self, x: str, part: str) -> str:
+        g, kind = self.graph, self.config.form.activation_of(part)
         if kind == RELU:
             return g.op("Relu", x)
         if kind == GELU:
@@ -162,13 +162,15 @@ class PartWriter:
         return g.op("Mul", g.op("Mul", x, g.number(0.5)), g.op("Add", curve, g.number(1.0)))
 
     def mlp(self, x: str, prefix: str) -> str:
+        part = prefix.partition(".")[0]
+
         def block(y: str) -> str:
-            if not self.config.form.gated:
-                return self.linear(self.activation(self.linear(y, f"{prefix}fc1")), f"{prefix}fc2")
+            if part not in self.config.form.gated:
+                return self.linear(self.activation(self.linear(y, f"{prefix}fc1"), part), f"{prefix}fc2")
             parts = self.linear(y, f"{prefix}fc1", f"{prefix}{GATE}")
             sizes = self.graph.ints(*[self.config.mlp_width] * 2)
             hidden, gate = self.graph.ops("Split", [parts, sizes], 2, axis=-1)
-            return self.linear(self.graph.op("Mul", self.activation(hidden), gate), f"{prefix}fc2")
+            return self.linear(self.graph.op("Mul", self.activation(hidden, part), gate), f"{prefix}fc2")
 
         return self.residual(x, f"{prefix}final_layer_norm", block)
 
@@ -176,80 +178,44 @@ class PartWriter:
         """Split the last axis into equal parts of all heads."""
         return self.graph.ops("Split", [x, self.graph.ints(*[self.config.inner] * count)], count, axis=-1)
 
-    def heads(self, x: str, rows: int, *, transposed: bool = False) -> str:
-        """Split heads: [rows, inner] -> [heads, rows, head_size], or [heads, head_size, rows]."""
+    def turns(self, rows: int) -> Sequence[str]:
+        """Store what ``rotated`` multiplies by at each position, [rows, head_size] each; [] without
+        rotation."""
+        if not (form := self.config.form).rotary:
+            return ()
+        angles = rotary_angles(np.arange(rows), form)
+        rest = (rows, self.config.head_size - form.rotary)
+        cosines, sines = np.cos(angles), np.sin(angles)
+        straight = np.concatenate([cosines, cosines, np.ones(rest, np.float32)], axis=1)
+        crossed = np.concatenate([-sines, sines, np.zeros(rest, np.float32)], axis=1)
+        return [
+            self.graph.constant(straight, "turns/straight"),
+            self.graph.constant(crossed, "turns/crossed"),
+        ]
+
+    def rotated(self, x: str, turns: Sequence[str]) -> str:
+        """Rotate the first values of each head by its position, in two halves.
+
+        Args:
+            x: Queries or keys, [., ., head_size].
+            turns: The position's rows of ``turns``; []: the same is returned.
+        """
+        if not turns:
+            return x
+        g, rotary = self.graph, self.config.form.rotary
+        sizes = [size for size in (rotary // 2, rotary // 2, self.config.head_size - rotary) if size]
+        first, second, *rest = g.ops("Split", [x, g.ints(*sizes)], len(sizes), axis=-1)
+        swapped = g.op("Concat", second, first, *rest, axis=-1)
+        return g.op("Add", g.op("Mul", x, turns[0]), g.op("Mul", swapped, turns[1]))
+
+    def heads(self, x: str, rows: int, turns: Sequence[str] = (), *, transposed: bool = False) -> str:
+        """Split heads: [rows, inner] -> [heads, rows, head_size], or [heads, head_size, rows]; rotate them by
+        ``turns`` [rows, 1, head_size]."""
         g, c = self.graph, self.config
-        apart = g.op("Reshape", x, g.ints(rows, c.heads, c.head_size))
+        apart = self.rotated(g.op("Reshape", x, g.ints(rows, c.heads, c.head_size)), turns)
         return g.op("Transpose", apart, perm=[1, 2, 0] if transposed else [1, 0, 2])
 
     def joined(self, x: str, rows: int) -> str:
         """Join heads: [heads, rows, head_size] -> [rows, inner]."""
         g = self.graph
         return g.op("Reshape", g.op("Transpose", x, perm=[1, 0, 2]), g.ints(rows, self.config.inner))
-
-
-# The graph of an encoder, with the keys and values of the decoder's cross-attention.
-#
-#     features [1, mels, frames] -> 2 convolutions -> layers -> norm -> for each layer of the decoder
-#         cross_key [heads, head_size, positions], cross_value [heads, positions, head_size]
-#
-# A text comes as embedded [positions, width], and source_mask [1, 1, positions]: 0, or a large negative
-# number at padding. The decoder multiplies by the keys and values at every token, and they are the same for a
-# whole source.
-
-
-class EncoderWriter(PartWriter):
-    """Writes the encoder."""
-
-    def write(self) -> GraphWriter:
-        """Write the whole graph."""
-        g, c = self.graph, self.config
-        x, bias = self._features() if c.mels else self._text()
-        for layer in range(c.encoder_layers):
-            x = self._layer(x, f"encoder.layers.{layer}.", bias)
-        x = self.last_norm(x, "encoder")
-        for layer in range(c.decoder_layers):
-            prefix = f"decoder.layers.{layer}.encoder_attn."
-            for kind, swapped in (("key", True), ("value", False)):
-                y = self.heads(self.linear(x, f"{prefix}{kind[0]}_proj"), c.positions, transposed=swapped)
-                size = [c.heads, c.head_size, c.positions] if swapped else [c.heads, c.positions, c.head_size]
-                g.output(g.op("Identity", y, out=f"cross_{kind}{layer}"), "float32", size)
-        return g
-
-    def _features(self) -> tuple[str, str]:
-        """Return the values of each position, and "": nothing is added to the scores."""
-        g, c = self.graph, self.config
-        x = g.input("features", "float32", [1, c.mels, c.frames])
-        for number in (1, 2):
-            kernel, bias = (self.table(f"encoder.conv{number}.{kind}") for kind in ("weight", "bias"))
-            convolved = g.op("Conv", x, kernel, bias, pads=[1, 1], kernel_shape=[3], strides=[number])
-            x = self.activation(convolved)
-        x = g.op("Reshape", g.op("Transpose", x, perm=[0, 2, 1]), g.ints(c.positions, c.width))
-        return self.embedded(x, "encoder"), ""
-
-    def _text(self) -> tuple[str, str]:
-        """Return the values of each position, and what is added to the scores."""
-        g, c = self.graph, self.config
-        x = self.embedded(g.input(EMBEDDED, "float32", [c.positions, c.width]), "encoder")
-        mask = g.input(SOURCE_MASK, "float32", [1, 1, c.positions])
-        if not c.form.buckets:
-            return x, mask
-        places = np.arange(c.positions)
-        distances = places[None, :] - places[:, None]
-        numbers = relative_buckets(distances, c.form.buckets, c.form.bucket_distance, both_ways=True)
-        rows = self.model.weight(f"encoder.{RELATIVE_BIAS}")[numbers]
-        return x, g.op("Add", g.constant(rows.transpose(2, 0, 1), f"encoder.{RELATIVE_BIAS}"), mask)
-
-    def _layer(self, x: str, prefix: str, bias: str) -> str:
-        g, c, attn = self.graph, self.config, f"{prefix}self_attn."
-
-        def attention(y: str) -> str:
-            names = [f"{attn}{letter}_proj" for letter in "qkv"]
-            q, k, v = self.split(self.linear(y, *names, scale=c.attention_scale), 3)
-            scores = g.op("MatMul", self.heads(q, c.positions), self.heads(k, c.positions, transposed=True))
-            if bias:
-                scores = g.op("Add", scores, bias)
-            weighted = g.op("MatMul", g.op("Softmax", scores, axis=-1), self.heads(v, c.positions))
-            return self.linear(self.joined(weighted, c.positions), f"{attn}out_proj")
-
-        return self.mlp(self.residual(x, f"{prefix}self_attn_layer_norm", attention), prefix)
