@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from edgekit.target.profile import Profile
+
+VNNI = ("avx512_vnni", "avx_vnni", "avxvnni")
 Dtype = Literal["int8", "uint8", "int16", "uint16", "int32", "float8e4m3fn"]
-
-
 Output = Literal["own", "asked", "inputs", "fixed"]
 
 
@@ -55,6 +56,26 @@ class OpRule:
     constants: bool = False
     alone: bool = False
 
+    @classmethod
+    def matmul(cls, output: Output, source: str) -> OpRule:
+        """Return the row of a MatMul with a constant weight of two dimensions."""
+        return cls("MatMul", output, source, (0,), weight=1, weight_axis=1, weight_ranks=(2,))
+
+    @classmethod
+    def conv_transpose(cls, output: Output, source: str, ranks: tuple[int, ...] = ()) -> OpRule:
+        """Return the row of a ConvTranspose of one group."""
+        return cls("ConvTranspose", output, source, (0,), 1, 1, bias=2, where=(("group", (1,)),), ranks=ranks)
+
+    @classmethod
+    def moves(cls, ops: str, source: str) -> tuple[OpRule, ...]:
+        """Return the rows of ops that only move data, named in one text: ``MaxPool Reshape``."""
+        return tuple(cls(op, "inputs", source, (0,)) for op in ops.split())
+
+    @classmethod
+    def nearest(cls, source: str) -> OpRule:
+        """Return the row of a Resize to the nearest neighbour, which only moves data."""
+        return cls("Resize", "inputs", source, (0,), where=(("mode", ("nearest",)),))
+
 
 def gemm_rules(output: Output, source: str) -> tuple[OpRule, OpRule]:
     """Return the rows of a Gemm with a constant weight, as it is and transposed."""
@@ -72,6 +93,18 @@ def gemm_rules(output: Output, source: str) -> tuple[OpRule, OpRule]:
         for transposed in (0, 1)
     )
     return plain, transposed
+
+
+def is_arm(profile: Profile) -> bool:
+    """Return whether a profile states an ARM architecture."""
+    return "arch" in profile.facts and profile.facts["arch"].value.lower() in ("aarch64", "arm64", "armv7l")
+
+
+def pair_limit(profile: Profile) -> int | None:
+    """Return the limit of two neighbouring int8 weights where uint8 is multiplied by VPMADDUBSW, on x86
+    without VNNI: 255 * (128 + 1) would be over 32767. None elsewhere."""
+    isa = profile.facts["isa"].value if "isa" in profile.facts else ""
+    return None if is_arm(profile) or any(name in isa for name in VNNI) else 128
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_math,
     ops_matmul,
     ops_norm,
-    ops_pool,
     ops_quant,
     ops_recurrent,
     ops_reduce,

@@ -22,22 +22,16 @@ PER_CHANNEL = (
 
 OPS = (
     OpRule("Conv", "asked", GUIDE + ": int8-int8 compute", (0,), 1, 0, bias=2, ranks=(3, 4)),
-    OpRule(
-        "ConvTranspose", "asked", GUIDE + ": int8-int8 compute", (0,), weight=1, weight_axis=1, bias=2,
-        where=(("group", (1,)),), ranks=(4,),
-    ),
+    OpRule.conv_transpose("asked", GUIDE + ": int8-int8 compute", ranks=(4,)),
     *gemm_rules("asked", GUIDE + ": int8-int8 compute; linear"),
-    OpRule(
-        "MatMul", "asked", GUIDE + ": int8-int8 compute; linear", (0,), weight=1, weight_axis=1,
-        weight_ranks=(2,),
-    ),
+    OpRule.matmul("asked", GUIDE + ": int8-int8 compute; linear"),
     OpRule("Add", "asked", OVERVIEW + ": activations are quantized between layers, residual sums among them"),
-    *(
-        OpRule(op, "inputs", OVERVIEW + ": ops that only move or compare values pass int8 on", (0,))
-        for op in ("Flatten", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+    *OpRule.moves(
+        "Flatten MaxPool Reshape Slice Squeeze Transpose Unsqueeze",
+        OVERVIEW + ": ops that only move or compare values pass int8 on",
     ),
     OpRule("Concat", "inputs", OVERVIEW + ": ops that only move or compare values pass int8 on"),
-)  # fmt: skip
+)
 
 ACTIVATIONS = (
     *("Relu", "Clip", "LeakyRelu", "Elu", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSwish", "Gelu"),

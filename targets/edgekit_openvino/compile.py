@@ -25,8 +25,7 @@ from edgekit.target import Artifact, TargetInfo
 from edgekit.target.precisions import precision_of
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Content, Json
-from edgekit_openvino.byte_pairs import with_fake_quantize
-from edgekit_openvino.concat_pairs import with_fake_quantized_concats
+from edgekit_openvino.fake_quantize import with_fake_quantize, with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, PACKED_FILE, RANGE_FILE, ROUNDED_INPUTS, XML_FILE, openvino, plain

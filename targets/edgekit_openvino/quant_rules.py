@@ -7,37 +7,20 @@ advanced-guides/low-precision-transformations.html
 from __future__ import annotations
 
 from edgekit.target.profile import Profile
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules, pair_limit
 
 LPT = (
     "https://docs.openvino.ai/2024/documentation/openvino-extensibility/openvino-plugin-library/"
     "advanced-guides/low-precision-transformations.html"
 )
-ARM = ("aarch64", "arm64", "armv7l")
-VNNI = ("avx512_vnni", "avx_vnni", "avxvnni")
 
 OPS = (
     OpRule("Conv", "asked", LPT + ": ConvolutionTransformation", (0,), 1, 0, bias=2),
-    OpRule(
-        "ConvTranspose",
-        "asked",
-        LPT + ": ConvolutionBackpropDataTransformation; floats on a CPU with AVX2 alone (2026.4)",
-        (0,),
-        weight=1,
-        weight_axis=1,
-        bias=2,
-        where=(("group", (1,)),),
+    OpRule.conv_transpose(
+        "asked", LPT + ": ConvolutionBackpropDataTransformation; floats on a CPU with AVX2 alone (2026.4)"
     ),
     *gemm_rules("asked", LPT + ": MatMulTransformation"),
-    OpRule(
-        "MatMul",
-        "asked",
-        LPT + ": MatMulTransformation",
-        (0,),
-        weight=1,
-        weight_axis=1,
-        weight_ranks=(2,),
-    ),
+    OpRule.matmul("asked", LPT + ": MatMulTransformation"),
     *(
         OpRule(op, "asked", f"{LPT}: {name}Transformation")
         for op, name in (
@@ -106,9 +89,6 @@ WEIGHT_FORMS = (
 
 def rules(profile: Profile) -> Rules:
     """Return rules: uint8 activations with a zero point, read by products; kernels also write floats."""
-    facts = profile.facts
-    arm = "arch" in facts and facts["arch"].value.lower() in ARM
-    vnni = "isa" in facts and any(name in facts["isa"].value for name in VNNI)
     return Rules(
         target=profile.name,
         activations="uint8",
@@ -116,8 +96,7 @@ def rules(profile: Profile) -> Rules:
         ops=OPS,
         fusions=FUSIONS,
         bias="float",
-        # Without VNNI, oneDNN multiplies by VPMADDUBSW: 255 * (128 + 1) would be over 32767.
-        pair_limit=None if arm or vnni else 128,
+        pair_limit=pair_limit(profile),
         channel_noise=ChannelNoise(
             0.05,
             "scales",

@@ -22,6 +22,7 @@ from edgekit.compiler.model.rewriting import (
     producer_of,
     put_before,
     remove_unread,
+    rewritten_copy,
 )
 
 MULTIPLE, MOST_CHANNELS = 4, 7
@@ -33,13 +34,7 @@ copies save (``tests/benchmarks/bench_padded_channels.py``)."""
 
 def with_padded_channels(model: ir.Model) -> ir.Model:
     """Return a copy of the model with such Convs padded, or the model itself."""
-    if not any(_added_channels(node) for node in model.graph):
-        return model
-    copy = model.clone()
-    for node in list(copy.graph):
-        if added := _added_channels(node):
-            _pad(copy, node, added)
-    return copy
+    return rewritten_copy(model, _added_channels, _pad)
 
 
 def _added_channels(node: ir.Node) -> int:

@@ -14,7 +14,7 @@ from math import prod
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
-from edgekit.compiler.model.rewriting import new_node, put_before, replace_node
+from edgekit.compiler.model.rewriting import new_node, put_before, replace_node, rewritten_copy
 
 LEAST_ELEMENTS = 512
 """Below this, four more nodes cost more than the kernel."""
@@ -23,13 +23,7 @@ LEAST_ELEMENTS = 512
 def with_prelu_written_out(model: ir.Model) -> ir.Model:
     """Return a copy of the model with every float32 PRelu of at least LEAST_ELEMENTS written out, or the
     model itself."""
-    if not any(_is_slow(node) for node in model.graph):
-        return model
-    copy = model.clone()
-    for node in list(copy.graph):
-        if _is_slow(node):
-            _write_out(copy, node)
-    return copy
+    return rewritten_copy(model, _is_slow, _write_out)
 
 
 def _is_slow(node: ir.Node) -> bool:
@@ -40,7 +34,7 @@ def _is_slow(node: ir.Node) -> bool:
     return dims is not None and x is not None and str(x.dtype) == "FLOAT" and prod(dims) >= LEAST_ELEMENTS
 
 
-def _write_out(model: ir.Model, node: ir.Node) -> None:
+def _write_out(model: ir.Model, node: ir.Node, is_slow: bool) -> None:
     x, slope = node.inputs
     dims = static_dims(x) or ()
     above = put_before(model, node, "Relu", [x], dims, "above")

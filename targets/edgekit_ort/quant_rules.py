@@ -7,24 +7,25 @@ selectors_actions/qdq_selector_action_transformer.cc
 from __future__ import annotations
 
 from edgekit.target.profile import Profile
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
+from edgekit.target.quant_rules import (
+    ChannelNoise,
+    Fusion,
+    OpRule,
+    Rules,
+    WeightForm,
+    gemm_rules,
+    is_arm,
+    pair_limit,
+)
 
 SELECTORS = "onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
 ADVICE = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
-ARM = ("aarch64", "arm64", "armv7l")
-VNNI = ("avx512_vnni", "avx_vnni", "avxvnni")
 
 OPS = (
     OpRule("Conv", "own", SELECTORS + ": ConvQDQRules, QLinearConv", (0,), 1, 0, bias=2),
     *gemm_rules("asked", SELECTORS + ": GemmQDQRules, com.microsoft.QGemm, whose output may be float"),
-    OpRule(
-        "MatMul",
-        "asked",
-        SELECTORS + ": MatMulQDQRules, QLinearMatMul or com.microsoft.MatMulIntegerToFloat",
-        (0,),
-        weight=1,
-        weight_axis=1,
-        weight_ranks=(2,),
+    OpRule.matmul(
+        "asked", SELECTORS + ": MatMulQDQRules, QLinearMatMul or com.microsoft.MatMulIntegerToFloat"
     ),
     *(
         OpRule(op, "own", SELECTORS + ": BinaryOpQDQRules, com.microsoft.QLinear" + op)
@@ -35,20 +36,9 @@ OPS = (
         for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu")
     ),
     OpRule("Concat", "inputs", SELECTORS + ": VariadicOpQDQRules; with one scale it copies bytes"),
-    *(
-        OpRule(op, "inputs", SELECTORS + ": DropQDQNodesRules", (0,))
-        for op in (
-            "DepthToSpace",
-            "Flatten",
-            "MaxPool",
-            "Reshape",
-            "Resize",
-            "Slice",
-            "Split",
-            "Squeeze",
-            "Transpose",
-            "Unsqueeze",
-        )
+    *OpRule.moves(
+        "DepthToSpace Flatten MaxPool Reshape Resize Slice Split Squeeze Transpose Unsqueeze",
+        SELECTORS + ": DropQDQNodesRules",
     ),
 )
 """No row for what it has no integer kernel for (ConvTranspose, HardSwish, HardSigmoid), or only a slow one:
@@ -85,18 +75,14 @@ def rules(profile: Profile) -> Rules:
 
     A profile without an architecture is treated as x86, because uint8 runs everywhere.
     """
-    facts = profile.facts
-    arm = "arch" in facts and facts["arch"].value.lower() in ARM
-    vnni = "isa" in facts and any(name in facts["isa"].value for name in VNNI)
     return Rules(
         target=profile.name,
-        activations="int8" if arm else "uint8",
+        activations="int8" if is_arm(profile) else "uint8",
         symmetric=False,
         ops=OPS,
         fusions=FUSIONS,
         bias="int32",
-        # Without VNNI, MLAS multiplies by VPMADDUBSW: 255 * (128 + 1) would be over 32767.
-        pair_limit=None if arm or vnni else 128,
+        pair_limit=pair_limit(profile),
         channel_noise=ChannelNoise(0.05, "float", "YOLOX-nano's stem has 0.28, every other tensor 0.016"),
         placements=(
             "all",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.compiler.model.rewriting import producer_of, replace_node
+from edgekit.compiler.model.rewriting import replace_node, rewritten_copy
 from edgekit.compiler.quantize.placement.kernels import silu_of
 
 DOMAIN = "com.microsoft"
@@ -21,22 +21,15 @@ DOMAIN = "com.microsoft"
 def with_quick_gelu(model: ir.Model) -> ir.Model:
     """Return a copy of the model with QuickGelu for every SiLU after a DequantizeLinear, or the model
     itself."""
-    if not any(_silu_after_integers(value) for node in model.graph for value in node.outputs):
-        return model
-    copy = model.clone()
-    for node in list(copy.graph):
-        match = _silu_after_integers(node.outputs[0]) if node.outputs else None
-        if match is not None:
-            product = match[1]
-            replace_node(product, _quick_gelu(node.outputs[0], str(product.name)))
-    copy.opset_imports.setdefault(DOMAIN, 1)
-    return copy
+    return rewritten_copy(model, _silu_after_integers, _fuse)
 
 
-def _silu_after_integers(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
-    return silu_of(value) if producer_of(value, "DequantizeLinear") else None
+def _silu_after_integers(node: ir.Node) -> tuple[ir.Node, ir.Node] | None:
+    return silu_of(node.outputs[0]) if node.op_type == "DequantizeLinear" and not node.domain else None
 
 
-def _quick_gelu(x: ir.Value, name: str) -> ir.Node:
-
-    return ir.node("QuickGelu", [x], attributes={"alpha": 1.0}, domain=DOMAIN, name=name)
+def _fuse(model: ir.Model, node: ir.Node, silu: tuple[ir.Node, ir.Node]) -> None:
+    x, product = node.outputs[0], silu[1]
+    fused = ir.node("QuickGelu", [x], attributes={"alpha": 1.0}, domain=DOMAIN, name=product.name)
+    replace_node(product, fused)
+    model.opset_imports.setdefault(DOMAIN, 1)

@@ -24,56 +24,27 @@ OPS = (
         bias=2,
         ranks=(3, 4),
     ),
-    OpRule(
-        "ConvTranspose",
-        "own",
-        f"{TRIED}; {SUPPLEMENT}",
-        (0,),
-        1,
-        1,
-        bias=2,
-        ranks=(4,),
-        where=(("group", (1,)),),
-    ),
+    OpRule.conv_transpose("own", f"{TRIED}; {SUPPLEMENT}", ranks=(4,)),
     *gemm_rules("own", f"{TRIED}: FullyConnected, whose output can't be float"),
-    OpRule("MatMul", "own", TRIED, (0,), weight=1, weight_axis=1, weight_ranks=(2,)),
+    OpRule.matmul("own", TRIED),
     OpRule("MatMul", "own", f"{TRIED}: of two activations", (0, 1)),
     *(OpRule(op, "own", TRIED, constants=True) for op in ("Add", "Sub", "Mul", "Max", "Min")),
     *(
         OpRule(op, "own", TRIED, (0,))
         for op in (
-            *("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "ReduceMax"),
-            *(
-                "Relu",
-                "Clip",
-                "LeakyRelu",
-                "Elu",
-                "HardSwish",
-                "HardSigmoid",
-                "Gelu",
-                "Softplus",
-                "Tanh",
-                "Exp",
-            ),
+            *("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "ReduceMax", "Relu", "Clip"),
+            *("LeakyRelu", "Elu", "HardSwish", "HardSigmoid", "Gelu", "Softplus", "Tanh", "Exp"),
         )
     ),
     OpRule("Sigmoid", "fixed", f"{TRIED}: 1/256 covers what it can give", (0,), fixed=(1 / 256, -128)),
     OpRule("Softmax", "fixed", f"{TRIED}: 1/256 covers what it can give", (0,), fixed=(1 / 256, -128)),
     OpRule("Concat", "inputs", f"{TRIED}: with one scale it only moves data"),
-    *(
-        OpRule(op, "inputs", f"{TRIED}: up to five dimensions", (0,))
-        for op in (
-            *("DepthToSpace", "SpaceToDepth", "Flatten", "MaxPool", "GlobalMaxPool", "Reshape", "Slice"),
-            *("Split", "Squeeze", "Transpose", "Unsqueeze", "Gather"),
-        )
+    *OpRule.moves(
+        "DepthToSpace SpaceToDepth Flatten MaxPool GlobalMaxPool Reshape Slice Split Squeeze Transpose"
+        " Unsqueeze Gather",
+        f"{TRIED}: up to five dimensions",
     ),
-    OpRule(
-        "Resize",
-        "inputs",
-        f"{TRIED}: nearest neighbour only moves data",
-        (0,),
-        where=(("mode", ("nearest",)),),
-    ),
+    OpRule.nearest(f"{TRIED}: nearest neighbour only moves data"),
     OpRule("Resize", "own", TRIED, (0,), where=(("mode", ("linear",)),)),
 )
 

@@ -21,11 +21,11 @@ OPS = (
     OpRule("Mul", "own", f"{MEASURED}: SiLU, all equal; its Sigmoid is part of the same kernel", (0,)),
     OpRule("GlobalAveragePool", "own", f"{MEASURED}: all equal, as quantized_forms writes it"),
     OpRule("Concat", "own", f"{MEASURED}: 0.9992 equal, with one scale for all or with several"),
-    *(
-        OpRule(op, "inputs", f"{MEASURED}: all equal, in the scale of the input", (0,))
-        for op in ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
+    *OpRule.moves(
+        "MaxPool Reshape Flatten Transpose Squeeze Unsqueeze",
+        f"{MEASURED}: all equal, in the scale of the input",
     ),
-    OpRule("Resize", "inputs", f"{MEASURED}: all equal", (0,), where=(("mode", ("nearest",)),)),
+    OpRule.nearest(f"{MEASURED}: all equal"),
 )
 """No row for ConvTranspose, MatMul and AveragePool: an average is rounded to the scale of its input."""
 

@@ -24,31 +24,14 @@ OPS = (
         bias=2,
     ),
     *gemm_rules("asked", f"{QUANTIZED}; {MEASURED}"),
-    OpRule("MatMul", "asked", f"{QUANTIZED}; {MEASURED}", (0,), weight=1, weight_axis=1, weight_ranks=(2,)),
+    OpRule.matmul("asked", f"{QUANTIZED}; {MEASURED}"),
     OpRule("Add", "asked", f"{QUANTIZED}: both inputs of a residual Add"),
     OpRule("Concat", "inputs", f"{QUANTIZED}: one scale for all inputs; pairs move through it"),
-    *(
-        OpRule(op, "inputs", f"{QUANTIZED}: pairs move through ops that only move data", (0,))
-        for op in (
-            "DepthToSpace",
-            "Flatten",
-            "MaxPool",
-            "Reshape",
-            "Slice",
-            "SpaceToDepth",
-            "Split",
-            "Squeeze",
-            "Transpose",
-            "Unsqueeze",
-        )
+    *OpRule.moves(
+        "DepthToSpace Flatten MaxPool Reshape Slice SpaceToDepth Split Squeeze Transpose Unsqueeze",
+        f"{QUANTIZED}: pairs move through ops that only move data",
     ),
-    OpRule(
-        "Resize",
-        "inputs",
-        f"{QUANTIZED}: nearest neighbour only moves data",
-        (0,),
-        where=(("mode", ("nearest",)),),
-    ),
+    OpRule.nearest(f"{QUANTIZED}: nearest neighbour only moves data"),
 )
 """No row for ConvTranspose: MEASURED gives it no int8 kernel, by any axis of the weights, 2x2 or 4x4."""
 

@@ -23,7 +23,6 @@ from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
-    ops_bits,
     ops_conv,
     ops_index,
     ops_inverse,
@@ -35,7 +34,6 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_quant,
     ops_reduce,
     ops_resize,
-    ops_scatter,
     ops_shape,
 )
 from edgekit_tflite.app import app_files

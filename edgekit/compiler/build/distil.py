@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from edgekit.compiler.build.distil_request import DistilRequest
 from edgekit.compiler.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compiler.compress.picture_augmentation import PictureAugmentation, changes_for
@@ -34,8 +36,6 @@ from edgekit.system.progress import stage
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.compiler.compress.torch.training_loop import TrainingOptions
 
 LEARNING_RATE = 5e-3
@@ -267,8 +267,8 @@ class DistilledModel:
         return {
             "student": self.name,
             "teacher": self.teacher,
-            "before": _fidelity(self.before),
-            "after": _fidelity(self.after),
+            "before": self.before.as_json(),
+            "after": self.after.as_json(),
             "task": None if self.task is None else self.task.as_json(),
             "samples": dict(self.samples),
             "epochs": round(self.epochs, 3),
@@ -301,11 +301,3 @@ class DistilledModel:
         if not self.better:
             lines.append("  not better than before")
         return "\n".join(lines)
-
-
-def _fidelity(fidelity: Fidelity) -> dict[str, Json]:
-    return {
-        "fidelity": fidelity.score.as_json(),
-        "snr_db": round(fidelity.snr_db, 2),
-        "task": None if fidelity.task is None else fidelity.task.as_json(),
-    }

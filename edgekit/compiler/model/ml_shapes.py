@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
-from edgekit.compiler.model.rewriting import text_of
+from edgekit.compiler.model.rewriting import int_of, text_of
 from edgekit.compiler.model.tree_ensembles import MalformedTrees, read_tree_ensemble, read_trees
 from edgekit.errors import ModelError
 
@@ -73,14 +73,17 @@ def _rows(dims: Dims) -> Dims:
     return (1,) if len(dims) == 1 else dims[:1]
 
 
-def _columns(dims: Dims) -> int:
-    return dims[-1]
-
-
 def _per_column(node: ir.Node, name: str, dims: Dims) -> str | None:
     count = length(node, name)
     if count not in (0, 1, dims[-1]):
         return f"{name} has {count} entries but its input has {dims[-1]} columns"
+    return None
+
+
+def _other_length(node: ir.Node, sizes: dict[str, int]) -> str | None:
+    for name, expected in sizes.items():
+        if length(node, name) != expected:
+            return f"{name} has {length(node, name)} entries; its other attributes require {expected}"
     return None
 
 
@@ -124,10 +127,10 @@ def _label_encoder(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | s
 def _linear_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
     kind, labels = class_labels(node)
     targets, coefficients = length(node, "intercepts"), length(node, "coefficients")
-    if not targets or coefficients != targets * _columns(dims):
+    if not targets or coefficients != targets * dims[-1]:
         return (
-            f"coefficients has {coefficients} entries; {targets} intercepts and {_columns(dims)} columns "
-            f"need {targets * _columns(dims)}"
+            f"coefficients has {coefficients} entries; {targets} intercepts and {dims[-1]} columns "
+            f"need {targets * dims[-1]}"
         )
     if labels != (2 if targets == 1 else targets):
         return f"has {labels} labels for {targets} intercepts"
@@ -135,11 +138,10 @@ def _linear_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs
 
 
 def _linear_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
-    attribute = node.attributes.get("targets")
-    targets = attribute.as_int() if attribute is not None else 1
+    targets = int_of(node, "targets", 1)
     coefficients = length(node, "coefficients")
-    if targets < 1 or coefficients != targets * _columns(dims):
-        return f"coefficients has {coefficients} entries; {targets} targets need {targets * _columns(dims)}"
+    if targets < 1 or coefficients != targets * dims[-1]:
+        return f"coefficients has {coefficients} entries; {targets} targets need {targets * dims[-1]}"
     if length(node, "intercepts") not in (0, targets):
         return f"intercepts has {length(node, 'intercepts')} entries for {targets} targets"
     return [(FLOAT, (*_rows(dims), targets))]
@@ -150,7 +152,7 @@ def _svm_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | 
     vectors = sum(node.attributes["vectors_per_class"].as_ints()) if length(node, "vectors_per_class") else 0
     pairs = labels * (labels - 1) // 2
     if not vectors:
-        if length(node, "coefficients") != labels * _columns(dims):
+        if length(node, "coefficients") != labels * dims[-1]:
             return f"coefficients has {length(node, 'coefficients')} entries for {labels} labels"
         return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels))]
     if length(node, "vectors_per_class") != labels:
@@ -158,26 +160,23 @@ def _svm_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | 
     if min(node.attributes["vectors_per_class"].as_ints()) < 0:
         return "vectors_per_class has a negative entry"
     sizes = {
-        "support_vectors": vectors * _columns(dims),
+        "support_vectors": vectors * dims[-1],
         "coefficients": vectors * (labels - 1),
         "rho": pairs,
     }
     probable = length(node, "prob_a")
     if probable:
         sizes |= {"prob_a": pairs, "prob_b": pairs}
-    for name, expected in sizes.items():
-        if length(node, name) != expected:
-            return f"{name} has {length(node, name)} entries; its other attributes require {expected}"
+    if problem := _other_length(node, sizes):
+        return problem
     return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels if probable or labels == 2 else pairs))]
 
 
 def _svm_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
-    attribute = node.attributes.get("n_supports")
-    vectors = attribute.as_int() if attribute is not None else 0
-    sizes = {"support_vectors": vectors * _columns(dims), "coefficients": vectors or _columns(dims), "rho": 1}
-    for name, expected in sizes.items():
-        if length(node, name) != expected:
-            return f"{name} has {length(node, name)} entries; its other attributes require {expected}"
+    vectors = int_of(node, "n_supports", 0)
+    sizes = {"support_vectors": vectors * dims[-1], "coefficients": vectors or dims[-1], "rho": 1}
+    if problem := _other_length(node, sizes):
+        return problem
     return [(FLOAT, (*_rows(dims), 1))]
 
 
@@ -185,29 +184,27 @@ def _tree_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs |
     kind, labels = class_labels(node)
     if not labels:
         return "has no class labels"
-    read_trees(node, "class", labels, _columns(dims))
+    read_trees(node, "class", labels, dims[-1])
     if length(node, "base_values") > labels:
         return f"base_values has {length(node, 'base_values')} entries for {labels} labels"
     return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels))]
 
 
 def _tree_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
-    attribute = node.attributes.get("n_targets")
-    targets = attribute.as_int() if attribute is not None else 1
+    targets = int_of(node, "n_targets", 1)
     if targets < 1:
         return f"n_targets is {targets}"
-    read_trees(node, "target", targets, _columns(dims))
+    read_trees(node, "target", targets, dims[-1])
     if length(node, "base_values") not in (0, targets):
         return f"base_values has {length(node, 'base_values')} entries for {targets} targets"
     return [(FLOAT, (*_rows(dims), targets))]
 
 
 def _tree_ensemble(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
-    attribute = node.attributes.get("n_targets")
-    targets = attribute.as_int() if attribute is not None else 1
+    targets = int_of(node, "n_targets", 1)
     if targets < 1:
         return f"n_targets is {targets}"
-    read_tree_ensemble(node, targets, _columns(dims))
+    read_tree_ensemble(node, targets, dims[-1])
     return [(dtype, (*_rows(dims), targets))]
 
 

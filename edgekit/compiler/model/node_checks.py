@@ -125,7 +125,7 @@ def _type_complaint(node: ir.Node, schema: Any) -> str | None:
         if not isinstance(value.type, ir.TensorType):
             continue
         dtype = value.type.dtype
-        text = f"tensor({_onnx_name(dtype)})"
+        text = f"tensor({dtype.name.lower()})"
         if type_name in allowed and text not in allowed[type_name]:
             return f"input {index} ({value.name}) is {dtype.name.lower()}, which the op does not support"
         if type_name not in allowed or mixed:
@@ -137,10 +137,6 @@ def _type_complaint(node: ir.Node, schema: Any) -> str | None:
                 f"{dtype.name.lower()}"
             )
     return None
-
-
-def _onnx_name(dtype: ir.DataType) -> str:
-    return dtype.name.lower()
 
 
 def _size_complaint(node: ir.Node) -> str | None:
@@ -158,24 +154,16 @@ def _conv(node: ir.Node, shapes: list[Dims | None]) -> str | None:
     group = _int(node, "group", 1)
     if len(x) != len(w) or len(x) < 3:
         return f"weight {times(w)} and input {times(x)} do not have the same number of dimensions, 3 or more"
+    if node.op_type == "ConvTranspose":
+        if x[1] != w[0] or group < 1 or w[0] % group:
+            return f"weight has {w[0]} input channels, but its input has {x[1]}"
+        return _bias(shapes, w[1] * group)
     if group < 1 or x[1] != w[1] * group:
         groups = f" in each of {group} groups" if group != 1 else ""
         return f"weight has {w[1]} input channels{groups}, but its input has {x[1]}"
     if w[0] % group:
         return f"weight has {w[0]} output channels, not a multiple of its {group} groups"
     return _bias(shapes, w[0])
-
-
-def _conv_transpose(node: ir.Node, shapes: list[Dims | None]) -> str | None:
-    x, w = shapes[:2]
-    if x is None or w is None:
-        return None
-    group = _int(node, "group", 1)
-    if len(x) != len(w) or len(x) < 3:
-        return f"weight {times(w)} and input {times(x)} do not have the same number of dimensions, 3 or more"
-    if x[1] != w[0] or group < 1 or w[0] % group:
-        return f"weight has {w[0]} input channels, but its input has {x[1]}"
-    return _bias(shapes, w[1] * group)
 
 
 def _bias(shapes: list[Dims | None], channels: int) -> str | None:
@@ -263,7 +251,7 @@ def _int(node: ir.Node, name: str, default: int) -> int:
 
 _SIZE_CHECKS: dict[str, Callable[[ir.Node, list[Dims | None]], str | None]] = {
     "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
+    "ConvTranspose": _conv,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "BatchNormalization": _batch_norm,

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +24,7 @@ PART_OF = "edgekit.part_of"
 """Metadata key of nodes that replace a node: the replaced node's name."""
 
 
+Match = TypeVar("Match")
 Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 
@@ -47,6 +49,28 @@ def node_pass(*ops: str) -> Callable[[Callable[[ir.Model, ir.Node], bool]], Call
         return run
 
     return made
+
+
+def rewritten_copy(
+    model: ir.Model,
+    match: Callable[[ir.Node], Match | None],
+    rewrite: Callable[[ir.Model, ir.Node, Match], object],
+) -> ir.Model:
+    """Return a copy of the model in which every node of the main graph that matches is rewritten, or the
+    model itself if none does.
+
+    Args:
+        model: It is not changed.
+        match: Returns what the rewrite needs to know of a node; a false value for nodes that stay.
+        rewrite: Rewrites a node of the copy, in place, given its match.
+    """
+    if not any(match(node) for node in model.graph):
+        return model
+    copy = model.clone()
+    for node in list(copy.graph):
+        if matched := match(node):
+            rewrite(copy, node, matched)
+    return copy
 
 
 def array_of(value: ir.Value | None) -> Array | None:

@@ -6,12 +6,11 @@ reader opens it in a child of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.compress.goal import ShrinkGoal
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
-from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.sandbox.messages import Broken
 from edgekit.errors import printable
 from edgekit.system.formats.json_schema import ManifestError, list_of, map_of, nothing_or, record, text, whole
@@ -19,12 +18,12 @@ from edgekit.tensor_spec import Json
 
 GROUPS_LIMIT, TARGETS_LIMIT = 10_000, 256
 _PAIR = list_of(whole(0), 2)
-_SCORE = record({"metric": text, "value": text, "unit": text})
+_SCORE = list_of(text, 3)
 _CHECK = record(
     {
         "multiplications": _PAIR,
         "weight_bytes": _PAIR,
-        "score": _SCORE,
+        "agreement": _SCORE,
         "snr_db": text,
         "task": nothing_or(_SCORE),
         "kept": nothing_or(list_of(text, 4)),
@@ -39,15 +38,11 @@ _CHECK = record(
 
 def shrunk_figures(shrunk: ShrunkModel) -> dict[str, Json]:
     """Return the figures of a smaller model. Floats are texts: JSON has no infinity."""
-    fidelity = shrunk.fidelity
     return {
         "multiplications": list(shrunk.multiplications),
         "weight_bytes": list(shrunk.weight_bytes),
-        "score": _score(fidelity.score),
-        "snr_db": repr(float(fidelity.snr_db)),
-        "task": fidelity.task and _score(fidelity.task),
-        "kept": fidelity.kept and [repr(value) for value in fidelity.kept],
-        "before": shrunk.task and _score(shrunk.task),
+        **shrunk.fidelity.record(),
+        "before": shrunk.task and shrunk.task.record(),
         "test_samples": shrunk.test_samples,
         "latency": {name: repr(float(ratio)) for name, ratio in shrunk.latency.items()},
         "not_timed": dict(shrunk.not_timed),
@@ -69,16 +64,14 @@ def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shr
     """
     try:
         _CHECK(message, "shrunk")
-        preserved = message["kept"] and _parse_kept(message["kept"])
-        task, before = (message[key] and _parsed(message[key]) for key in ("task", "before"))
         return ShrunkModel(
             name=name,
             onnx=onnx,
             goal=goal,
             multiplications=_pair(message["multiplications"]),
             weight_bytes=_pair(message["weight_bytes"]),
-            fidelity=Fidelity(_parsed(message["score"]), float(message["snr_db"]), task, preserved),
-            task=before,
+            fidelity=Fidelity.parse(message),
+            task=None if message["before"] is None else Score.parse(message["before"]),
             test_samples=message["test_samples"],
             latency={printable(target): float(ratio) for target, ratio in message["latency"].items()},
             not_timed={printable(target): printable(cause) for target, cause in message["not_timed"].items()},
@@ -89,19 +82,6 @@ def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shr
         )
     except (ManifestError, ValueError) as problem:
         raise Broken(f"figures of a smaller model: {problem}") from None
-
-
-def _score(score: Score) -> dict[str, Json]:
-    return {"metric": score.metric, "value": repr(float(score.value)), "unit": score.unit}
-
-
-def _parsed(message: Mapping[str, str]) -> Score:
-    return Score(printable(message["metric"]), float(message["value"]), printable(message["unit"]))
-
-
-def _parse_kept(message: Sequence[str]) -> Kept:
-    count, total, share, base_count = message
-    return Kept(int(count), int(total), float(share), int(base_count))
 
 
 def _pair(message: Sequence[int]) -> tuple[int, int]:

@@ -70,9 +70,7 @@ def pad(x: Operand, pad: Operand, mode: str = "constant", constant_val: Operand 
     width = [(0, 0)] * (x.ndim - len(pairs)) + pairs
     if mode == "constant":
         return np.pad(x, width, constant_values=np.asarray(constant_val).astype(x.dtype))
-    if mode == "reflect":
-        return np.pad(x, width, mode="reflect")
-    return np.pad(x, width, mode="edge")
+    return np.pad(x, width, mode="reflect" if mode == "reflect" else "edge")
 
 
 def checked(indices: Operand, size: int) -> Operand:
@@ -187,14 +185,13 @@ def _log_sum_exp(x: Operand, axis: tuple[int, ...], keepdims: bool) -> Operand:
     return total if keepdims else np.squeeze(total, axis)
 
 
-def argmax(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
-    result = np.argmax(x, int(axis), keepdims=True)
-    return result if keep_dims else np.squeeze(result, int(axis))
+def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(
+        x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32"
+    ) -> Operand:
+        return np.asarray(function(x, int(axis), keepdims=bool(keep_dims)))
 
-
-def argmin(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
-    result = np.argmin(x, int(axis), keepdims=True)
-    return result if keep_dims else np.squeeze(result, int(axis))
+    return kernel
 
 
 def cumsum(x: Operand, axis: Operand = 0, exclusive: Operand = False, reverse: Operand = False) -> Operand:
@@ -262,8 +259,7 @@ def dequantize(input: Operand, scale: Operand, zero_point: Operand = None, axis:
 def constexpr_affine_dequantize(
     quantized_data: Operand, scale: Operand, zero_point: Operand, axis: Operand
 ) -> Operand:
-    zero = _spread(zero_point, axis, quantized_data.ndim)
-    return (quantized_data.astype(np.float32) - zero) * _spread(scale, axis, quantized_data.ndim)
+    return dequantize(quantized_data, scale, zero_point, axis)
 
 
 def _blocks(parameter: Operand, shape: Sequence[int]) -> Operand:
@@ -330,8 +326,8 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     **{kernel.__name__: kernel for kernel in _OWN_NAMES},
     "expand_dims": lambda x, axes: np.expand_dims(x, tuple(ints(axes))),
     "fill": lambda shape, value: np.full(ints(shape), value),
-    "reduce_argmax": argmax,
-    "reduce_argmin": argmin,
+    "reduce_argmax": _extreme(np.argmax),
+    "reduce_argmin": _extreme(np.argmin),
     "reduce_l1_norm": _reduction(lambda x, **k: np.abs(x).sum(**k)),
     "reduce_l2_norm": _reduction(lambda x, **k: np.sqrt(np.square(x).sum(**k))),
     "reduce_log_sum": _reduction(lambda x, **k: np.log(x.sum(**k))),

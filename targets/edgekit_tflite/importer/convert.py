@@ -14,11 +14,8 @@ from edgekit_tflite.importer import (  # noqa: F401  (importing them fills the t
     read_detection,
     read_index,
     read_math,
-    read_matmul,
     read_quant,
     read_recurrent,
-    read_reduce,
-    read_resize,
     read_shape,
 )
 from edgekit_tflite.importer.file import read_file

@@ -1,4 +1,4 @@
-"""Look-ups by index: the inverse of ops_index.py and ops_scatter.py."""
+"""Look-ups by index: the inverse of ops_index.py."""
 
 from __future__ import annotations
 

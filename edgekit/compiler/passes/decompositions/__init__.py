@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing them fills the table)
     attention,
+    classifiers,
     convolutions,
     counting,
     einsum,
@@ -16,7 +17,6 @@ from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing t
     integers,
     linear_algebra,
     linear_attention,
-    linear_models,
     normalization,
     placing,
     pooling,
@@ -24,7 +24,6 @@ from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing t
     recurrent,
     sampling,
     selection,
-    support_vectors,
     tables,
     trees,
 )

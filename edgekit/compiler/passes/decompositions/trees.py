@@ -24,11 +24,12 @@ from edgekit.compiler.model.tree_ensembles import LEAF, TreeEnsemble, read_tree_
 from edgekit.compiler.passes.decompositions.classifiers import (
     ORT_ONLY,
     best_label,
-    both_classes,
+    floats_of,
     label_above,
     labels_of,
     post_transform,
     rows_of,
+    two_classes,
 )
 from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
 from edgekit.diagnostics import Inexpressible
@@ -59,12 +60,11 @@ def tree_classifier(node: ir.Node) -> onnx.GraphProto:
     labels = labels_of(node)
     x, rows, columns = rows_of(tape, node)
     trees = read_trees(node, "class", len(labels), columns)
-    base = _floats(node, "base_values")
+    base = floats_of(node, "base_values")
     if len(labels) == 2:
         return _two_classes(tape, node, trees, base, labels, x, rows, columns)
     _check_covered(trees, base)
-    leaves = _leaves(tape, trees, x, rows, columns)
-    scores = tape("ReduceSum", tape("Gather", trees.weights, leaves), np.array([1], np.int64), keepdims=0)
+    scores = _sums(tape, trees, trees.weights, x, rows, columns)
     if len(base) not in (0, len(labels)):
         raise Inexpressible(f"has {len(base)} base_values for {len(labels)} classes", ORT_ONLY)
     if base.any():
@@ -94,10 +94,9 @@ def tree_regressor(node: ir.Node) -> onnx.GraphProto:
         raise Inexpressible(
             f"aggregate_function {kind} cannot be expressed in ONNX's standard operators", ORT_ONLY
         )
-    leaves = _leaves(tape, trees, x, rows, columns)
     weights = trees.weights / np.float32(len(trees.roots)) if kind == "AVERAGE" else trees.weights
-    scores = tape("ReduceSum", tape("Gather", weights, leaves), np.array([1], np.int64), keepdims=0)
-    base = _floats(node, "base_values")
+    scores = _sums(tape, trees, weights, x, rows, columns)
+    base = floats_of(node, "base_values")
     if base.any():
         scores = tape("Add", scores, base)
     is_plain = node.op_type == "TreeEnsemble"
@@ -115,8 +114,7 @@ def _two_classes(
     columns: int,
 ) -> onnx.GraphProto:
     if trees.covered.all() and not len(base) and labels.tolist() == [0, 1]:  # CatBoost's
-        leaf_weights = tape("Gather", trees.weights, _leaves(tape, trees, x, rows, columns))
-        scores = tape("ReduceSum", leaf_weights, np.array([1], np.int64), keepdims=0)
+        scores = _sums(tape, trees, trees.weights, x, rows, columns)
         label = label_above(tape, tape.part(scores, 1, 1, 2), 0.0, labels, rows)
         return tape.body(label, post_transform(tape, node, scores))
     if trees.covered[:, 1].any() or len(base) > 1:
@@ -125,18 +123,12 @@ def _two_classes(
             f"whatever the labels are: here {', '.join(map(str, labels))}",
             ORT_ONLY,
         )
-    leaves = _leaves(tape, trees, x, rows, columns)
-    leaf_weights = tape("Gather", trees.weights[:, :1].copy(), leaves)
-    score = tape("ReduceSum", leaf_weights, np.array([1], np.int64), keepdims=0)
+    score = _sums(tape, trees, trees.weights[:, :1].copy(), x, rows, columns)
     if base.any():
         score = tape("Add", score, base)
     probable = bool(np.all(trees.weights >= 0))
     label = label_above(tape, score, 0.5 if probable else 0.0, labels, rows)
-    if text_of(node, "post_transform", "NONE") == "LOGISTIC":
-        return tape.body(label, tape("Sigmoid", both_classes(tape, score, "-s")))
-    if text_of(node, "post_transform", "NONE") == "PROBIT":
-        return tape.body(label, post_transform(tape, node, score))
-    return tape.body(label, both_classes(tape, score, "1 - s" if probable else "-s"))
+    return two_classes(tape, node, label, score, "1 - s" if probable else "-s")
 
 
 def _check_covered(trees: TreeEnsemble, base: Array) -> None:
@@ -150,6 +142,12 @@ def _check_covered(trees: TreeEnsemble, base: Array) -> None:
     every = [trees.covered[trees.trees == tree].all(axis=0) for tree in np.unique(trees.trees)]
     if not np.any(every, axis=0).all():
         raise Inexpressible("a class has no weight in some leaves and negative weights in others", ORT_ONLY)
+
+
+def _sums(tape: Tape, trees: TreeEnsemble, weights: Array, x: str, rows: int, columns: int) -> str:
+    """Return the sum over the trees of the weights of the leaves that each row reaches."""
+    reached = tape("Gather", weights, _leaves(tape, trees, x, rows, columns))
+    return tape("ReduceSum", reached, np.array([1], np.int64), keepdims=0)
 
 
 def _leaves(tape: Tape, trees: TreeEnsemble, x: str, rows: int, columns: int) -> str:
@@ -196,7 +194,3 @@ def _holds(tape: Tape, trees: TreeEnsemble, nodes: str, value: str) -> str:
 def _look_up(tape: Tape, table: Array, nodes: str) -> str:
     """Gather from a table of booleans, which Core ML does not do."""
     return tape("Greater", tape("Gather", table.astype(np.float32), nodes), np.array(0.5, np.float32))
-
-
-def _floats(node: ir.Node, name: str) -> Array:
-    return np.array(node.attributes[name].as_floats() if name in node.attributes else (), np.float32)

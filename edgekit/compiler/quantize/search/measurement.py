@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from edgekit.compiler.evaluate.fidelity import Fidelity, Score
-from edgekit.compiler.evaluate.kept_boxes import Kept
+from edgekit.compiler.evaluate.fidelity import Fidelity
 from edgekit.compiler.evaluate.relative_time import FASTER
 from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.tensor_spec import Json
@@ -140,21 +138,8 @@ def saturation(unit: str) -> float:
 
 def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
     """Convert a measurement to JSON, with every digit. The keys are the file format."""
-    fidelity = None
-    if measurement.fidelity is not None:
-        task = measurement.fidelity.task
-        fidelity = {
-            "agreement": [
-                measurement.fidelity.score.metric,
-                repr(measurement.fidelity.score.value),
-                measurement.fidelity.score.unit,
-            ],
-            "snr_db": repr(measurement.fidelity.snr_db),
-            "task": None if task is None else [task.metric, repr(task.value), task.unit],
-            "kept": measurement.fidelity.kept and list(measurement.fidelity.kept),
-        }
     return {
-        "found": fidelity,
+        "found": measurement.fidelity and measurement.fidelity.record(),
         "ratio": measurement.ratio,
         "refused": measurement.failure,
         "share": measurement.float_share,
@@ -165,11 +150,7 @@ def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
 def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | None:
     """Parse the output of :func:`measurement_as_json`; None for anything else."""
     try:
-        fidelity = record["found"]
-        if fidelity is not None:
-            task = fidelity["task"] and _score(fidelity["task"])
-            preserved = fidelity["kept"] and _parse_kept(fidelity["kept"])
-            fidelity = Fidelity(_score(fidelity["agreement"]), float(fidelity["snr_db"]), task, preserved)
+        fidelity = None if record["found"] is None else Fidelity.parse(record["found"])
         ratio, estimated = (
             None if record[key] is None else float(record[key]) for key in ("ratio", "estimated")
         )
@@ -177,13 +158,3 @@ def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | No
         return Measurement(config, fidelity, ratio, refused, float_share, estimated)
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _parse_kept(row: Sequence[Json]) -> Kept:
-    count, total, share, base_count = row
-    return Kept(int(count), int(total), float(share), int(base_count))
-
-
-def _score(row: Sequence[Json]) -> Score:
-    metric, value, unit = row
-    return Score(str(metric), float(value), str(unit))

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from edgekit_openvino import compile as openvino
-from edgekit_openvino.concat_pairs import BEFORE, BETWEEN, with_fake_quantized_concats
+from edgekit_openvino.fake_quantize import BEFORE, BETWEEN, with_fake_quantized_concats
 from edgekit_openvino.run import openvino as loaded_openvino
 from onnx import TensorProto, helper, numpy_helper
 
@@ -115,7 +115,7 @@ def run_all() -> None:
 
 
 def test_the_engine_takes_each_and_computes_the_same() -> None:
-    code = "from tests.targets.openvino.test_concat_pairs import run_all; run_all()"
+    code = "from tests.targets.openvino.test_fake_quantize import run_all; run_all()"
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=root)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "all ran"), done.stdout + done.stderr
