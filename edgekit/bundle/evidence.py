@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from edgekit.bundle.generation_evidence import Generation
+from edgekit.bundle.generation_evidence import AdapterFigures, Generation
 from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
 
@@ -377,6 +377,8 @@ class Evidence(TypedDict, total=False):
     task: TaskScore
     generation: Generation
     """Language and text-to-text models only."""
+    adapters: dict[str, AdapterFigures]
+    """Figures with each adapter, against the float reference with merged weights (language models)."""
     transcription: Transcription
     """Speech models only."""
     shapes: list[ShapeFigures]

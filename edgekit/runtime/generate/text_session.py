@@ -233,7 +233,8 @@ class TextSession:
             self._render = compile_template(self.template)
         tokens = self._chat_tokens(chat, tools, begin)
         stream = self._stream(tokens, checked, began_s)
-        if self._scheduler.decoder.keeps_on_disk and chat[0]["role"] == "system":
+        keeps = self._scheduler.decoder.keeps_on_disk and not checked.adapter
+        if keeps and chat[0]["role"] == "system":
             # What another question would have in common with this one.
             other = [chat[0], {"role": "user", "content": "?"}]
             stream.prefix_tokens = common_length(tokens, self._chat_tokens(other, tools))
@@ -278,6 +279,9 @@ class TextSession:
                 f"the prompt has {len(prompt)} tokens, and the context is {self.capacity}: shorten it, or "
                 "open the session with a larger context"
             )
+        if options.adapter and options.adapter not in self.adapters:
+            available = ", ".join(self.adapters) or "none; build it with --adapter"
+            raise UsageError(f"the bundle has no adapter {options.adapter[:64]!r}; available: {available}")
         guide, speculation = self._guides.guide(options), self._scheduler.decoder.speculation
         stream = TextStream(self, prompt, options, guide=guide, speculation=speculation, began_s=began_s)
         if speculation.on:
@@ -291,6 +295,11 @@ class TextSession:
     def template(self) -> str:
         """Return the template of chats; "" where the model has none."""
         return self._parts.template
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of the bundle's LoRA adapters."""
+        return self._decoders.adapters
 
     @property
     def capacity(self) -> int:
