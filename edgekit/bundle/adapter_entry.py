@@ -4,9 +4,9 @@
                 "matrices": {"model.layers.0.self_attn.q_proj.weight": [8, 576, 576], ...},
                 "logits": "golden/adapter-pirate.npy"}}
 
-``matrices`` has rank, inputs and outputs of each adapted matrix. ``weights`` has their values, in the order of
-the sorted names: A [inputs, rank], then B [rank, outputs], with the adapter's scale in B. Who does not know
-the key reads the bundle as if it had no adapters.
+``matrices`` has rank, inputs and outputs of each adapted matrix. ``weights`` has their values, in the order
+of the sorted names: A [inputs, rank], then B [rank, outputs], with the adapter's scale in B. Who does not
+know the key reads the bundle as if it had no adapters.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ NAME_LIMIT_CHARS = 64
 Matrices = Mapping[str, tuple[Array, Array]]
 """Name of a weight -> A [inputs, rank] and B [rank, outputs], float16 or float32; the scale is in B."""
 NO_MATRICES: Matrices = {}
+UNKNOWN = "?"
+"""Adapter of a runner while its inputs change: no text has it, also after an interrupt."""
 
 
 @runtime_checkable

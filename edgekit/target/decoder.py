@@ -154,6 +154,8 @@ class DecoderCompiler(Protocol):
 
     PRECISIONS: tuple[str, ...]
     """What it compiles, e.g. ``("fp32", "fp16", "int8", "int4")``."""
+    TAKES_ADAPTERS: bool
+    """Whether it compiles decoders for adapters."""
 
     def compile_decoder(
         self,

@@ -23,6 +23,7 @@ from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
+TAKES_ADAPTERS = True
 INT8_COMPUTE = 4
 """MatMulNBits' ``accuracy_level``: inputs are rounded to int8, block by block. Level 1 (floats) took 1.5
 times as long at 4 bits and 20 times at 8."""

@@ -268,7 +268,7 @@ FORKS = """
 import os
 from edgekit.target.decoder import DecoderShape
 from edgekit_ort.decoder import _Caches
-caches = _Caches(None, DecoderShape(1, 1, 2, 4, 8), 8)
+caches = _Caches(None, DecoderShape(1, 1, 2, 4, 8), 8, {})
 caches.take()
 pid = os.fork()
 if not pid:

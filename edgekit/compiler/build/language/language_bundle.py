@@ -74,7 +74,7 @@ def build_language_model(
         BuildFault: every target met a fault.
     """
     bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
-    _check_targets(targets, TRIED_FIRST[request.requested_precision])
+    _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(request.progress, "opened") as notify:
         model = open_language_model(path)
         context = _context(model, request.context)
@@ -171,8 +171,8 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
     return {**bars, **{name: bars[name]._replace(perplexity=drop) for name in PRECISIONS}}
 
 
-def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) -> None:
-    """Check that the targets run language models in one of these precisions."""
+def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str], adapters: bool) -> None:
+    """Check that the targets run language models in one of these precisions, with adapters if asked for."""
     for target in targets:
         try:
             available = registry.decoder_compiler(target.name).PRECISIONS
@@ -183,6 +183,10 @@ def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) ->
             raise UsageError(
                 f"{target.name} does not support {' or '.join(precisions)} for language models; available: "
                 f"{', '.join(available)}"
+            )
+        if adapters and not registry.decoder_compiler(target.name).TAKES_ADAPTERS:
+            raise UsageError(
+                f"--adapter: {target.name} takes no adapters; leave it out, or merge the weights"
             )
 
 

@@ -142,13 +142,12 @@ class DecoderWriter(ABC):
         """Add (x A) B to a product, if an adapter changes one of its weights."""
         if not set(names) & set(self._adapted):
             return product
-        g, site, shapes = self.graph, "+".join(names), self.config.weight_shapes()
-        outputs, inputs = [[name, shapes[name][0]] for name in names], shapes[names[0]][1]
-        self.sites[site] = {"inputs": inputs, "outputs": outputs}
-        a = g.input(f"{site}/lora_a", "float32", [inputs, f"rank{len(self.sites)}"])
-        b = g.input(
-            f"{site}/lora_b", "float32", [f"rank{len(self.sites)}", sum(shapes[name][0] for name in names)]
-        )
+        g, site, shapes = self.graph, "+".join(names), [self.config.weight_shapes()[name] for name in names]
+        inputs, sizes = shapes[0][1], [shape[0] for shape in shapes]
+        self.sites[site] = {"inputs": inputs, "outputs": list(map(list, zip(names, sizes, strict=True)))}
+        rank = f"rank{len(self.sites)}"
+        a = g.input(f"{site}/lora_a", "float32", [inputs, rank])
+        b = g.input(f"{site}/lora_b", "float32", [rank, sum(sizes)])
         return g.op("Add", product, g.op("MatMul", g.op("MatMul", x, a), b))
 
     @abstractmethod

@@ -112,10 +112,11 @@ def _peft(folder: Path, model: LanguageModel) -> Pairs:
     for key, plain in PLAIN.items():
         if config.get(key) and config[key] != plain:
             raise ModelError(f"{folder}: its {key} is {str(config[key])[:60]}; EdgeKit reads plain LoRA")
-    if str(config.get("init_lora_weights")).partition("_")[0] in CHANGING:
+    begun = str(config.get("init_lora_weights"))
+    if begun.partition("_")[0] in CHANGING:
         raise ModelError(
-            f"{folder}: its init_lora_weights, {str(config['init_lora_weights'])[:40]}, changed the model; save it"
-            " with PEFT's path_initial_model_for_weight_conversion"
+            f"{folder}: its init_lora_weights, {begun[:40]}, changed the model; save it with PEFT's "
+            "path_initial_model_for_weight_conversion"
         )
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
