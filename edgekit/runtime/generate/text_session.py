@@ -233,8 +233,7 @@ class TextSession:
             self._render = compile_template(self.template)
         tokens = self._chat_tokens(chat, tools, begin)
         stream = self._stream(tokens, checked, began_s)
-        keeps = self._scheduler.decoder.keeps_on_disk and not checked.adapter
-        if keeps and chat[0]["role"] == "system":
+        if self._scheduler.decoder.keeps_on_disk and chat[0]["role"] == "system":
             # What another question would have in common with this one.
             other = [chat[0], {"role": "user", "content": "?"}]
             stream.prefix_tokens = common_length(tokens, self._chat_tokens(other, tools))
