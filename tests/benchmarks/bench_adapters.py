@@ -1,10 +1,10 @@
 """Cost of LoRA adapters: CPU time of a decoder without inputs for them, with these, and with an adapter.
 
-    python -m tests.benchmarks.bench_adapters ort:fp32 ort:int8 ort:int4 [--rank 16] [--prompt 512]
+    python -m tests.benchmarks.bench_adapters ort:int8 ort:int4 openvino:int8 [--rank 16] [--prompt 512]
 
 The model has the form of SmolLM2-135M and random weights; the adapter changes all seven products of a layer.
-Times are CPU milliseconds of one thread, the least of some rounds in turns. Shown as well: the time of a swap,
-and of merging the adapter into the weights of one precision on the host, which a swap replaces.
+Times are CPU milliseconds of one thread, the least of some rounds in turns. Shown as well: the first use of
+an adapter, a swap of two that were used before, and opening a decoder, which a merged model needs for a swap.
 """
 
 from __future__ import annotations
@@ -49,61 +49,65 @@ def cpu_ms(work: Callable[[], object]) -> float:
     return 1000 * (time.process_time() - began)
 
 
+def opened(
+    variant: str, model: LanguageModel, tokens: list[int], adapted: tuple[str, ...], folder: Path
+) -> tuple[DecoderRunner, float]:
+    """Compile and open a decoder; return it with the time of opening it, in ms."""
+    target, _, precision = variant.partition(":")
+    fitted = tokens if precision == "int4" else ()
+    weights = {} if precision.startswith("fp") else quantize_decoder(model, precision, fitted)
+    artifact = decoder_compiler(target).compile_decoder(model, precision, weights, CONTEXT, adapted)
+    folder.mkdir()
+    files, began = write_files(artifact, folder), time.process_time()
+    runner = open_decoder(target, files, artifact.options, 1, CONTEXT)
+    return runner, 1000 * (time.process_time() - began)
+
+
+def step_ms(runner: DecoderRunner, tokens: list[int]) -> tuple[float, float]:
+    """CPU time of reading a prompt, and of writing WRITTEN tokens, in ms."""
+    runner.truncate(0)
+    read = cpu_ms(lambda: runner.forward(tokens))
+    return read, cpu_ms(lambda: [runner.forward([1]) for _ in range(WRITTEN)])
+
+
+def measure(variant: str, model: LanguageModel, matrices: Matrices, tokens: list[int], rounds: int) -> None:
+    rank = len(next(iter(matrices.values()))[1])
+    with tempfile.TemporaryDirectory() as name:
+        plain, open_ms = opened(variant, model, tokens, (), Path(name) / "plain")
+        none, _ = opened(variant, model, tokens, tuple(matrices), Path(name) / "adapted")
+        used = none.another()
+        assert isinstance(used, AdapterRunner)
+        first_ms = cpu_ms(lambda: used.adapt("one", matrices))
+        used.adapt("two", matrices)
+        swap_ms = min(cpu_ms(lambda: (used.adapt("one", {}), used.adapt("two", {}))) for _ in range(9)) / 2
+        runners = {"no inputs": plain, "inputs, no adapter": none, f"inputs, rank {rank}": used}
+        best: dict[str, tuple[float, float]] = {}
+        for _ in range(rounds):
+            for label, runner in runners.items():
+                read, wrote = step_ms(runner, tokens)
+                least = best.get(label, (read, wrote))
+                best[label] = (min(read, least[0]), min(wrote, least[1]))
+        for label, (read, wrote) in best.items():
+            speed = f"{1000 * len(tokens) / read:12.1f}{1000 * WRITTEN / wrote:12.1f}"
+            print(f"{variant:16}{label:22}{read:12.1f}{wrote / WRITTEN:12.2f}{speed}")
+        print(f"{variant:16}first use {first_ms:.1f} ms, swap {swap_ms:.2f} ms, opening {open_ms:.0f} ms")
+        for runner in runners.values():
+            runner.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("variants", nargs="+")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     model = tiny_model(**FORM)
-    matrices = random_matrices(model, asked.rank)
-    tokens = np.random.default_rng(3).integers(0, 49_152, asked.prompt).tolist()
-    print(f"{'':34}{f'{asked.prompt} tokens read':>18}{'a token written':>18}{'t/s':>8}   (CPU ms)")
+    tokens = np.random.default_rng(3).integers(0, FORM["vocabulary"], asked.prompt).tolist()
+    heads = ("prompt, ms", "token, ms", f"pp{asked.prompt} t/s", f"tg{WRITTEN} t/s")
+    print(f"{'':38}" + "".join(f"{head:>12}" for head in heads) + "   (CPU time, one thread)")
     for variant in asked.variants:
-        target, _, precision = variant.partition(":")
-        integers = not precision.startswith("fp")
-        began = time.process_time()
-        weights = (
-            quantize_decoder(model, precision, tokens if precision == "int4" else ()) if integers else {}
-        )
-        quantized_ms = 1000 * (time.process_time() - began)
-        with tempfile.TemporaryDirectory() as folder:
-            runners: dict[str, DecoderRunner] = {}
-            for name, adapted in (("no inputs", ()), ("inputs", tuple(matrices))):
-                artifact = decoder_compiler(target).compile_decoder(
-                    model, precision, weights, CONTEXT, adapted
-                )
-                (own := Path(folder) / name.replace(" ", "-")).mkdir()
-                files = write_files(artifact, own)
-                runners[name] = open_decoder(target, files, artifact.options, 1, CONTEXT)
-            opened = runners["inputs"]
-            assert isinstance(opened, AdapterRunner)
-            runners["inputs, no adapter"] = runners.pop("inputs")
-            runners[f"inputs, rank {asked.rank}"] = other = opened.another()
-            assert isinstance(other, AdapterRunner)
-            first_ms = cpu_ms(lambda: other.adapt("one", matrices))
-            best: dict[str, tuple[float, float]] = {}
-            for _ in range(asked.rounds):
-                for name, runner in runners.items():
-                    runner.truncate(0)
-                    read = cpu_ms(lambda runner=runner: runner.forward(tokens))
-                    wrote = cpu_ms(lambda runner=runner: [runner.forward([1]) for _ in range(WRITTEN)])
-                    least = best.get(name, (read, wrote))
-                    best[name] = (min(read, least[0]), min(wrote, least[1]))
-
-            def swap(runner: AdapterRunner = other) -> None:
-                runner.adapt("", {})
-                runner.adapt("one", matrices)
-
-            swap_ms = min(cpu_ms(swap) for _ in range(5)) / 2
-        for name, (read, wrote) in best.items():
-            token = wrote / WRITTEN
-            print(f"{variant:10}{name:24}{read:18.1f}{token:18.2f}{1000 / token:8.1f}")
-        print(
-            f"{variant:10}loaded in {first_ms:.1f} ms, swapped in {swap_ms:.3f} ms; quantizing merged weights"
-            f" anew takes {quantized_ms:.0f} ms"
-        )
+        measure(variant, model, random_matrices(model, asked.rank), tokens, asked.rounds)
 
 
 if __name__ == "__main__":
