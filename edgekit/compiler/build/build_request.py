@@ -237,7 +237,7 @@ class BuildRequest:
         "(docs/language-models.md).",
         help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. Repeatable.",
         flags=("--adapter",), metavar="NAME=PATH", parse=parse_adapter, repeatable="by name",
-        models="language", stored=False,
+        models="language", stored=False, rebuild_help="LoRA adapter of the first build. Repeatable.",
         heading="Advanced",
     ))  # fmt: skip
     runtime: Sequence[str] = field(default=(), metadata=option(

@@ -119,7 +119,7 @@ def test_variants_have_evidence_with_each_adapter(folder: Path, precision: str) 
 
 
 def test_report_and_verification_show_the_adapters(built: Bundle) -> None:
-    figures = built.variants[0].evidence["adapters"]["one"]
+    figures = next(v.evidence["adapters"]["one"] for v in built.variants if v.name == "ort-fp32")
     perplexity, snr_db = figures["generation"]["perplexity"], figures["logits"]["snr_db"]
     rows = [line.split() for line in built.report.splitlines()]
     assert ["one", "ort-fp32", f"{perplexity:.2f}", "+0.0", "%", f"{snr_db:.1f}", "dB"] in rows
@@ -151,7 +151,7 @@ def test_a_variant_that_misses_the_bar_with_an_adapter_is_rejected(
 def test_the_next_engine_continues_with_the_adapter(
     built: Bundle, alone: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TextSession(built, threads=1, speculate="off") as session:
+    with TextSession(built, threads=1, speculate="off") as session:  # either engine may be the first
         stream = session.generate(PROMPT, max_tokens=24, adapter="two")
         first = session._decoders.runner
         pieces = [next(stream)]
@@ -228,13 +228,28 @@ def test_matrices_that_the_decoder_lacks_are_refused(built: Bundle) -> None:
         assert session.generate(PROMPT, max_tokens=2).text()
 
 
+def test_the_memory_plan_has_the_matrices_of_all_adapters(built: Bundle) -> None:
+    manifest, entries = contents(built)
+    sites = next(v["options"]["adapters"] for v in manifest["variants"] if v["name"] == "ort-fp32")
+    next(iter(sites.values()))["outputs"].append(["more", 1 << 38])  # 1 TB for each of 8 ranks
+    with TextSession(Bundle.create(manifest, entries), engine="ort") as session:
+        (fallback,) = session.fallbacks
+    assert fallback.reason.startswith("ort-fp32 needs 8,388,7")
+
+
 def changed(bundle: Bundle, change: Change, more: dict[str, bytes] | None = None) -> Bundle:
     """The bundle with other adapters in its manifest."""
+    manifest, entries = contents(bundle)
+    change(manifest["extensions"]["adapters"])
+    return Bundle.create(manifest, {**entries, **(more or {})})
+
+
+def contents(bundle: Bundle) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Manifest and entries, for ``Bundle.create``."""
     manifest = json.loads(json.dumps(bundle.manifest))
     entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in manifest["entries"]}
-    change(manifest["extensions"]["adapters"])
-    plain = {key: value for key, value in manifest.items() if key not in ("format", "version", "entries")}
-    return Bundle.create(plain, {**entries, **(more or {})})
+    made = ("format", "version", "entries")
+    return {key: value for key, value in manifest.items() if key not in made}, entries
 
 
 @pytest.mark.parametrize(
