@@ -155,8 +155,9 @@ class OrtGenaiRunner:
 
         self._genai = genai
         config = genai.Config(str(place))
-        session = {"model": {"decoder": {"session_options": {"intra_op_num_threads": threads}}}}
-        config.overlay(json.dumps(session))
+        # Threads that spin between operators are off, as in EdgeKit's sessions.
+        settings = {"intra_op_num_threads": threads, "session.intra_op.allow_spinning": "0"}
+        config.overlay(json.dumps({"model": {"decoder": {"session_options": settings}}}))
         self._model = genai.Model(config)
 
     def _generator(self) -> Any:

@@ -44,15 +44,20 @@ SWAPPED = COLOURS.replace(
 
 
 def model_bundle(
-    models: Mapping[str, bytes], right: bytes, card: dict[str, Json], targets: Mapping[str, str] | None = None
+    models: Mapping[str, bytes],
+    right: bytes,
+    card: dict[str, Json] | None,
+    targets: Mapping[str, str] | None = None,
+    options: dict[str, Json] | None = None,
 ) -> Bundle:
     """Return a bundle with a variant for each model, in their order.
 
     Args:
         models: Name of the variant -> serialized ONNX model.
         right: The model that the golden vector comes from.
-        card: Its card.
+        card: Its card, if it has one.
         targets: Name of a variant -> target, of those that are not ``ort``.
+        options: Options of every variant.
     """
     session = _session(right)
     inputs, outputs = session.get_inputs(), session.get_outputs()
@@ -68,7 +73,7 @@ def model_bundle(
     evidence = {"accuracy": {name: {"limit_db": 40.0} for name in wanted}}
     variants = [
         {"name": name, "target": (targets or {}).get(name, "ort"), "profile": "ort", "precision": "fp32",
-         "options": {}, "files": {file_of(name): f"v/{name}/model.onnx"}, "status": "verified",
+         "options": options or {}, "files": {file_of(name): f"v/{name}/model.onnx"}, "status": "verified",
          "evidence": evidence}
         for name in models
     ]  # fmt: skip
@@ -77,7 +82,7 @@ def model_bundle(
         "inputs": [_tensor(name, array) for name, array in feeds.items()],
         "outputs": [_tensor(name, array) for name, array in wanted.items()],
         "variants": variants,
-        "card": card,
+        **({} if card is None else {"card": card}),
         "golden": [
             {
                 side: {name: f"golden/{name}.npy" for name in arrays}

@@ -10,9 +10,10 @@
 
 #include "json.h"
 #include "manifest.h"
-#include "ort_functions.h"
-#include "refusal.h"
 #include "opened_engine.h"
+#include "ort_functions.h"
+#include "processor.h"
+#include "refusal.h"
 #include "shared_library.h"
 
 namespace edgekit {
@@ -104,6 +105,7 @@ void configure(const Library& library, ort::Options* settings, const Json& optio
   set("session.intra_op.allow_spinning", "0");
   set("session.qdq_matmulnbits_accuracy_level", "1");
   set("session.disable_quant_qdq", is_true(options, "widened_weights") ? "1" : "0");
+  set("session.x64quantprecision", is_true(options, "wide_sums") && !adds_widely() ? "1" : "0");
   set("mlas.enable_gemm_fastmath_arm64_bfloat16", arithmetic && arithmetic->content == "bf16" ? "1" : "0");
   set("optimization.disable_specified_optimizers",
       is_true(options, "float_islands") ? "Pad_Fusion;QDQPropagationTransformer;WeightBiasQuantization"

@@ -6,6 +6,10 @@
 
 #include "text.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace edgekit {
 namespace {
 
@@ -79,6 +83,20 @@ std::string uniform_kind(const std::string& machine) {
 const std::vector<std::string>& instruction_sets() {
   static const std::vector<std::string> found = read_instruction_sets();
   return found;
+}
+
+bool adds_widely() {
+#if defined(__x86_64__)
+  // The processor is asked, as only Linux has a file of its instruction sets.
+  const unsigned AVX512F = 1u << 16, AVX512_VNNI = 1u << 11, AVX_VNNI = 1u << 4;
+  unsigned most = 0, b = 0, c = 0, d = 0, a = 0, unused = 0;
+  if (!__get_cpuid_count(7, 0, &most, &b, &c, &d)) return false;
+  if (c & AVX512_VNNI) return true;
+  // With AVX-512, MLAS does not use AVX-VNNI.
+  return !(b & AVX512F) && most && __get_cpuid_count(7, 1, &a, &unused, &c, &d) && (a & AVX_VNNI);
+#else
+  return true;
+#endif
 }
 
 std::string lacking(const Json& options) {

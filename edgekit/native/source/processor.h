@@ -16,6 +16,9 @@ std::string uniform_kind(const std::string& machine);
 // Return the instruction sets that decide which kernels an engine has, by Linux's names; empty elsewhere.
 const std::vector<std::string>& instruction_sets();
 
+// Return whether ONNX Runtime sums products of uint8 by int8 in 32 bits here (targets/edgekit_ort/run.py).
+bool adds_widely();
+
 // Return why a variant with these options does not compute as declared on this processor; "" if it does.
 std::string lacking(const Json& options);
 

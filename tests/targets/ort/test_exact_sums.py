@@ -23,6 +23,10 @@ from tests.targets.engine_trial import profile, put_down
 
 pytestmark = pytest.mark.needs_ort
 
+needs_emulator = pytest.mark.skipif(
+    platform.machine() != "x86_64" or shutil.which("qemu-x86_64") is None,
+    reason="needs qemu-x86_64 on x86-64",
+)
 ROWS, INPUTS, OUTPUTS = 4, 384, 64
 IN_THE_EMULATOR = """
 import sys
@@ -61,6 +65,17 @@ def compiled(folder: Path, largest: int) -> tuple[Artifact, Array]:
     return compile_model(model, profile("ort"), "int8-dynamic"), weights
 
 
+def largest_error(folder: Path, weights: Array, program: str, kind: str) -> float:
+    """Run ``program`` on an emulated processor without VNNI; return its largest error, relative to the
+    largest output."""
+    x = np.abs(np.random.default_rng(1).normal(0, 1, (ROWS, INPUTS))).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    expected = x @ weights.astype(np.float32)
+    emulated = ["qemu-x86_64", "-cpu", "Haswell", sys.executable, "-c", program, str(folder), kind]
+    subprocess.run(emulated, check=True, capture_output=True, timeout=300)
+    return float(np.abs(np.load(folder / "y.npy") - expected).max() / np.abs(expected).max())
+
+
 @pytest.mark.parametrize(
     ("largest", "wide"), [(127, True), (PAIR_LIMIT // 2 + 1, True), (PAIR_LIMIT // 2, False)]
 )
@@ -69,20 +84,10 @@ def test_the_artifact_says_whether_pairs_are_too_large(largest: int, wide: bool,
     assert ("wide_sums" in artifact.options) is wide
 
 
-@pytest.mark.skipif(
-    platform.machine() != "x86_64" or shutil.which("qemu-x86_64") is None,
-    reason="needs qemu-x86_64 on x86-64",
-)
+@needs_emulator
 def test_sums_are_exact_without_vnni(tmp_path: Path) -> None:
     artifact, weights = compiled(tmp_path, 127)
     put_down(artifact, tmp_path)
-    x = np.abs(np.random.default_rng(1).normal(0, 1, (ROWS, INPUTS))).astype(np.float32)
-    np.save(tmp_path / "x.npy", x)
-    expected = x @ weights.astype(np.float32)
-    off = {}
-    for kind in ("narrow", "wide"):
-        emulated = ["qemu-x86_64", "-cpu", "Haswell", sys.executable, "-c", IN_THE_EMULATOR]
-        subprocess.run([*emulated, str(tmp_path), kind], check=True, capture_output=True, timeout=300)
-        off[kind] = np.abs(np.load(tmp_path / "y.npy") - expected).max() / np.abs(expected).max()
+    off = {kind: largest_error(tmp_path, weights, IN_THE_EMULATOR, kind) for kind in ("narrow", "wide")}
     assert off["wide"] < 0.001
     assert off["narrow"] > 0.003  # the emulated processor does saturate
