@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from edgekit.bundle.generation_evidence import AdapterFigures, Generation
+from edgekit.bundle.generation_evidence import Generation
 from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
 
@@ -335,6 +335,13 @@ class OlderEngine(TypedDict):
     """Name and version."""
     snr_db: float | None
     """SNR of the worst output in dB; None if all are equal to the reference's."""
+
+
+class AdapterFigures(TypedDict):
+    """Quality of a language model's variant with an adapter."""
+
+    logits: OutputAccuracy
+    generation: Generation
 
 
 class Evidence(TypedDict, total=False):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
-
-if TYPE_CHECKING:
-    from edgekit.bundle.evidence import OutputAccuracy
+from typing import TypedDict
 
 
 class GreedyChoices(TypedDict):
@@ -43,10 +40,3 @@ class Generation(TypedDict, total=False):
     greedy: GreedyChoices
     texts: EqualTexts
     """Text-to-text models only: texts that are the float model's."""
-
-
-class AdapterFigures(TypedDict):
-    """Quality of a variant with an adapter."""
-
-    logits: OutputAccuracy
-    generation: Generation

@@ -69,7 +69,7 @@ SCHEMA_LIMIT_BYTES = 1 << 20
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed; the same seed gives the same result.")
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop before this text. Repeatable.")
 @path_option("--json-schema", "schema", help="JSON schema that the answer follows.")
-@click.option("--adapter", default="", metavar="NAME", help="LoRA adapter of the bundle.")
+@click.option("--use-adapter", "adapter", default="", metavar="NAME", help="LoRA adapter of the bundle.")
 @click.option(
     "--context",
     metavar="TOKENS",

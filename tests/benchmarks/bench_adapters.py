@@ -13,7 +13,9 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +27,10 @@ from edgekit.target.decoder import DecoderRunner
 from edgekit.target.registry import decoder_compiler, open_decoder
 from tests.targets.language.reference_decoder import tiny_model
 
-FORM = {
+VOCABULARY = 49_152
+FORM: dict[str, Any] = {
     "layers": 30, "width": 576, "heads": 9, "kv_heads": 3, "head_size": 64, "mlp_width": 1536,
-    "vocabulary": 49_152, "context_length": 2048, "rope_theta": 100_000.0,
+    "vocabulary": VOCABULARY, "context_length": 2048, "rope_theta": 100_000.0,
 }  # fmt: skip
 CONTEXT, WRITTEN = 1024, 32
 
@@ -79,7 +82,7 @@ def measure(variant: str, model: LanguageModel, matrices: Matrices, tokens: list
         assert isinstance(used, AdapterRunner)
         first_ms = cpu_ms(lambda: used.adapt("one", matrices))
         used.adapt("two", matrices)
-        swap_ms = min(cpu_ms(lambda: (used.adapt("one", {}), used.adapt("two", {}))) for _ in range(9)) / 2
+        swap_ms = min(cpu_ms(partial(used.adapt, label, matrices)) for label in ("one", "two") * 5)
         runners = {"no inputs": plain, "inputs, no adapter": none, f"inputs, rank {rank}": used}
         best: dict[str, tuple[float, float]] = {}
         for _ in range(rounds):
@@ -103,7 +106,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     model = tiny_model(**FORM)
-    tokens = np.random.default_rng(3).integers(0, FORM["vocabulary"], asked.prompt).tolist()
+    tokens = np.random.default_rng(3).integers(0, VOCABULARY, asked.prompt).tolist()
     heads = ("prompt, ms", "token, ms", f"pp{asked.prompt} t/s", f"tg{WRITTEN} t/s")
     print(f"{'':38}" + "".join(f"{head:>12}" for head in heads) + "   (CPU time, one thread)")
     for variant in asked.variants:

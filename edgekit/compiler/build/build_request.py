@@ -82,7 +82,7 @@ def parse_runtime(text: str) -> str:
 
 
 def parse_adapter(text: str) -> tuple[str, str]:
-    """Parse ``NAME=PATH``.
+    """Parse ``NAME=ADAPTER``.
 
     >>> parse_adapter("pirate=lora/a=b")
     ('pirate', 'lora/a=b')
@@ -236,8 +236,10 @@ class BuildRequest:
         "once, and a text session uses one or another without loading the model again "
         "(docs/language-models.md).",
         help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. Repeatable.",
-        flags=("--adapter",), metavar="NAME=PATH", parse=parse_adapter, repeatable="by name",
-        models="language", stored=False, rebuild_help="LoRA adapter of the first build. Repeatable.",
+        flags=("--adapter",), metavar="NAME=ADAPTER", parse=parse_adapter, repeatable="by name",
+        models="language", stored=False,
+        rebuild_help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. "
+        "Repeatable.",
         heading="Advanced",
     ))  # fmt: skip
     runtime: Sequence[str] = field(default=(), metadata=option(

@@ -109,8 +109,8 @@ def _built(
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
         judged = judged_adapters(adapters, model, context)
-        each = [f"{row.reference.perplexity():.2f} with {name}" for name, row in judged.items()]
-        shown = ", ".join([f"{reference.perplexity():.2f}", *each])
+        adapted = [f", {row.reference.perplexity():.2f} with {name}" for name, row in judged.items()]
+        shown = f"{reference.perplexity():.2f}{''.join(adapted)}"
         notify(f"perplexity {shown} on {reference.tokens} tokens of English prose")
     faults = Faults(model.sha256)
     job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)

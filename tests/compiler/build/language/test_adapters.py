@@ -16,6 +16,7 @@ import edgekit
 from edgekit.bundle.adapter_entry import adapters_of, read_adapter
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
+from edgekit.compiler.build.language import evaluation, variants
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.language.adapter_files import merged, open_adapter
 from edgekit.compiler.model.language.open_model import open_language_model
@@ -133,12 +134,10 @@ def test_report_and_verification_show_the_adapters(built: Bundle) -> None:
 def test_a_variant_that_misses_the_bar_with_an_adapter_is_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.compiler.build.language import variants
-
-    real = variants.written_by
+    real = evaluation.written_by
     calls = iter((0.0, 0.0, 5.0))
 
-    def noisy(*arguments: Any) -> variants.VariantTexts:
+    def noisy(*arguments: Any) -> evaluation.VariantTexts:
         texts, noise = real(*arguments), np.random.default_rng(0)
         return texts._replace(logits=texts.logits + next(calls) * noise.standard_normal(texts.logits.shape))
 
@@ -271,7 +270,18 @@ def test_wrong_requests_are_refused(
 
 def test_the_command_line(folder: Path, built: Bundle, alone: dict[str, str]) -> None:
     path = str(folder / "chat.edgekit")
-    command = ["generate", path, "-p", PROMPT, "--max-tokens", "24", "--adapter", "one", "--engine", "ort"]
+    command = [
+        "generate",
+        path,
+        "-p",
+        PROMPT,
+        "--max-tokens",
+        "24",
+        "--use-adapter",
+        "one",
+        "--engine",
+        "ort",
+    ]
     done = CliRunner().invoke(main, [*command, "--speculate", "off", "--json"])
     assert json.loads(done.stdout)["text"] == alone["one"]
     out = folder / "again.edgekit"
@@ -281,7 +291,7 @@ def test_the_command_line(folder: Path, built: Bundle, alone: dict[str, str]) ->
     assert list(adapters_of(Bundle.open(out))) == ["one"]
     done = CliRunner().invoke(main, ["build", str(folder / "tiny.gguf"), "-t", "ort", "--adapter", "one"])
     assert done.exit_code == 2
-    assert "NAME=PATH, e.g. pirate=FOLDER" in done.output
+    assert "NAME=ADAPTER, e.g. pirate=FOLDER" in done.output
 
 
 @pytest.fixture
