@@ -137,6 +137,13 @@ def _gguf(path: Path, model: LanguageModel) -> Pairs:
         raise ModelError(
             f"{path}: is not a LoRA adapter; convert one with llama.cpp's convert_lora_to_gguf.py"
         )
+    architecture = file.get("general.architecture", str)
+    if architecture != model.config.architecture:
+        raise ModelError(
+            f"{path}: adapts {str(architecture)[:40]} models; {model.name} is {model.config.architecture}"
+        )
+    if "adapter.alora.invocation_tokens" in file.metadata:
+        raise ModelError(f"{path}: is an activated LoRA adapter; EdgeKit reads plain LoRA")
     alpha = file.get("adapter.lora.alpha", float) or 0.0
     names = {adapter_tensor(name, model.config): name for name in model.config.weight_shapes()}
 

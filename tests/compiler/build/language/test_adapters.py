@@ -40,8 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, two adapters, of which the second changes fewer matrices, and the model merged with each."""
     folder = tmp_path_factory.mktemp("adapters")
     model = open_language_model(write_tiny(folder / "tiny.gguf"))
-    one = write_peft(folder / "one", random_pairs(model, spread=0.2))
-    two = write_gguf(folder / "two.gguf", model, random_pairs(model, 1, ("v", "down"), 0.2))
+    other = tmp_path_factory.mktemp("elsewhere")  # the build's child may read no other folder
+    one = write_peft(other / "one", random_pairs(model, spread=0.2))
+    two = write_gguf(other / "two.gguf", model, random_pairs(model, 1, ("v", "down"), 0.2))
+    (folder / "one").symlink_to(one)
+    (folder / "two.gguf").symlink_to(two)
     for name, path in (("merged-one", one), ("merged-two", two)):
         write_folder(folder / name, merged(model, open_adapter(path, model)))
     return folder

@@ -124,3 +124,27 @@ def test_half_a_pair_and_other_files_are_refused(model: LanguageModel, tmp_path:
         open_adapter(tmp_path, model)
     with pytest.raises(ModelError, match=r"is not a LoRA adapter; convert one with llama\.cpp's"):
         open_adapter(write_tiny(tmp_path / "tiny.gguf"), model)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"general.architecture": "qwen2"}, "adapts qwen2 models; tiny is llama"),
+        ({"adapter.type": "control_vector"}, "is not a LoRA adapter; convert one with"),
+        ({"adapter.alora.invocation_tokens": np.ones(2, "<i4")}, "is an activated LoRA adapter"),
+    ],
+)
+def test_other_gguf_adapters_are_refused(
+    model: LanguageModel, tmp_path: Path, changed: dict[str, object], message: str
+) -> None:
+    path = write_gguf(tmp_path / "one.gguf", model, random_pairs(model, parts=("q",)), **changed)
+    with pytest.raises(ModelError) as refused:
+        open_adapter(path, model)
+    assert str(refused.value).startswith(f"{path}: {message}")
+
+
+def test_a_gguf_adapter_without_alpha_has_the_scale_1(model: LanguageModel, tmp_path: Path) -> None:
+    pairs = random_pairs(model, parts=("v",))
+    path = write_gguf(tmp_path / "one.gguf", model, pairs, **{"adapter.lora.alpha": 0.0})
+    for name, (_, b) in open_adapter(path, model).matrices.items():
+        assert np.array_equal(b.T, pairs[name][1])
