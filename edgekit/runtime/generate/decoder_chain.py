@@ -109,6 +109,7 @@ class DecoderChain(Chain["DecoderRunner"]):
         self.identity = ""
         self._adapters = adapters_of(bundle)
         self.adapters = tuple(self._adapters)
+        self._matrices: dict[str, Matrices] = {"": NO_MATRICES}
         self._context, self._conversations, self._kept_bytes = context, conversations, kept_bytes
         self._loader = VariantLoader(bundle, options, OutputChecks(bundle.outputs, ()), None)
         self._plan: tuple[MemoryPlan, int]
@@ -167,7 +168,9 @@ class DecoderChain(Chain["DecoderRunner"]):
 
     def matrices_of(self, adapter: str) -> Matrices:
         """Read the matrices of an adapter; "": none. Raises BundleError: they are damaged."""
-        return read_adapter(self._bundle, self._adapters[adapter]) if adapter else NO_MATRICES
+        if adapter not in self._matrices:
+            self._matrices[adapter] = read_adapter(self._bundle, self._adapters[adapter])
+        return self._matrices[adapter]
 
     def close(self) -> None:
         """Free what is loaded."""

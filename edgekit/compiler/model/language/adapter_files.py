@@ -6,19 +6,21 @@ Names and scales are those of PEFT's ``LoraConfig`` and ``save_pretrained``, and
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from edgekit.compiler.model.language.gguf_blocks import read_values
-from edgekit.compiler.model.language.gguf_file import GgufFile, open_gguf
+from edgekit.compiler.model.language.gguf_file import GgufFile, GgufTensor, open_gguf
 from edgekit.compiler.model.language.gguf_model import adapter_tensor, file_digest, half_rotation
 from edgekit.compiler.model.language.hugging_face import read_json
 from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.safetensors_file import open_safetensors
+from edgekit.compiler.model.language.safetensors_file import SafetensorsTensor, open_safetensors
 from edgekit.errors import ModelError, UsageError
 from edgekit.target.adapter import RANK_LIMIT, Matrices
 from edgekit.tensor_spec import Array
@@ -57,9 +59,9 @@ def open_adapter(path: Path, model: LanguageModel) -> Adapter:
         ModelError: it is damaged, of another kind than plain LoRA, or of another model.
     """
     if (path / CONFIG).is_file():
-        pairs, digest = _peft(path, model), file_digest(path / WEIGHTS)
+        pairs, files = _peft(path, model), [path / CONFIG, path / WEIGHTS]
     elif path.suffix.lower() == ".gguf" and path.is_file():
-        pairs, digest = _gguf(path, model), file_digest(path)
+        pairs, files = _gguf(path, model), [path]
     else:
         raise UsageError(
             f"--adapter: {path} is not an adapter; pass a folder of PEFT with {CONFIG} and {WEIGHTS}, or a "
@@ -67,17 +69,10 @@ def open_adapter(path: Path, model: LanguageModel) -> Adapter:
         )
     if not pairs:
         raise ModelError(f"{path}: has no LoRA matrices; save the adapter again")
-    shapes = model.config.weight_shapes()
     for name, (a, b) in pairs.items():
-        outputs, inputs = shapes[name]
-        rank = len(a)
-        if a.shape != (rank, inputs) or b.shape != (outputs, rank) or not 1 <= rank <= RANK_LIMIT:
-            raise ModelError(
-                f"{path}: its matrices for {name} are {list(a.shape)} and {list(b.shape)}; {model.name} needs"
-                f" [rank, {inputs}] and [{outputs}, rank], with a rank of at most {RANK_LIMIT}"
-            )
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             raise ModelError(f"{path}: its matrices for {name} have values that are not finite")
+    digest = hashlib.sha256("".join(map(file_digest, files)).encode()).hexdigest()
     return Adapter({name: (a.T, b.T) for name, (a, b) in pairs.items()}, digest)
 
 
@@ -128,7 +123,7 @@ def _peft(folder: Path, model: LanguageModel) -> Pairs:
         name, _, kind = tensor.removesuffix(".weight").rpartition(".lora_")
         return _adapted(folder, tensor, f"{name.removeprefix(PREFIX)}.weight", model), kind
 
-    return _pairs(folder, file.tensors, place, file.read, lambda rank: alpha / root(rank))
+    return _pairs(folder, model, file.tensors, place, file.read, lambda rank: alpha / root(rank))
 
 
 def _gguf(path: Path, model: LanguageModel) -> Pairs:
@@ -151,7 +146,7 @@ def _gguf(path: Path, model: LanguageModel) -> Pairs:
         name, _, kind = tensor.rpartition(".lora_")
         return _adapted(path, tensor, names.get(name, ""), model), kind.upper()
 
-    pairs = _pairs(path, file.tensors, place, lambda name: _values(file, name), lambda r: alpha / r or 1.0)
+    pairs = _pairs(path, model, file.tensors, place, partial(_values, file), lambda rank: alpha / rank or 1.0)
     return {name: (a, half_rotation(b, name, model.config)) for name, (a, b) in pairs.items()}
 
 
@@ -161,17 +156,28 @@ def _values(file: GgufFile, name: str) -> Array:
 
 def _pairs(
     path: Path,
-    tensors: Mapping[str, object],
+    model: LanguageModel,
+    tensors: Mapping[str, SafetensorsTensor] | Mapping[str, GgufTensor],
     place: Callable[[str], tuple[str, str]],
     read: Callable[[str], Array],
     scale: Callable[[int], float],
 ) -> Pairs:
-    """Read the pairs of an adapter: A [rank, inputs], and B [outputs, rank] times the scale of its rank."""
+    """Read the pairs of an adapter: A [rank, inputs], and B [outputs, rank] times the scale of its rank.
+
+    Sizes are checked before anything is read.
+    """
     names = {place(tensor): tensor for tensor in tensors}
     pairs = {}
     for weight in {weight for weight, _ in names}:
         if not {(weight, "A"), (weight, "B")} <= names.keys():
             raise ModelError(f"{path}: has one of two LoRA matrices for {weight}; save the adapter again")
-        a, b = read(names[weight, "A"]), read(names[weight, "B"])
-        pairs[weight] = a, b * np.float32(scale(max(len(a), 1)))
+        a, b = names[weight, "A"], names[weight, "B"]
+        shapes, (outputs, inputs) = (tensors[a].shape, tensors[b].shape), model.config.weight_shapes()[weight]
+        rank = shapes[0][0] if shapes[0] else 0
+        if shapes != ((rank, inputs), (outputs, rank)) or not 1 <= rank <= RANK_LIMIT:
+            raise ModelError(
+                f"{path}: its matrices for {weight} are {list(shapes[0])} and {list(shapes[1])}; {model.name}"
+                f" needs [rank, {inputs}] and [{outputs}, rank], with a rank of at most {RANK_LIMIT}"
+            )
+        pairs[weight] = read(a), read(b) * np.float32(scale(rank))
     return pairs

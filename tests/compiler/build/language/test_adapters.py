@@ -166,6 +166,20 @@ def test_the_next_engine_continues_with_the_adapter(
         assert len(session.fallbacks) == 1
 
 
+def test_a_draft_proposes_and_the_text_stays_the_adapters(folder: Path) -> None:
+    path = folder / "tiny.gguf"
+    bundle = edgekit.build(path, targets=["ort"], adapters=options(folder)["adapters"], draft=path)
+    with TextSession(bundle, speculate="off", threads=1) as plain:
+        plain._scheduler.decoder.load().runner.row_consistent = (
+            True  # the same kernels for any number of rows
+        )
+        expected = [plain.generate(PROMPT, max_tokens=24, adapter=name).text() for name in NAMES]
+    with TextSession(bundle, speculate="draft", threads=1) as session:
+        streams = [session.generate(PROMPT, max_tokens=24, adapter=name) for name in NAMES]
+        assert [stream.text() for stream in streams] == expected
+        assert all(stream.result.proposed > 0 for stream in streams)
+
+
 @pytest.mark.usefixtures("own_cache")
 def test_caches_on_disk_are_those_without_an_adapter(built: Bundle) -> None:
     chat = [{"role": "system", "content": PROMPT}, {"role": "user", "content": "the"}]
