@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each variant."
 )
+@click.option("--fps", type=float, help="Start this many runs a second, as a camera does. Default: no pause.")
 @click.option(
     "--against",
     metavar="OTHER",
@@ -79,6 +80,7 @@ def bench(
     accelerator: str | None,
     threads: int | None,
     seconds: float,
+    fps: float | None,
     against: str | None,
     clock: str,
     sweep: str | None,
@@ -114,6 +116,8 @@ def bench(
         raise UsageError(
             "--against cannot be combined with --sweep, --fail-if, --baseline, --price-per-hour or --history"
         )
+    if fps is not None and (against is not None or points):
+        raise UsageError("--fps does not combine with --against or --sweep, whose runs have no pauses")
     if points and threads is not None:
         raise UsageError("--sweep sets the number of threads; remove --threads")
     need_device(device, merge, {"--against": against, "--sweep": sweep, "--accelerator": accelerator})
@@ -124,6 +128,7 @@ def bench(
         "variant": variant,
         "threads": threads,
         "seconds": seconds,
+        "fps": fps,
         "price_per_hour": price_per_hour,
     }
     from edgekit.processing.generation import is_generation
@@ -135,6 +140,7 @@ def bench(
                 "--against": against,
                 "--sweep": sweep,
                 "--price-per-hour": price_per_hour,
+                "--fps": fps,
             }
             flags |= {
                 "--accelerator": accelerator,

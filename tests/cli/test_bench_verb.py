@@ -32,6 +32,16 @@ def test_bench_says_which_is_faster(bundle: Path, call: Call) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
 
 
+def test_bench_runs_at_the_pace_of_a_camera(bundle: Path, call: Call) -> None:
+    (found,) = answer(call("bench", bundle, "--seconds", "0.1", "--fps", "50", "--json"))["results"]
+    assert found["fps"] == 50
+    result = call("bench", bundle, "--fps", "50", "--against", bundle)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: --fps does not combine with --against or --sweep, whose runs have no pauses\n"
+    )
+
+
 def test_bench_sweeps(bundle: Path, call: Call) -> None:
     result = call("bench", bundle, "--seconds", "0.05", "--sweep", "1x1,2x1", "--json")
     assert [(p["streams"], p["threads"]) for p in answer(result)["sweep"]] == [(1, 1), (2, 1)]

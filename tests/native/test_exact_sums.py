@@ -10,7 +10,7 @@ from edgekit_ort.run import MODEL_FILE
 
 from tests.native.library import compiled, ort_library
 from tests.native.models import model_bundle
-from tests.targets.ort import test_exact_sums as in_python
+from tests.targets.ort.emulated_products import compiled_product, largest_error, needs_emulator
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_ort]
 IN_THE_EMULATOR = """
@@ -24,18 +24,18 @@ with NativeBundle(folder / f"{kind}.edgekit") as bundle, NativeSession(bundle, o
 """
 
 
-@in_python.needs_emulator
+@needs_emulator
 def test_sums_are_exact_without_vnni(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not ort_library():
         pytest.skip("this wheel of onnxruntime has no libonnxruntime.so")
     monkeypatch.setenv("LIBEDGEKIT", str(compiled()))  # not to compile it in the emulator
-    artifact, weights = in_python.compiled(tmp_path, 127)
+    artifact, weights = compiled_product(tmp_path, 127)
     assert artifact.options["wide_sums"] is True
     model = bytes(artifact.files[MODEL_FILE])
     for kind, options in (("narrow", {}), ("wide", artifact.options)):
         made = model_bundle({"product": model}, model, None, options=dict(options))
         made.save(tmp_path / f"{kind}.edgekit")
-    assert in_python.largest_error(tmp_path, weights, IN_THE_EMULATOR, "wide") < 0.001
+    assert largest_error(tmp_path, weights, IN_THE_EMULATOR, "wide") < 0.001
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        in_python.largest_error(tmp_path, weights, IN_THE_EMULATOR, "narrow")
+        largest_error(tmp_path, weights, IN_THE_EMULATOR, "narrow")
     assert b"output y of a golden vector: SNR" in caught.value.stderr  # the emulated processor does saturate

@@ -14,6 +14,7 @@ from edgekit.system.memory import (
     UNKNOWN_BYTES,
     all_memory_bytes,
     free_memory_bytes,
+    left_out_of_collections,
     release_unused,
     resident_bytes,
 )
@@ -115,6 +116,16 @@ def test_objects_that_hold_each_other_are_freed_when_a_stage_ends() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' heaps are not trimmed")
+def test_what_existed_before_is_left_out_of_collections() -> None:
+    before: list[object] = []
+    with left_out_of_collections():
+        after: list[object] = []
+        seen = {id(one) for one in gc.get_objects()}
+        assert id(before) not in seen
+        assert id(after) in seen
+    assert id(before) in {id(one) for one in gc.get_objects()}
+
+
 def test_the_heap_s_free_pages_are_returned() -> None:
     """Holes between blocks that are in use, where the heap does not shrink by itself."""
     blocks = [bytearray(b"x") * 100_000 for _ in range(SIZE_BYTES // 100_000)]

@@ -29,6 +29,8 @@ from edgekit.tensor_spec import Array
 
 BENCH_SECONDS = 3.0
 """Default time budget for one engine's timed runs."""
+FPS_LIMIT = 1000
+"""Pauses of less than a millisecond are no longer than the clock's error."""
 
 
 def bench(
@@ -39,6 +41,7 @@ def bench(
     threads: int | None = None,
     accelerator: str | None = None,
     seconds: float = BENCH_SECONDS,
+    fps: float | None = None,
     price_per_hour: float | None = None,
 ) -> dict[str, Any]:
     """Time a variant, or one engine's best one, on the bundle's first golden vector.
@@ -50,24 +53,29 @@ def bench(
         threads: Number of threads of a run; None: a Session's default.
         accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``); None: the CPU.
         seconds: Duration of the timed runs, in seconds.
+        fps: Runs that start in a second, as with a camera; None: each starts when the last one has ended.
+            Threads and processors that sleep in between take time to wake.
         price_per_hour: Price of this machine per hour, in any currency.
 
     Returns:
         ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,
-        load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, runs, overhead_us, ratio, rss_mb, energy_j,
-        no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty unless an engine reports it. ``first_ms``
-        is the first run after loading, ``cold_ms`` both together; ``overhead_us`` and ``ratio`` compare the
-        lower quartiles of ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the
+        load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, fps, cpu_ms, runs, overhead_us, ratio, rss_mb,
+        energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty unless an engine reports it.
+        ``first_ms`` is the first run after loading, ``cold_ms`` both together; ``cpu_ms`` is the processor
+        time of all threads for a run and the pause after it; ``overhead_us`` and ``ratio`` compare the lower
+        quartiles of ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the
         processor's packages per run, other load included, or None, and ``no_energy`` the reason;
         ``cost_per_1000`` is the cost of 1000 sequential runs, or None.
 
     Raises:
-        UsageError: ``seconds`` or the price is not a positive number.
+        UsageError: ``seconds``, ``fps`` or the price is not a positive number.
         BundleError: the bundle has no golden vector.
         NoVariantError: no variant of the bundle works here.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"seconds must be greater than 0, not {seconds:g}")
+    if fps is not None and not 0 < fps <= FPS_LIMIT:
+        raise UsageError(f"fps must be greater than 0 and at most {FPS_LIMIT}, not {fps:g}")
     if price_per_hour is not None and not 0 < price_per_hour < math.inf:
         raise UsageError(f"the price per hour must be greater than 0, not {price_per_hour:g}")
     refuse_generation(bundle.card, bundle.name)
@@ -91,7 +99,9 @@ def bench(
         before = read_energy()
         with step("measuring") as notify:
             notify(session.active.variant, left_s=seconds)
-            sessions, runners = _in_turns(session, feeds, seconds)
+            used_s = time.process_time()
+            sessions, runners = _in_turns(session, feeds, seconds, 0.0 if fps is None else 1 / fps)
+            used_s = time.process_time() - used_s
         after = read_energy()
         active, facts = session.active, session.runner.facts()
         session.remember_timing(1000 * statistics.median(sessions))
@@ -113,6 +123,8 @@ def bench(
         "p50_ms": round(p50, 4),
         "p95_ms": round(p95, 4),
         "p99_ms": round(p99, 4),
+        "fps": fps,
+        "cpu_ms": round(1000 * used_s / (len(sessions) + len(runners)), 4),
         "runs": len(sessions),
         "overhead_us": round(1e6 * (low[0] - low[1]), 1),
         "ratio": round(low[0] / low[1], 4),
@@ -131,6 +143,7 @@ def bench_engines(
     threads: int | None,
     accelerator: str | None = None,
     seconds: float = BENCH_SECONDS,
+    fps: float | None = None,
     price_per_hour: float | None = None,
 ) -> list[dict[str, Any]]:
     """Run ``bench`` for the requested engine, variant or accelerator, or for every installed engine that the
@@ -148,6 +161,7 @@ def bench_engines(
                 threads=threads,
                 accelerator=accelerator,
                 seconds=seconds,
+                fps=fps,
                 price_per_hour=price_per_hour,
             )
         ]
@@ -158,7 +172,14 @@ def bench_engines(
         except MissingDependency:
             continue
         results.append(
-            bench(bundle, engine=name, threads=threads, seconds=seconds, price_per_hour=price_per_hour)
+            bench(
+                bundle,
+                engine=name,
+                threads=threads,
+                seconds=seconds,
+                fps=fps,
+                price_per_hour=price_per_hour,
+            )
         )
     if not results:
         error = NoVariantError(
@@ -170,9 +191,12 @@ def bench_engines(
 
 
 def _in_turns(
-    session: Session, feeds: Mapping[str, Array], seconds: float
+    session: Session, feeds: Mapping[str, Array], seconds: float, pace_s: float
 ) -> tuple[list[float], list[float]]:
-    """Time ``Session.run`` and bare runs in turns until the time is over; return the seconds of each."""
+    """Time ``Session.run`` and bare runs in turns until the time is over; return the seconds of each.
+
+    A run starts ``pace_s`` seconds after the last one did, or when that one ends, if that is later.
+    """
     sessions: list[float] = []
     runners: list[float] = []
     bare = session.runner.run
@@ -182,16 +206,18 @@ def _in_turns(
             started = time.perf_counter()
             run(feeds)
             times.append(time.perf_counter() - started)
+            if times[-1] < pace_s:
+                time.sleep(pace_s - times[-1])
     return sessions, runners
 
 
 def render(results: list[dict[str, Any]]) -> str:
     """Format a table of ``bench`` results, and the machine that they ran on."""
-    columns = ("variant", "load", "first", "p50", "p95", "p99", "overhead")
+    columns = ("variant", "load", "first", "p50", "p95", "p99", "CPU", "overhead")
     rows = [
         (
             r["variant"],
-            *(milliseconds(r[key]) for key in ("load_ms", "first_ms", "p50_ms", "p95_ms", "p99_ms")),
+            *(milliseconds(r[f"{key}_ms"]) for key in ("load", "first", "p50", "p95", "p99", "cpu")),
             f"{r['overhead_us'] / 1000:+.3f} ms ({r['ratio']:.3f}x)",
         )
         for r in results
@@ -200,7 +226,8 @@ def render(results: list[dict[str, Any]]) -> str:
     for r in results:
         threads = f"{r['threads']} thread{'s' if r['threads'] > 1 else ''}"
         device = "" if r["device"] == "CPU" else f", {r['device']}"
-        ran.setdefault(f"{r['engine']}{device}, {threads}", []).append(r["variant"])
+        pace = "" if r["fps"] is None else f", at {r['fps']:g} fps"
+        ran.setdefault(f"{r['engine']}{device}, {threads}{pace}", []).append(r["variant"])
     on = (f"  ran       {', '.join(variants)}  on {engine}" for engine, variants in ran.items())
     return "\n".join([*table(columns, rows), "", *on, *_used(results)])
 

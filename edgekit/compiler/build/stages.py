@@ -67,6 +67,7 @@ from edgekit.processing.card import Card
 from edgekit.processing.image_preparation import from_bytes
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.system import cpu
+from edgekit.system.memory import left_out_of_collections
 from edgekit.system.progress import Notify, Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
@@ -325,7 +326,7 @@ def add_quantized_variants(
     observed = data.search_context.observations if data is not None else None
     add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
     if job.int8_rules and data is not None:
-        with stage(progress, "searched", live=True) as notify:
+        with left_out_of_collections(), stage(progress, "searched", live=True) as notify:
             variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, notify)
     if job.options.makes("quantized") and data is not None:
         with stage(progress, "quantized") as notify:

@@ -30,12 +30,13 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     ]
     assert all(r["runs"] >= 3 and 0 < r["p50_ms"] <= r["p95_ms"] <= r["p99_ms"] for r in results)
     times = {"load_ms": 1.0, "first_ms": 10.0, "p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
+    times["cpu_ms"] = 35.0
     used = {"rss_mb": 50.0, "energy_j": None, "no_energy": "why", "overhead_us": 21.0, "ratio": 1.002}
     told = render([{**r, **times, **used} for r in results])
     assert told.splitlines() == [
-        "  variant  load  first  p50    p95    p99    overhead",
-        "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
-        "  b-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
+        "  variant  load  first  p50    p95    p99    CPU    overhead",
+        "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  35 ms  +0.021 ms (1.002x)",
+        "  b-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  35 ms  +0.021 ms (1.002x)",
         "",
         "  ran       a-fp32  on A Runtime 1.0, 1 thread",
         "  ran       b-fp32  on B Runtime 1.0, 1 thread",
@@ -44,6 +45,20 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     ]
     with Session(small_bundle(TWO), threads=1) as session:
         assert set(session._chain.local_times) == {"a-fp32", "b-fp32"}
+
+
+def test_runs_start_at_the_pace_of_a_camera(engines: Engines) -> None:
+    paced = bench(small_bundle(TWO), threads=1, seconds=0.05, fps=200)
+    assert 3 <= paced["runs"] <= 0.05 * 200 / 2 + 1  # in turns with as many of the bare engine
+    assert paced["cpu_ms"] < 1000 / 200
+    assert "  ran       a-fp32  on A Runtime 1.0, 1 thread, at 200 fps" in render([paced]).splitlines()
+
+
+@pytest.mark.parametrize("fps", [0.0, -1.0, math.nan, math.inf, 1001.0])
+def test_a_pace_that_is_none(engines: Engines, fps: float) -> None:
+    with pytest.raises(UsageError) as error:
+        bench(small_bundle(TWO), fps=fps)
+    assert str(error.value) == f"fps must be greater than 0 and at most 1000, not {fps:g}"
 
 
 def test_a_bundle_of_rejected_variants_says_so(engines: Engines) -> None:
