@@ -93,7 +93,8 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
         UsageError: an environment variable is not a positive number.
     """
     model = Path(options["model"])
-    size = _size_bytes(model) + (_size_bytes(Path(options["draft"])) if options.get("draft") else 0)
+    others = [path for path in (options.get("draft"), *_adapters(options)) if path]
+    size = sum(_size_bytes(Path(path)) for path in (model, *others))
     memory = BYTES_BEYOND + TIMES_MODEL * size + TIMES_SHAPES * _shapes_bytes(options.get("shapes"))
     memory += 2 * _arrays_bytes(options)
     seconds = CHECK_SECONDS
@@ -188,8 +189,8 @@ def _size_bytes(model: Path) -> int:
 
 
 def model_files(options: Mapping[str, Any]) -> list[Path]:
-    """Return files and folders of the model and its draft, with external data."""
-    files = []
+    """Return files and folders of the model, its draft and its adapters, with external data."""
+    files = [Path(path) for path in _adapters(options)]
     for key in ("model", "draft"):
         if options.get(key):
             model = Path(options[key])
@@ -225,6 +226,12 @@ def _shapes_bytes(shapes: object) -> int:
     return 0
 
 
+def _adapters(options: Mapping[str, Any]) -> list[str]:
+    """Return the paths of a language model's adapters."""
+    adapters = options.get("adapters")
+    return list(map(os.fspath, adapters.values())) if isinstance(adapters, Mapping) else []
+
+
 def _further(shapes: object) -> list[dict[str, tuple[int, ...]]]:
     with contextlib.suppress(TypeError, UsageError):
         return further_shapes(shapes) if isinstance(shapes, Mapping) else []
@@ -241,6 +248,8 @@ def _arrays_bytes(options: Mapping[str, Any]) -> int:
 
 def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths that options name: folders of model, card and samples, and targets of their links."""
+    for path in _adapters(options):
+        yield os.path.realpath(path)
     for key in ("model", "draft", "card", "samples"):
         if isinstance(options.get(key), str | os.PathLike):
             path = os.path.abspath(os.fspath(options[key]))
