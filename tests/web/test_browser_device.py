@@ -181,9 +181,7 @@ def test_a_page_that_was_hidden_is_not_a_measurement(program: Any, npm_package: 
     assert len(report.results) == 1
 
 
-def test_another_key_is_refused_and_the_page_says_so(
-    program: Any, npm_package: Path, tmp_path: Path
-) -> None:
+def test_another_key_is_refused_and_the_page_says_so(program: Any, npm_package: Path, tmp_path: Path) -> None:
     path = colours_bundle().save(tmp_path / "c.edgekit")
     before = path.read_bytes()
     phone = Phone(
