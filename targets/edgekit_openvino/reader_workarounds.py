@@ -87,12 +87,13 @@ def _resized_wrongly(node: ir.Node) -> bool:
     if node.op_type != "Resize" or node.domain:
         return False
 
+    policy = text_of(node, "keep_aspect_ratio_policy", "")
+    mode = text_of(node, "coordinate_transformation_mode", "")
     return bool(
         int_of(node, "antialias", 0)
         or int_of(node, "exclude_outside", 0)
-        or text_of(node, "keep_aspect_ratio_policy", "") in ("not_larger", "not_smaller")
-        or text_of(node, "coordinate_transformation_mode", "")
-        in ("tf_crop_and_resize", "half_pixel_symmetric")
+        or policy in ("not_larger", "not_smaller")
+        or mode in ("tf_crop_and_resize", "half_pixel_symmetric")
     )
 
 

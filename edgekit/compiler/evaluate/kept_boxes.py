@@ -17,7 +17,7 @@ threshold. Variants that keep more than .9 on photographs that were not in their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,12 +49,6 @@ class Kept(NamedTuple):
     total: int
     share: float
     based_on: int
-
-    @classmethod
-    def parse(cls, row: Sequence[Any]) -> Kept:
-        """Parse the list of its fields."""
-        matched, total, share, based_on = row
-        return cls(int(matched), int(total), float(share), int(based_on))
 
     def together(self, other: Kept) -> Kept:
         """Merge the counts of two sets of samples."""

@@ -125,7 +125,7 @@ def _type_complaint(node: ir.Node, schema: Any) -> str | None:
         if not isinstance(value.type, ir.TensorType):
             continue
         dtype = value.type.dtype
-        text = f"tensor({_onnx_name(dtype)})"
+        text = f"tensor({dtype.name.lower()})"
         if type_name in allowed and text not in allowed[type_name]:
             return f"input {index} ({value.name}) is {dtype.name.lower()}, which the op does not support"
         if type_name not in allowed or mixed:
@@ -137,10 +137,6 @@ def _type_complaint(node: ir.Node, schema: Any) -> str | None:
                 f"{dtype.name.lower()}"
             )
     return None
-
-
-def _onnx_name(dtype: ir.DataType) -> str:
-    return dtype.name.lower()
 
 
 def _size_complaint(node: ir.Node) -> str | None:

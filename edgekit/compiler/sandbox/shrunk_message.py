@@ -69,7 +69,7 @@ def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shr
     """
     try:
         _CHECK(message, "shrunk")
-        preserved = message["kept"] and Kept.parse(message["kept"])
+        preserved = message["kept"] and _parse_kept(message["kept"])
         task, before = (message[key] and _parsed(message[key]) for key in ("task", "before"))
         return ShrunkModel(
             name=name,
@@ -97,6 +97,11 @@ def _score(score: Score) -> dict[str, Json]:
 
 def _parsed(message: Mapping[str, str]) -> Score:
     return Score(printable(message["metric"]), float(message["value"]), printable(message["unit"]))
+
+
+def _parse_kept(message: Sequence[str]) -> Kept:
+    count, total, share, base_count = message
+    return Kept(int(count), int(total), float(share), int(base_count))
 
 
 def _pair(message: Sequence[int]) -> tuple[int, int]:

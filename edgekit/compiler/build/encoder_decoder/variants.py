@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -32,10 +32,13 @@ from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.contract import Artifact, Runner
+from edgekit.target.contract import Artifact
 from edgekit.target.encoder_decoder import DECODER, ENCODER, OPTION, PADDING, EncoderDecoderShape
 from edgekit.target.precisions import TABLE, LanguageBar, SpeechBar, precision_of
 from edgekit.tensor_spec import Array, Content, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Runner
 
 FORMS: Mapping[str, SpeechBar] = {row.name: row.speech for row in TABLE if row.speech is not None}
 """Precision -> how encoder-decoders are built in it."""

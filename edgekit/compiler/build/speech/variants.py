@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from edgekit.errors import EngineError
 from edgekit.processing.tasks.transcribe.metric import word_edits
 from edgekit.processing.tasks.transcribe.words import text_of, words_of
 from edgekit.processing.tokenizer import token_texts
-from edgekit.target.contract import Runner
 from edgekit.target.encoder_decoder import PADDING, PROMPT_TOKENS, figures_of, model_inputs, model_outputs
 from edgekit.tensor_spec import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Runner
 
 
 @dataclass(frozen=True, eq=False)

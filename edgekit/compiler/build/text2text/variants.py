@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
 from edgekit.compiler.model.text2text.text2text_model import Text2TextModel
 from edgekit.errors import EngineError, SampleError
 from edgekit.processing.tokenizer import tokenize
-from edgekit.target.contract import Runner
 from edgekit.target.encoder_decoder import PADDING, model_outputs, text_inputs
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Runner
 
 WRITTEN_TOKENS = 32
 """Most tokens that the float model writes for each text."""

@@ -10,11 +10,14 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_ir as ir
 
 from edgekit.tensor_spec import Array
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 SAMPLE_VALUES = 24_576
 """Approximate number of values sampled from a tensor: 34 MB for the 360 tensors of a detector."""

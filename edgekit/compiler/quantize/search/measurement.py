@@ -168,7 +168,7 @@ def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | No
         fidelity = record["found"]
         if fidelity is not None:
             task = fidelity["task"] and _score(fidelity["task"])
-            preserved = fidelity["kept"] and Kept.parse(fidelity["kept"])
+            preserved = fidelity["kept"] and _parse_kept(fidelity["kept"])
             fidelity = Fidelity(_score(fidelity["agreement"]), float(fidelity["snr_db"]), task, preserved)
         ratio, estimated = (
             None if record[key] is None else float(record[key]) for key in ("ratio", "estimated")
@@ -177,6 +177,11 @@ def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | No
         return Measurement(config, fidelity, ratio, refused, float_share, estimated)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _parse_kept(row: Sequence[Json]) -> Kept:
+    count, total, share, base_count = row
+    return Kept(int(count), int(total), float(share), int(base_count))
 
 
 def _score(row: Sequence[Json]) -> Score:
