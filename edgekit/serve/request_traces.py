@@ -34,7 +34,7 @@ from edgekit.serve.request_body import began_s
 
 NOT_TRACED = (401, 403)
 """Statuses of requests of which nothing is recorded: who has no access makes no work for the collector."""
-V1 = ("chat/completions", "completions", "embeddings", "audio/transcriptions")
+V1 = ("chat/completions", "completions", "embeddings", "audio/transcriptions", "audio/translations")
 ENDS = ("infer", "predict")
 SERVICE = "inference.GRPCInferenceService"
 PROTOCOLS = ("http/protobuf", "grpc")

@@ -19,6 +19,7 @@ class ServedSpeech(ServedParts):
 
     Attributes:
         languages: Codes of the languages that it knows; empty: one.
+        translates: Whether it writes English from other languages.
     """
 
     noun, source = "transcript", "the sound"
@@ -29,6 +30,7 @@ class ServedSpeech(ServedParts):
         super().__init__(name, version, paths, options, probe=probe)
         task = self.session.card.task
         self.languages: Sequence[str] = () if task is None else task.options.languages
+        self.translates = task is not None and task.options.translation >= 0
 
     def transcribe(
         self, sound: bytes | memoryview, options: Mapping[str, Any], deadline_ms: float

@@ -1,20 +1,23 @@
 """An encoder and a decoder of tokens as one variant: a run encodes a source and generates tokens greedily.
 
-The source is a sound's features, or a text's tokens, whose embeddings are read here (``EmbeddingTable``).
+The source is a sound's features or its samples, or a text's tokens, whose embeddings are read here
+(``EmbeddingTable``).
 
 ``options["encoder_decoder"]`` of the artifact:
 
     {"heads": 6, "head_size": 64, "positions": 1500, "context": 448, "vocabulary": 51864, "layers": 4,
      "rules": {...}, "encoder": {...}, "decoder": {...}}
 
-and of texts ``"embedding": {...}, "pad": 0, "width": 512``.
+of texts also ``"embedding": {...}, "pad": 0, "width": 512``, and of samples ``"window": 64000``.
 
 ``encoder`` and ``decoder`` are the options of the two artifacts, whose files are in folders of these names.
 Both were compiled and are loaded as any other model of the target. The decoder computes one token a run; its
 caches lie in arrays of this module, into which each token's own keys and values are written.
 
     inputs    features float32 [1, mels, frames], prompt int64 [1, PROMPT_TOKENS] and limit int64 [1];
-              or source int64 [1, positions], padded, prompt int64 [1, context] and limit int64 [1]
+              or source int64 [1, positions], padded, prompt int64 [1, context] and limit int64 [1];
+              or samples float32 [1, window], mask float32 [1, window]: 1 for a sample and 0 for padding, and
+              prompt and limit as with features
     outputs   tokens int64 [1, context], logits float32 [1, vocabulary], figures float32 [1, 2]
 
 What a run has encoded and decoded is kept. The next one continues there if it has the same source, and its
@@ -32,6 +35,7 @@ import numpy as np
 from edgekit.errors import EngineError, UsageError, reason_of
 from edgekit.target.contract import Engine, Runner
 from edgekit.target.embedding_table import EmbeddingTable
+from edgekit.target.sample_stem import LEAST_SAMPLES, stem_sizes
 from edgekit.target.text_rules import TextRules
 from edgekit.target.token_rules import TokenRules, log_probability
 from edgekit.tensor_spec import Array, Json, TensorSpec
@@ -47,6 +51,7 @@ SURELY_SPEECH = -100.0
 """Log probability of no speech, of a model that has no token for it."""
 _SIZES = ("heads", "head_size", "positions", "context", "vocabulary", "layers")
 FEATURES, SOURCE, SOURCE_MASK, EMBEDDED = "features", "source", "source_mask", "embedded"
+SAMPLES, MASK, FRAME_WEIGHTS = "samples", "mask", "frame_weights"
 Rules = TokenRules | TextRules
 
 
@@ -61,6 +66,7 @@ class EncoderDecoderShape(NamedTuple):
         vocabulary: Number of tokens.
         layers: Number of the decoder's layers.
         width: Size of an embedding, where the source is a text; 0: it is a sound.
+        window: Number of samples, where these are the source; 0: they are not.
     """
 
     heads: int
@@ -70,6 +76,7 @@ class EncoderDecoderShape(NamedTuple):
     vocabulary: int
     layers: int
     width: int = 0
+    window: int = 0
 
     def cross(self) -> list[TensorSpec]:
         """Return the encoder's outputs, which are inputs of the decoder."""
@@ -97,8 +104,10 @@ class EncoderDecoderShape(NamedTuple):
         return [*first, mask, *self.caches(), *self.cross(), *self.source_mask()]
 
     def source_mask(self) -> list[TensorSpec]:
-        """Return the input of both parts that hides the padding of a text; none of a sound."""
-        return [TensorSpec(SOURCE_MASK, "float32", (1, 1, self.positions))] if self.width else []
+        """Return the input of both parts that hides the padding of a text or of samples; features have
+        none."""
+        is_padded = self.width or self.window
+        return [TensorSpec(SOURCE_MASK, "float32", (1, 1, self.positions))] if is_padded else []
 
     def encoder_inputs(self, inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
         """Return the inputs of the encoder.
@@ -106,6 +115,9 @@ class EncoderDecoderShape(NamedTuple):
         Args:
             inputs: Inputs of the variant, of which a sound's encoder takes the first.
         """
+        if self.window:
+            weights = TensorSpec(FRAME_WEIGHTS, "float32", (1, 1, stem_sizes(self.window)[0]))
+            return [inputs[0], weights, *self.source_mask()]
         if not self.width:
             return [inputs[0]]
         return [TensorSpec(EMBEDDED, "float32", (self.positions, self.width)), *self.source_mask()]
@@ -119,6 +131,12 @@ def model_inputs(mels: int, frames: int) -> list[TensorSpec]:
     """Return the inputs of a variant: features, prompt, limit of new tokens."""
     prompt = TensorSpec("prompt", "int64", (1, PROMPT_TOKENS))
     return [TensorSpec(FEATURES, "float32", (1, mels, frames)), prompt, TensorSpec("limit", "int64", (1,))]
+
+
+def sample_inputs(window: int) -> list[TensorSpec]:
+    """Return the inputs of a variant that reads samples: these, their mask, prompt, limit of new tokens."""
+    sound = [TensorSpec(name, "float32", (1, window)) for name in (SAMPLES, MASK)]
+    return [*sound, *model_inputs(1, 1)[1:]]
 
 
 def text_inputs(positions: int, context: int) -> list[TensorSpec]:
@@ -157,16 +175,20 @@ def open_runner(
     try:
         table = options[OPTION]
         sizes = [int(table[name]) for name in _SIZES]
-        shape = EncoderDecoderShape(*sizes)._replace(width=int(table.get("width", 0)))
-        if min(sizes) < 1 or shape.width < 0 or list(outputs) != model_outputs(shape):
+        kinds = {name: int(table.get(name, 0)) for name in ("width", "window")}
+        shape = EncoderDecoderShape(*sizes)._replace(**kinds)
+        if min(sizes) < 1 or min(kinds.values()) < 0 or list(outputs) != model_outputs(shape):
             raise ValueError("its sizes are not those of the bundle's outputs")
-        rules: Rules
-        if shape.width:
-            rules = TextRules.from_table(table["rules"])
+        is_text = "ends" in table["rules"]
+        rules: Rules = (TextRules if is_text else TokenRules).from_table(table["rules"])
+        if shape.window:
+            expected = sample_inputs(shape.window)
+            if stem_sizes(shape.window)[-1] != shape.positions:
+                raise ValueError(f"{shape.window} samples do not have {shape.positions} positions")
+        elif shape.width:
             embedding = EmbeddingTable(table["embedding"], files, shape.vocabulary, shape.width)
             pad, expected = int(table["pad"]), text_inputs(shape.positions, shape.context)
         else:
-            rules = TokenRules.from_table(table["rules"])
             expected = model_inputs(*next(spec for spec in inputs if spec.name == FEATURES).shape[1:])
         rules.check(shape.vocabulary)
         if list(inputs) != expected:
@@ -224,7 +246,7 @@ class EncoderDecoderRunner:
             EngineError: the engine failed.
         """
         prompt, limit = self._checked(feeds)
-        source = feeds[SOURCE if self._embedding else FEATURES]
+        source = self._source_of(feeds)
         if not self._continues(source, prompt):
             self._encode(source)
         for token in prompt[len(self._tokens) :]:
@@ -264,16 +286,43 @@ class EncoderDecoderRunner:
             return False
         return np.array_equal(self._source, source)
 
+    def _source_of(self, feeds: Mapping[str, Array]) -> Array:
+        """Return the source, of samples without padding. Where the mask is zero everywhere, all are samples:
+        a run of zeros takes as long as the longest one."""
+        if not self._shape.window:
+            return feeds[SOURCE if self._embedding else FEATURES]
+        places = np.flatnonzero(feeds[MASK])
+        return feeds[SAMPLES][:, : int(places[-1]) + 1 if places.size else None]
+
     def _encode(self, source: Array) -> None:
         """Run the encoder, and empty the caches of the decoder."""
         self._source, self._tokens = None, []
         self._mask[...] = HIDDEN
-        feeds = {FEATURES: source} if self._embedding is None else self._embedded(self._embedding, source[0])
+        if self._shape.window:
+            feeds = self._sounding(source)
+        else:
+            table = self._embedding
+            feeds = {FEATURES: source} if table is None else self._embedded(table, source[0])
         encoded = self._encoder.run(feeds)
         first: dict[str, Array] = {"token": self._token, "position": self._position, "mask": self._mask}
         masks = {name: array for name, array in feeds.items() if name == SOURCE_MASK}
         self._decoder_feeds = {**first, **self._caches, **encoded, **masks}
         self._source = source.copy()
+
+    def _sounding(self, samples: Array) -> dict[str, Array]:
+        """Return the inputs of the encoder for samples [1, n]."""
+        padded = np.zeros((1, self._shape.window), np.float32)
+        padded[:, : samples.shape[1]] = samples
+        frames, _, positions = stem_sizes(max(samples.shape[1], LEAST_SAMPLES))
+        weights = np.zeros((1, 1, stem_sizes(self._shape.window)[0]), np.float32)
+        weights[..., :frames] = 1 / frames
+        return {SAMPLES: padded, FRAME_WEIGHTS: weights, SOURCE_MASK: self._hidden_after(positions)}
+
+    def _hidden_after(self, length: int) -> Array:
+        """Return a mask of the scores that hides all positions after the first ones."""
+        mask = np.zeros((1, 1, self._shape.positions), np.float32)
+        mask[..., length:] = HIDDEN
+        return mask
 
     def _embedded(self, embedding: EmbeddingTable, source: Array) -> dict[str, Array]:
         places = np.flatnonzero(source != self._pad)
@@ -284,9 +333,7 @@ class EncoderDecoderRunner:
             )
         embedded = np.zeros((self._shape.positions, self._shape.width), np.float32)
         embedded[:length] = embedding.rows(source[:length])
-        mask = np.zeros((1, 1, self._shape.positions), np.float32)
-        mask[..., length:] = HIDDEN
-        return {EMBEDDED: embedded, SOURCE_MASK: mask}
+        return {EMBEDDED: embedded, SOURCE_MASK: self._hidden_after(length)}
 
     def _step(self, token: int) -> Array:
         """Run the next token and return its logits, float32 [vocabulary]."""
@@ -305,6 +352,17 @@ class EncoderDecoderRunner:
         if not position:
             self._first_row = row
         return row
+
+    def another(
+        self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], options: Mapping[str, Json]
+    ) -> EncoderDecoderRunner:
+        """Open both parts at another window, of an engine whose files have several."""
+        table, (_, window) = options[OPTION], inputs[0].shape
+        shape = self._shape._replace(window=window, positions=stem_sizes(window)[-1])
+        encoder = self._encoder.another(shape.encoder_inputs(inputs), shape.cross(), table[ENCODER])  # type: ignore[attr-defined]
+        ends = shape.decoder_inputs(), shape.decoder_outputs()
+        decoder = self._decoder.another(*ends, table[DECODER])  # type: ignore[attr-defined]
+        return EncoderDecoderRunner(encoder, decoder, shape, self._rules)
 
     def facts(self) -> dict[str, Json]:
         """Return the facts of both parts."""

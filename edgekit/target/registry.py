@@ -185,6 +185,11 @@ def open_runner(
 
         if ACCELERATOR in options:
             raise EngineError("speech models run on the CPU only")
+        if "shapes" in options:
+            from edgekit.target import shapes
+
+            opener = partial(encoder_decoder.open_runner, engine)
+            return shapes.open_runner(engine, files, inputs, outputs, options, threads, opener)
         return encoder_decoder.open_runner(engine, files, inputs, outputs, options, threads)
     if (device := options.get(ACCELERATOR)) is not None:
         return accelerators_of(engine).open_on(device, files, inputs, outputs, options, threads)

@@ -127,28 +127,33 @@ def open_runner(
     outputs: Sequence[TensorSpec],
     options: Mapping[str, Json],
     threads: int | None,
+    open_one: Callable[..., Runner] | None = None,
 ) -> ShapesRunner:
     """Load an artifact at its largest shape; the others are loaded when they are first used. Engines that are
     built on the device are loaded at once, because a build takes minutes.
 
-    Arguments and errors as ``Engine.open_runner``.
+    Args:
+        engine: The engine.
+        files, inputs, outputs, options, threads: Arguments of ``Engine.open_runner``. So are the errors.
+        open_one: Opens the files of one shape, by the same arguments; None: ``engine.open_runner``.
 
     Raises:
         EngineError: the option is malformed.
     """
+    open_one = open_one or engine.open_runner
     largest, engine_options = Signature(tuple(inputs), tuple(outputs)), dict(options)
     table, lengths = engine_options.pop(OPTION, None), engine_options.pop(EARLIER, None)
     try:
         further, text = _parsed(table or _of_lengths(lengths, largest), files, largest)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise EngineError(f"the shapes of a variant are malformed: {reason_of(problem)}") from None
-    opened = engine.open_runner(largest_files(files), inputs, outputs, engine_options, threads)
+    opened = open_one(largest_files(files), inputs, outputs, engine_options, threads)
 
     def open_further(part: FurtherShape) -> Runner:
         if all(files.get(name) == path for name, path in part.files.items()) and hasattr(opened, "another"):
             further_runner: Runner = opened.another(*part.signature, part.options)
             return further_runner
-        return engine.open_runner(part.files, *part.signature, part.options, threads)
+        return open_one(part.files, *part.signature, part.options, threads)
 
     runner = ShapesRunner(largest, opened, further, text, open_further)
     if engine.ENGINE.prepared_on_device:

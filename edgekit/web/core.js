@@ -5,6 +5,16 @@ export class EdgeKitError extends Error {
   name = 'EdgeKitError';
 }
 
+export const PROVIDERS = {wasm: 'WebAssembly', webgpu: 'WebGPU'};
+
+// Throws EdgeKitError where an engine can't run on a provider in this page.
+export async function needProvider(provider, engine) {
+  if (!(provider in PROVIDERS)) throw new EdgeKitError(`no provider ${provider} of ${engine} in a page`);
+  if (provider === 'webgpu' && !(await navigator.gpu?.requestAdapter())) {
+    throw new EdgeKitError('this browser has no WebGPU for this page');
+  }
+}
+
 const ARRAYS = {
   bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array,
   float16: Uint16Array, int32: Int32Array, uint32: Uint32Array, float32: Float32Array,

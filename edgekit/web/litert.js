@@ -1,5 +1,5 @@
 // LiteRT.js as an engine of the target "tflite": arrays in the model's order and types, as in edgekit_tflite/run.py.
-import {EdgeKitError, sizeOf} from './core.js';
+import {EdgeKitError, PROVIDERS, needProvider, sizeOf} from './core.js';
 
 const FOLDER = new URL('./litert/', import.meta.url), VERSION = '2.5.3';
 const MODEL = 'model.tflite', CAUSE_CHARACTERS = 400;
@@ -16,13 +16,7 @@ export async function createWasmLib(Library, script) {
 
 async function liteRt() {
   imported ??= import(new URL('index.js', FOLDER).href).then(async (library) => {
-    const {warn} = console;
-    console.warn = () => {};  // that there is no GPU, which is not asked for
-    try {
-      await library.loadLiteRt(FOLDER.href);
-    } finally {
-      console.warn = warn;
-    }
+    await withoutWarnings(() => library.loadLiteRt(FOLDER.href));  // of no GPU, which may not be asked for
     return library;
   }).catch((problem) => {
     throw new EdgeKitError(`LiteRT.js was not loaded: ${cause(problem)}`);
@@ -30,22 +24,37 @@ async function liteRt() {
   return imported;
 }
 
-// Load a variant: {name, run(tensors) -> tensors, close()}. Throws EdgeKitError.
+async function withoutWarnings(action) {
+  const {warn} = console;
+  console.warn = () => {};
+  try {
+    return await action();
+  } finally {
+    console.warn = warn;
+  }
+}
+
+// Load a variant on a provider, wasm or webgpu: {name, run(tensors) -> tensors, close()}. Throws EdgeKitError.
 export async function load(core, variant, outputs, provider) {
-  if (provider !== 'wasm') throw new EdgeKitError('LiteRT.js runs on WebAssembly only in a page');
+  await needProvider(provider, 'LiteRT.js');
   const files = Object.keys(variant.files), {options} = variant;
   if (files.length !== 1 || files[0] !== MODEL) {
     throw new EdgeKitError(`a page runs variants of tflite with one file, ${MODEL}; this one has ${files.join(', ')}`);
   }
   const library = await liteRt(), bytes = core.read(variant.files[MODEL]);
   const refuse = (problem) => { throw new EdgeKitError(`LiteRT.js did not load ${MODEL}: ${cause(problem)}`); };
-  const model = await library.loadAndCompile(bytes, {accelerator: 'wasm'}).catch(refuse);
+  const settings = {accelerator: provider, gpuOptions: {precision: 'fp32'}};
+  const model = await withoutWarnings(() => library.loadAndCompile(bytes, settings)).catch(refuse);
+  if (provider === 'webgpu' && !model.isFullyAccelerated) {
+    model.delete();
+    throw new EdgeKitError('LiteRT.js has no kernels on WebGPU for some of its operators');
+  }
   const details = byName(model.getInputDetails()), ends = byName(options.inputs ?? []);
   for (const name of details.keys()) {
     if (!options.inputs?.some((end) => end.signature_name === name)) refuse(`it reads ${name}, which is no input of the model`);
   }
   return {
-    name: `LiteRT.js ${VERSION}, WebAssembly`,
+    name: `LiteRT.js ${VERSION}, ${PROVIDERS[provider]}`,
     async run(tensors) {
       const feeds = {};
       let made = {};
@@ -57,6 +66,9 @@ export async function load(core, variant, outputs, provider) {
           feeds[to] = new library.Tensor(converted(stored, dtype, detail.dtype, name), Array.from(detail.shape));
         }
         made = await model.run(feeds);
+        for (const name of Object.keys(made)) {
+          if (provider === 'webgpu') made[name] = await made[name].moveTo('wasm');
+        }
         return outputs.map(({name, dtype, shape}) => {
           const {signature_name: from, order} = options.outputs.find((end) => end.name === name), tensor = made[from];
           if (!tensor) throw new EdgeKitError(`it returned no output ${name}`);

@@ -1,10 +1,9 @@
 // ONNX Runtime's build for the web as an engine of the target "ort", with the settings of edgekit_ort/run.py.
-import {EdgeKitError} from './core.js';
+import {EdgeKitError, PROVIDERS, needProvider} from './core.js';
 
 const FOLDER = new URL('./onnxruntime/', import.meta.url);
 const MODEL = 'model.onnx', CAUSE_CHARACTERS = 400;
 const LIBRARIES = {wasm: 'ort.wasm.min.mjs', webgpu: 'ort.webgpu.min.mjs'};  // the second one by --webgpu
-const NAMES = {wasm: 'WebAssembly', webgpu: 'WebGPU'};
 const imported = {};
 
 async function onnxRuntime(provider) {
@@ -21,10 +20,7 @@ async function onnxRuntime(provider) {
 
 // Load a variant on a provider, wasm or webgpu: {name, run(tensors) -> tensors, close()}. Throws EdgeKitError.
 export async function load(core, variant, outputs, provider) {
-  if (!(provider in LIBRARIES)) throw new EdgeKitError(`no provider ${provider} of onnxruntime-web in a page`);
-  if (provider === 'webgpu' && !(await navigator.gpu?.requestAdapter())) {
-    throw new EdgeKitError('this browser has no WebGPU for this page');
-  }
+  await needProvider(provider, 'onnxruntime-web');
   const files = Object.keys(variant.files);
   if (files.length !== 1 || files[0] !== MODEL) {
     throw new EdgeKitError(`a page runs variants of ort with one file, ${MODEL}; this one has ${files.join(', ')}`);
@@ -45,7 +41,7 @@ export async function load(core, variant, outputs, provider) {
     throw new EdgeKitError(`onnxruntime-web did not load ${MODEL}: ${cause(problem)}`);
   });
   return {
-    name: `onnxruntime-web ${ort.env.versions.web}, ${NAMES[provider]}`,
+    name: `onnxruntime-web ${ort.env.versions.web}, ${PROVIDERS[provider]}`,
     async run(tensors) {
       const feeds = {};
       for (const {name, dtype, shape, data} of tensors) feeds[name] = new ort.Tensor(dtype, data, shape);

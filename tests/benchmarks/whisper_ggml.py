@@ -14,6 +14,7 @@ from edgekit.compiler.model.speech.speech_model import SpeechModel
 from edgekit.processing.audio_features import _filter_bank
 from edgekit.processing.byte_level import bytes_of
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.target.token_rules import TokenRules
 from edgekit.tensor_spec import Array
 
 MAGIC, FLOAT32, FLOAT16, Q8 = 0x67676D6C, 0, 1, 8
@@ -35,12 +36,13 @@ def write_ggml(model: SpeechModel, path: Path, matrices: int) -> None:
         path: Path of the file.
         matrices: FLOAT16 or Q8.
     """
-    c = model.config
+    c, rules = model.config, model.rules
+    assert isinstance(rules, TokenRules)
     (entry,) = (each for each in card_of(model).sources() if isinstance(each, AudioInput))
     assert entry.features is not None
     bands = _filter_bank(entry.features, entry.rate).T
     stored = json.loads(model.tokenizer)["model"]["vocab"]
-    texts = sorted((number, text) for text, number in stored.items() if number < model.rules.end)
+    texts = sorted((number, text) for text, number in stored.items() if number < rules.end)
     with path.open("wb") as file:
         sizes = (
             c.positions,

@@ -19,6 +19,9 @@ OPENED = "body:is([data-state=ready], [data-state=refused])"
 PREDICTED = "body:is([data-state=predicted], [data-state=failed])"
 OFFLINE = "body[data-offline]"
 WAIT_MS = 60_000
+GPU_FLAGS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
+GPU_FLAGS += ["--enable-features=Vulkan,WebGPU", "--ignore-gpu-blocklist"]
+"""Of Chromium, whose WebGPU then runs on SwiftShader, a GPU in software."""
 FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
 PREDICT = """async (photo) => {
   const {Session} = await import('./edgekit.js');

@@ -12,11 +12,9 @@ import edgekit
 from edgekit.web.folder import write_web
 from tests.native.models import colours_bundle
 from tests.report.browser import chromium
-from tests.web.host import checks, choose_bundle, hosted, opened
+from tests.web.host import GPU_FLAGS, checks, choose_bundle, hosted, opened
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
-FLAGS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
-FLAGS += ["--enable-features=Vulkan,WebGPU", "--ignore-gpu-blocklist"]
 ADAPTER = "navigator.gpu?.requestAdapter().then((adapter) => adapter !== null)"
 
 
@@ -25,7 +23,7 @@ def program() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        running = playwright.chromium.launch(executable_path=chromium(), args=GPU_FLAGS)
         yield running
         running.close()
 
@@ -51,3 +49,25 @@ def test_a_gpu_that_computes_another_model_is_left(
         assert " on webgpu: output " in left
         assert "the limit is" in left
         assert [row for row in rows if row.startswith("failed") and " on wasm, " in row] == []
+
+
+@pytest.mark.needs_shared
+@pytest.mark.needs_tflite
+def test_litert_js_runs_on_the_gpu_or_says_what_it_lacks(
+    program: Any, litert_package: Path, shared: Path, tmp_path: Path
+) -> None:
+    models = shared / "models"
+    keywords = edgekit.build(models / "kws_ref_model_float32.onnx", targets=["tflite"])
+    shapes = {"input": (1, 576)}
+    silero = edgekit.build(models / "silero_vad_16k_sequence.onnx", targets=["tflite"], shapes=shapes)
+    write_web(keywords, tmp_path / "site", [litert_package], webgpu=True)
+    with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, _):
+        if not page.evaluate(ADAPTER):
+            pytest.skip("this Chromium has no WebGPU adapter")
+        assert "tflite-fp32 on LiteRT.js 2.5.3, WebGPU: verified" in page.inner_text("#summary")
+        assert checks(page)[1].startswith("passed tflite-fp32 on webgpu, golden vector 1, Identity: ")
+        choose_bundle(page, silero.save(tmp_path / "silero.edgekit"))
+        assert "tflite-fp32 on LiteRT.js 2.5.3, WebAssembly: verified" in page.inner_text("#summary")
+        assert checks(page)[1] == (
+            "not used tflite-fp32 on webgpu: LiteRT.js has no kernels on WebGPU for some of its operators"
+        )

@@ -66,6 +66,44 @@ class Text:
         return arrays
 
 
+def stored_names(artifact: Artifact, whole: Artifact, folder: str, shared: bool) -> dict[str, str]:
+    """Return the name under which each file of a further shape is stored.
+
+    Args:
+        artifact: Artifact of the further shape.
+        whole: Artifact of the largest one.
+        folder: Folder of the further shape.
+        shared: Whether a file with the content of one of ``whole`` is that file; one in a folder, which is
+            whole by itself, only if all of them are.
+    """
+    names = {}
+    for name, content in artifact.files.items():
+        same = shared and ("/" not in name or artifact.files == whole.files)
+        alike = (other for other, theirs in whole.files.items() if same and theirs == content)
+        names[name] = next(alike, f"{folder}{name}")
+    return names
+
+
+def further_entry(signature: Signature, names: Mapping[str, str], options: Mapping[str, Json]) -> Json:
+    """Return the entry of a further shape in the option: its shapes, files and options."""
+    shapes = {side: shapes_json(specs) for side, specs in signature._asdict().items()}
+    return {**shapes, "files": dict(names), "options": dict(options)}
+
+
+def with_further(whole: Artifact, entries: Sequence[Json], axes: TokenAxes | None) -> Artifact:
+    """Return an artifact with the option of further shapes.
+
+    Args:
+        whole: Artifact of the largest shape.
+        entries: Results of ``further_entry``.
+        axes: Axes that are as long as a padded text or sound; None: a run names its shape.
+    """
+    table: dict[str, Json] = {"further": list(entries)}
+    if axes is not None:
+        table["text"] = axes.as_json()
+    return whole._replace(options={**whole.options, OPTION: table})
+
+
 @dataclass(frozen=True, eq=False)
 class Shapes:
     """A model at several shapes.
@@ -87,23 +125,15 @@ class Shapes:
     of_range: ShapeRange | None = None
 
     def together(self, whole: Artifact, further: Sequence[Artifact], shared: bool) -> Artifact:
-        """Return one artifact with the files of all shapes. Files of each further shape are in a folder
-        for that shape. If ``shared``, a file with the content of one of the largest shape's files is that
-        file; one in a folder, which is whole by itself, only if all of them are."""
+        """Return one artifact with the files of all shapes."""
         files, parts = dict(whole.files), list[Json]()
         for number, (smaller, artifact) in enumerate(zip(self.further, further, strict=True)):
-            names = {}
-            for name, content in artifact.files.items():
-                same = shared and ("/" not in name or artifact.files == whole.files)
-                alike = (other for other, theirs in whole.files.items() if same and theirs == content)
-                names[name] = stored = next(alike, f"{FOLDER}{number}/{name}")
-                files[stored] = content
-            shapes = {side: shapes_json(specs) for side, specs in smaller.signature._asdict().items()}
-            parts.append({**shapes, "files": names, "options": dict(artifact.options)})
-        table: dict[str, Json] = {"further": parts}
-        if self.text is not None:
-            table["text"] = self.text.axes.as_json()
-        return Artifact(files, {**whole.options, OPTION: table}, whole.facts)
+            names = stored_names(artifact, whole, f"{FOLDER}{number}/", shared)
+            files |= {stored: artifact.files[name] for name, stored in names.items()}
+            parts.append(further_entry(smaller.signature, names, artifact.options))
+        return with_further(
+            Artifact(files, whole.options, whole.facts), parts, self.text.axes if self.text else None
+        )
 
     def cut(self, sample: Sample, target: Signature) -> dict[str, Array]:
         """Return a sample of the largest shape at another: a part of it, repeated where it is too small; of a

@@ -17,8 +17,8 @@ EXECUTORCH = (
 )
 TO_TFLITE = "convert it in TensorFlow to TFLite, which EdgeKit reads: tf.lite.TFLiteConverter"
 ENCODER_DECODER = (
-    "is an encoder-decoder, of which EdgeKit builds Whisper, T5, BART and Marian, from "
-    "folders (save_pretrained)"
+    "is an encoder-decoder, of which EdgeKit builds Whisper, Moonshine, T5, BART and "
+    "Marian, from folders (save_pretrained)"
 )
 ENCODER_ALONE = (
     "to build its encoder, pass that module from Python: edgekit.build(model.get_encoder(), "

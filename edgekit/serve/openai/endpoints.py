@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PARSED_BYTES = 64 << 10
 """Bodies above this size are parsed and checked in a thread."""
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
-TRANSCRIPTIONS = "audio/transcriptions"
+TRANSCRIPTIONS, TRANSLATIONS = "audio/transcriptions", "audio/translations"
 FIELD_COPIES = 4
 """Bytes of a form's field as a text, for each of its bytes."""
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
@@ -68,10 +68,10 @@ class OpenAiPath:
         headers, path, method = headers_of(scope), scope["path_params"]["path"], scope["method"]
         self._service.access.check(headers)
         is_list = path == "models" or path.startswith("models/")
-        if not is_list and path not in (CHAT, COMPLETIONS, EMBEDDINGS, TRANSCRIPTIONS):
+        if not is_list and path not in (CHAT, COMPLETIONS, EMBEDDINGS, TRANSCRIPTIONS, TRANSLATIONS):
             raise ApiError(
                 f"/v1/{path[:100]} does not exist here; this server has /v1/models, /v1/{CHAT}, "
-                f"/v1/{COMPLETIONS}, /v1/{EMBEDDINGS} and /v1/{TRANSCRIPTIONS}",
+                f"/v1/{COMPLETIONS}, /v1/{EMBEDDINGS}, /v1/{TRANSCRIPTIONS} and /v1/{TRANSLATIONS}",
                 status=404,
                 code="unknown_url",
             )
@@ -80,12 +80,13 @@ class OpenAiPath:
         if is_list:
             await _send_json(send, self._list() if path == "models" else self._model(path[7:]))
             return
-        boundary = boundary_of(headers) if path == TRANSCRIPTIONS else b""
+        boundary = boundary_of(headers) if path in (TRANSCRIPTIONS, TRANSLATIONS) else b""
         since_s, begun_s = began_s(scope), time.monotonic()
         content = await read_body(headers, receive, FORM_BYTES if boundary else BODY_BYTES, lease)
         since_s += time.monotonic() - begun_s  # the deadline counts from when all of it is there
         if boundary:
-            await self._transcribe(content, boundary, since_s, lease, receive, send)
+            is_translation = path == TRANSLATIONS
+            await self._transcribe(content, boundary, is_translation, since_s, lease, receive, send)
             return
         with self._service.admitted():
             lease.hold(len(content) + parsed_bytes(content))
@@ -164,7 +165,14 @@ class OpenAiPath:
         return model.begin(begin, lease.network, self._service.memory.share, since_s)
 
     async def _transcribe(
-        self, content: bytes, boundary: bytes, since_s: float, lease: Lease, receive: Any, send: Any
+        self,
+        content: bytes,
+        boundary: bytes,
+        is_translation: bool,
+        since_s: float,
+        lease: Lease,
+        receive: Any,
+        send: Any,
     ) -> None:
         with self._service.admitted():
             lease.hold(len(content) + FIELD_COPIES * PARTS * FIELD_BYTES)
@@ -174,7 +182,7 @@ class OpenAiPath:
                     raise ApiError(
                         f"{model.name} is not a speech model; its card must have the task transcribe", "model"
                     )
-                request = read_transcription(form, model)
+                request = read_transcription(form, model, is_translation)
                 fields_bytes = FIELD_COPIES * (len(content) - len(request.sound))
                 lease.hold(len(content) + fields_bytes + request.decoded_bytes)
                 begin = partial(model.transcribe, request.sound, request.options)

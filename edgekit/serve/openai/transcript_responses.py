@@ -23,6 +23,7 @@ class TranscriptWriter:
 
     def __init__(self, request: TranscriptionRequest) -> None:
         self._form, self._seconds = request.form, request.seconds
+        self._task = "translate" if request.options.get("translate") else "transcribe"
 
     def whole(self, result: Transcript) -> tuple[bytes, bytes]:
         """Return the content type and the body of a response that is not streamed."""
@@ -32,7 +33,7 @@ class TranscriptWriter:
         response: dict[str, Any] = {"text": result.text}
         if self._form == "verbose_json":
             segments = [_segment(number, segment) for number, segment in enumerate(result.segments)]
-            about = {"task": "transcribe", "language": result.language, "duration": self._seconds}
+            about = {"task": self._task, "language": result.language, "duration": self._seconds}
             response = {**about, **response, "segments": segments}
         response["usage"] = {"type": "duration", "seconds": math.ceil(self._seconds)}
         return JSON, json.dumps(response, ensure_ascii=False, separators=(",", ":")).encode()

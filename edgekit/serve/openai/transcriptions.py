@@ -1,4 +1,4 @@
-"""``/v1/audio/transcriptions``: forms with a sound, for models with the task ``transcribe``."""
+"""``/v1/audio/transcriptions`` and ``/v1/audio/translations``: forms with a sound, for speech models."""
 
 from __future__ import annotations
 
@@ -56,8 +56,15 @@ class TranscriptionRequest(NamedTuple):
     decoded_bytes: int
 
 
-def read_transcription(form: MultipartForm, model: ServedSpeech) -> TranscriptionRequest:
+def read_transcription(
+    form: MultipartForm, model: ServedSpeech, translate: bool = False
+) -> TranscriptionRequest:
     """Read a form. The sound is not decoded.
+
+    Args:
+        form: The form.
+        model: The model.
+        translate: Whether an English text is requested, whatever is spoken.
 
     Raises:
         ApiError: a field is malformed or not supported, or the sound is not a WAV file, or too long.
@@ -77,7 +84,13 @@ def read_transcription(form: MultipartForm, model: ServedSpeech) -> Transcriptio
         raise ApiError("prompt is not supported; leave it out", "prompt")
     if fields.get("temperature", "0") not in ("0", "0.0"):
         raise ApiError("temperature is not supported; leave it out or send 0", "temperature")
-    options = {}
+    options: dict[str, Any] = {}
+    if translate:
+        if not model.translates:
+            raise ApiError(
+                f"{model.name} does not translate; send the sound to /v1/audio/transcriptions", "model"
+            )
+        options["translate"] = True
     if language := fields.get("language"):
         _check_language(language, model.languages)
         options["language"] = language

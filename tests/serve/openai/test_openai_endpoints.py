@@ -140,7 +140,7 @@ def test_deep_json_is_refused(server: Running, depth: int, message: str) -> None
 
 
 def test_what_does_not_exist_yet(server: Running) -> None:
-    status, _, found = post(server, "/v1/audio/translations")
+    status, _, found = post(server, "/v1/audio/speech")
     assert status == 404
     assert found["error"]["code"] == "unknown_url"
     assert server.ask("POST", "/v2/models/tiny/infer", "{}")[0] == 400

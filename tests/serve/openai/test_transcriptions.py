@@ -78,12 +78,12 @@ def form(*fields: Field) -> bytes:
 
 
 def post(
-    server: Running, *fields: Field, body: bytes | None = None, headers: Any = None
+    server: Running, *fields: Field, body: bytes | None = None, headers: Any = None, path: str = PATH
 ) -> tuple[int, dict[str, str], Any]:
     if body is None:
         body = form(("model", "talk"), *fields)
     kind = {"Content-Type": f"multipart/form-data; boundary={MARK}"}
-    status, told, content = server.ask("POST", PATH, body, {**TOKEN, **kind, **(headers or {})})
+    status, told, content = server.ask("POST", path, body, {**TOKEN, **kind, **(headers or {})})
     is_json = told["content-type"] == "application/json"
     return status, told, json.loads(content) if is_json else content.decode()
 
@@ -132,6 +132,23 @@ def test_every_format_has_the_text_of_a_session(server: Running, bundles: dict[s
 def _decoded(content: bytes) -> tuple[Any, Any]:
     found = decode_sound(content)
     return found.samples, "rgb"
+
+
+def test_a_multilingual_model_translates(server: Running, bundles: dict[str, Path]) -> None:
+    fields = (("file", sound(1.3)), ("language", "de"), ("response_format", "verbose_json"))
+    with Session(bundles["many"]) as session:
+        said, english = (
+            session.predict(*_decoded(sound(1.3)), language="de", translate=translate).text
+            for translate in (False, True)
+        )
+    assert said != english
+    path = "/v1/audio/translations"
+    status, _, response = post(server, body=form(("model", "many"), *fields), path=path)
+    assert (status, response["task"], response["text"]) == (200, "translate", english)
+    status, _, refused = post(server, fields[0], path=path)
+    assert (status, refused["error"]["message"]) == (
+        400, "talk does not translate; send the sound to /v1/audio/transcriptions",
+    )  # fmt: skip
 
 
 def test_a_streamed_transcript_is_the_same_text(server: Running) -> None:

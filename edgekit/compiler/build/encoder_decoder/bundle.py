@@ -9,6 +9,7 @@ from pathlib import Path
 from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
+from edgekit.bundle.shape_entries import EXTENSION, as_json, golden_json
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import tool_versions, variant_entry
 from edgekit.compiler.build.encoder_decoder.variants import FORMS, EncoderDecoderJob, build_variant, form_of
@@ -18,11 +19,10 @@ from edgekit.errors import UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.tensor import TensorInput
 from edgekit.system.declared_options import stored_options
-from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.progress import Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
-from edgekit.tensor_spec import Array, Content, Json
+from edgekit.tensor_spec import Array, Content, Json, Signature
 
 TRIED: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in FORMS},
@@ -123,7 +123,7 @@ def assembled(
     *,
     source: Mapping[str, Json],
     origin: str,
-    golden: Mapping[str, Mapping[str, Array]],
+    golden: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
 ) -> Bundle:
     """Assemble the bundle.
 
@@ -136,15 +136,15 @@ def assembled(
         request: Arguments of the build.
         source: Facts of the model, by their key in the manifest's ``source``.
         origin: Description of the samples.
-        golden: Arrays of the golden vector: ``inputs`` and ``outputs`` by name.
+        golden: Inputs and outputs of the golden vector of each shape, by name, the largest last.
     """
     entries: dict[str, Content] = {entry_of(name): content for name, content in card.files.items()}
-    names: dict[str, Json] = {}
-    for kind, arrays in golden.items():
-        names[kind] = {name: f"golden/0/{kind}-{number}.npy" for number, name in enumerate(arrays)}
-        entries.update({names[kind][name]: npy_bytes(array) for name, array in arrays.items()})
+    *_, (feeds, results) = golden
+    names = golden_json(0, (dict(feeds), dict(results)), entries)
     nodes = [variant.artifact.facts.get("nodes", 0) for variant in variants]
     inputs, outputs = job.ends()
+    shapes = [*job.further(), Signature(tuple(inputs), tuple(outputs))]
+    extensions = {EXTENSION: as_json(shapes, golden, entries)} if len(shapes) > 1 else {}
     manifest: dict[str, Json] = {
         "edgekit": __version__,
         "tools": tool_versions(),
@@ -167,6 +167,6 @@ def assembled(
         "profiles": {target.profile.name: target.profile.as_json() for target in targets},
         "variants": [variant_entry(variant, entries) for variant in variants],
         "golden": [names],
-        "extensions": {},
+        "extensions": extensions,
     }
     return Bundle.create(manifest, entries)

@@ -17,6 +17,7 @@ import numpy as np
 from edgekit.bundle.variant import Status
 from edgekit.compiler.build.encoder_decoder.stored_embedding import stored_embedding
 from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.model_shapes import further_entry, stored_names, with_further
 from edgekit.compiler.build.variant_build import VariantBuild, artifact_variant, lost_variant
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import write_files
@@ -35,7 +36,8 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.encoder_decoder import DECODER, ENCODER, OPTION, PADDING, EncoderDecoderShape
 from edgekit.target.precisions import TABLE, LanguageBar, SpeechBar, precision_of
-from edgekit.tensor_spec import Array, Content, Json, TensorSpec
+from edgekit.target.shapes import FOLDER, TokenAxes
+from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner
@@ -85,9 +87,17 @@ class EncoderDecoderJob(ABC):
         """Return further options of an artifact."""
         return {}
 
-    def width(self) -> int:
-        """Return the size of an embedding that the encoder reads; 0: it reads a sound."""
-        return 0 if self.model.config.mels else self.model.config.width
+    def at_shapes(self, model: EncoderDecoderModel) -> list[EncoderDecoderModel]:
+        """Return the model at the shapes that it is compiled at, ascending."""
+        return [model]
+
+    def further(self) -> list[Signature]:
+        """Return inputs and outputs at each of these shapes but the largest."""
+        return []
+
+    def axes(self) -> TokenAxes | None:
+        """Return the axes that are as long as a padded source; needed if there are several shapes."""
+        return None
 
 
 def form_of(target: BuildTarget, precision: str) -> str | None:
@@ -100,7 +110,7 @@ def shape_of(config: EncoderDecoderConfig) -> EncoderDecoderShape:
     """Return the sizes between encoder and decoder."""
     return EncoderDecoderShape(
         config.heads, config.head_size, config.positions, config.context, config.vocabulary,
-        config.decoder_layers, 0 if config.mels else config.width,
+        config.decoder_layers, config.width if config.reads_text else 0, config.window,
     )  # fmt: skip
 
 
@@ -123,31 +133,65 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
         UnsupportedError: the target cannot express some nodes.
         MissingDependency: a tool that compiles for this target is not installed.
     """
+    *smaller, model = job.at_shapes(job.model if precision_of(precision).is_float else job.folded)
+    weights = _weights(job, precision)
+    files, options, nodes = dict[str, Content](), dict[str, Json](), 0
+    further = [(dict[str, str](), dict[str, Json]()) for _ in smaller]
+    for part in (ENCODER, DECODER):
+        whole, others, count = _compiled(part, [*smaller, model], target, precision, weights)
+        files |= {f"{part}/{name}": content for name, content in whole.files.items()}
+        options[part] = dict(whole.options)
+        nodes += count
+        for number, (other, (names, table)) in enumerate(zip(others, further, strict=True)):
+            folder = f"{FOLDER}{number}/{part}/"
+            stored = stored_names(other, whole, folder, target.info.share_weights is not None)
+            for name, place in stored.items():
+                names[f"{part}/{name}"] = place if place.startswith(folder) else f"{part}/{place}"
+                files[names[f"{part}/{name}"]] = other.files[name]
+            table[part] = dict(other.options)
+    if model.config.reads_text:
+        table, content = stored_embedding(model.weight(EMBEDDING), weights.get(EMBEDDING), files)
+        options["embedding"] = table
+        files |= content
+
+    def described(shape: EncoderDecoderModel, parts: Mapping[str, Json]) -> dict[str, Json]:
+        sizes = {**shape_of(shape.config)._asdict(), "rules": model.rules.as_json()}
+        return {"precision": precision, OPTION: {**sizes, **parts, **job.options()}}
+
+    artifact = Artifact(files, described(model, options), {"nodes": nodes})
+    entries = [
+        further_entry(signature, names, described(other, table))
+        for signature, other, (names, table) in zip(job.further(), smaller, further, strict=True)
+    ]
+    return with_further(artifact, entries, job.axes()) if entries else artifact
+
+
+def _compiled(
+    part: str, models: Sequence[EncoderDecoderModel], target: BuildTarget, precision: str,
+    weights: Mapping[str, BlockWeights],
+) -> tuple[Artifact, list[Artifact], int]:  # fmt: skip
+    """Compile a part at each shape, ascending.
+
+    Returns:
+        The artifact of the largest shape, those of the others, and the nodes of the largest one.
+    """
     form = form_of(target, precision)
     assert form is not None
-    model = job.model if precision_of(precision).is_float else job.folded
-    files, options, nodes = dict[str, Content](), dict[str, Json](), 0
-    rounds, weights = precision_of(form).rounds_inputs, _weights(job, precision)
-    encoder = EncoderWriter(model, weights, by_row=rounds and target.info.shared_range)
-    decoder = TokenWriter(model, weights, rows=target.info.stores_rows)
-    for part, writer in ((ENCODER, encoder), (DECODER, decoder)):
+    by_row, artifacts, nodes = precision_of(form).rounds_inputs and target.info.shared_range, [], 0
+    for model in models:
+        writer: EncoderWriter | TokenWriter
+        if part == ENCODER:
+            writer = EncoderWriter(model, weights, by_row=by_row)
+        else:
+            writer = TokenWriter(model, weights, rows=target.info.stores_rows)
         graph = as_ir(writer.write())
         run_passes(graph)
-        artifact = target.compiler.compile_model(graph, target.profile, form)
-        files |= {f"{part}/{name}": content for name, content in artifact.files.items()}
-        options[part] = dict(artifact.options)
-        nodes += len(graph.graph)
-    if job.width():
-        options["embedding"], further = stored_embedding(
-            model.weight(EMBEDDING), weights.get(EMBEDDING), files
-        )
-        files |= further
-    sizes = shape_of(model.config)._asdict()
-    artifact_options: dict[str, Json] = {
-        "precision": precision,
-        OPTION: {**sizes, "rules": model.rules.as_json(), **options, **job.options()},
-    }
-    return Artifact(files, artifact_options, {"nodes": nodes})
+        artifacts.append(target.compiler.compile_model(graph, target.profile, form))
+        nodes = len(graph.graph)
+    *further, whole = artifacts
+    if further and target.info.share_weights is not None:
+        whole, further = target.info.share_weights(whole, further)
+    return whole, further, nodes
 
 
 def _variant(job: EncoderDecoderJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:

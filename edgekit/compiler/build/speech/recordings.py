@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,23 +26,26 @@ class Recordings(NamedTuple):
 
     Attributes:
         origin: Description of their source.
-        features: float32 [mels, frames] of the first window of each.
-        seconds: Length of that part of each.
+        features: The model's input with the first window of each: features, float32 [1, mels, frames], or
+            samples with zeros after the sound, float32 [1, window].
+        samples: Number of samples in that part of each.
         from_user: Whether they are the user's.
     """
 
     origin: str
     features: list[Array]
-    seconds: list[float]
+    samples: list[int]
     from_user: bool
 
 
-def read_recordings(samples: object, entry: AudioInput) -> Recordings:
+def read_recordings(samples: object, entry: AudioInput, further: Sequence[int] = ()) -> Recordings:
     """Read the recordings of a build.
 
     Args:
         samples: Folder or glob of WAV files; None: a generated sound.
         entry: The model's input.
+        further: Further numbers of samples of a window. The begin of the first sound is a recording in each,
+            before all others.
 
     Raises:
         UsageError: they are not files.
@@ -56,8 +61,10 @@ def read_recordings(samples: object, entry: AudioInput) -> Recordings:
         origin = f"{len(paths)} recording{'s' if len(paths) > 1 else ''}, the first window of each"
     else:
         raise UsageError("samples of a speech model are WAV files: pass a folder or a glob")
-    features = [np.ascontiguousarray(prepare_audio(entry, sound)[0]) for sound in sounds]
-    return Recordings(origin, features, [len(clip) / entry.rate for clip in sounds], samples is not None)
+    smaller = [(replace(entry, shape=(1, size), window=size, hop=size), sounds[0][:size]) for size in further]
+    clips = [*smaller, *((entry, sound) for sound in sounds)]
+    features = [np.ascontiguousarray(prepare_audio(source, clip)) for source, clip in clips]
+    return Recordings(origin, features, [len(clip) for _, clip in clips], samples is not None)
 
 
 def _generated(entry: AudioInput) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,9 @@ from edgekit.processing.task import Task
 from edgekit.processing.tasks.transcribe.options import TOKENIZER_FILE, TranscribeOptions
 from edgekit.system.progress import stage
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.encoder_decoder import PROMPT_TOKENS
+from edgekit.target.encoder_decoder import FEATURES, MASK, PROMPT_TOKENS, SAMPLES
 from edgekit.target.precisions import FULL_PRECISION
+from edgekit.target.token_rules import TokenRules
 from edgekit.tensor_spec import Array, Json
 
 FEATURE_SHIFT, FEATURE_SCALE = -4.0, 4.0
@@ -69,13 +71,14 @@ def build_speech_model(
         model = open_speech_model(path)
         c = model.config
         parameters = sum(math.prod(shape) for shape in c.weight_shapes().values())
-        notify(f"{path.name}  {model.source_format}, Whisper, {parameters / 1e6:.1f} M parameters")
-        claim(4 * (WEIGHT_COPIES * parameters + SCORE_COPIES * c.heads * c.positions**2), 0.0)
+        notify(f"{path.name}  {model.source_format}, {model.family}, {parameters / 1e6:.1f} M parameters")
+        copies = WEIGHT_COPIES + 2 * len(model.further_windows)
+        claim(4 * (copies * parameters + SCORE_COPIES * c.heads * c.positions**2), 0.0)
     card = card_of(model)
     with stage(request.progress, "reference") as notify:
-        entry = card.inputs["features"]
+        entry = card.sources()[0]
         assert isinstance(entry, AudioInput)
-        recordings = read_recordings(request.samples, entry)
+        recordings = read_recordings(request.samples, entry, model.further_windows)
         reference = reference_of(model, recordings)
         words = sum(len(text.split()) for text in reference.texts)
         notify(f"{words} words; {recordings.origin}")
@@ -83,7 +86,7 @@ def build_speech_model(
         model, BARS, request.force, Faults(model.sha256), recordings, reference, words_limit
     )  # fmt: skip
     variants = build_variants(job, path, targets, request, _in_words)
-    about: Json = {"format": model.source_format, "architecture": "whisper", "sizes": c.sizes()}
+    about: Json = {"format": model.source_format, "architecture": model.family.lower(), "sizes": c.sizes()}
     return assembled(
         job, card, path, targets, variants, request,
         source={"speech_model": about}, origin=recordings.origin, golden=_golden(job),
@@ -118,46 +121,68 @@ def _in_words(variant: VariantBuild) -> str:
 
 
 def card_of(model: SpeechModel) -> Card:
-    """Return the card: the sound's features, constants for prompt and limit, the task."""
-    c, sound, tokens, rules = model.config, model.sound, model.tokens, model.rules
+    """Return the card: the sound's features or samples, constants for prompt and limit, the task."""
+    c, tokens, rules = model.config, model.tokens, model.rules
+    inputs: dict[str, AudioInput | TensorInput] = {
+        **(_samples(model) if c.window else _features(model)),
+        "prompt": constant("prompt", padded([tokens.start], PROMPT_TOKENS)),
+        "limit": constant("limit", np.array([c.context - 1 if c.window else c.context // 2], np.int64)),
+    }
+    options = TranscribeOptions(
+        tokenizer=TOKENIZER_FILE, spelling=model.spelling, start=tokens.start,
+        transcribe=_token(tokens.transcribe), translation=_token(tokens.translate),
+        languages=tuple(tokens.languages), language_tokens=tuple(tokens.languages.values()),
+        special=tokens.special, tokens_a_second=model.tokens_a_second, end=c.vocabulary,
+        timestamp_first=c.vocabulary, timestamps=False, no_timestamps=-1,
+    )  # fmt: skip
+    if isinstance(rules, TokenRules):
+        options = replace(
+            options, end=rules.end, no_timestamps=rules.no_timestamps, timestamps=True,
+            timestamp_first=rules.timestamp_first, step_s=2 * model.sound.hop / model.sound.rate,
+        )  # fmt: skip
+    outputs = {name: name for name in ("tokens", "logits", "figures")}
+    task = Task("transcribe", "whisper", outputs, (), options)
+    return Card(model.name, dict(inputs), task, files={TOKENIZER_FILE: model.tokenizer})
+
+
+def _token(token: int | None) -> int:
+    return -1 if token is None else token
+
+
+def _samples(model: SpeechModel) -> dict[str, AudioInput | TensorInput]:
+    shape, window = (1, model.config.window), model.config.window
+    mask = TensorInput(MASK, shape, value=(1.0,), dtype="float32")
+    return {SAMPLES: AudioInput(SAMPLES, shape, model.sound.rate, window, window), MASK: mask}
+
+
+def _features(model: SpeechModel) -> dict[str, AudioInput | TensorInput]:
+    c, sound = model.config, model.sound
     features = Features(
         "mel", sound.frame, sound.hop, sound.frame, align="center", center="reflect", power=2, mels=c.mels,
         fmin=0.0, fmax=sound.rate / 2, mel_scale="slaney", mel_norm="slaney", log="log10", floor=1e-10,
         range=8.0,
     )  # fmt: skip
     window = c.frames * sound.hop
-    inputs: dict[str, AudioInput | TensorInput] = {
-        "features": AudioInput(
-            "features", (1, c.mels, c.frames), sound.rate, window, window, features=features, layout="FT",
+    return {
+        FEATURES: AudioInput(
+            FEATURES, (1, c.mels, c.frames), sound.rate, window, window, features=features, layout="FT",
             mean=FEATURE_SHIFT, std=FEATURE_SCALE,
         ),
-        "prompt": constant("prompt", padded([tokens.start], PROMPT_TOKENS)),
-        "limit": constant("limit", np.array([c.context // 2], np.int64)),
     }  # fmt: skip
-    options = TranscribeOptions(
-        tokenizer=TOKENIZER_FILE, start=tokens.start, end=rules.end, no_timestamps=rules.no_timestamps,
-        timestamp_first=rules.timestamp_first, step_s=2 * sound.hop / sound.rate,
-        transcribe=-1 if tokens.transcribe is None else tokens.transcribe,
-        languages=tuple(tokens.languages), language_tokens=tuple(tokens.languages.values()),
-    )  # fmt: skip
-    outputs = {name: name for name in ("tokens", "logits", "figures")}
-    task = Task("transcribe", "whisper", outputs, (), options)
-    return Card(model.name, dict(inputs), task, files={TOKENIZER_FILE: model.tokenizer})
 
 
-def _golden(job: SpeechJob) -> dict[str, dict[str, Array]]:
-    """Return the golden vector: the first recording with the reference's first tokens as prompt, no new
-    tokens, and the reference's logits. Its figures are those of the prompt alone."""
-    reference = job.reference
-    return {
-        "inputs": {
-            "features": job.recordings.features[0][None],
-            "prompt": padded(reference.forced[0], PROMPT_TOKENS),
-            "limit": np.zeros(1, np.int64),
-        },
-        "outputs": {
-            "tokens": padded([], job.model.config.context),
-            "logits": reference.logits[:1],
-            "figures": reference.figures[:1],
-        },
-    }
+def _golden(job: SpeechJob) -> list[tuple[dict[str, Array], dict[str, Array]]]:
+    """Return the golden vectors: the first recording of each shape with the reference's first tokens as
+    prompt, no new tokens, and the reference's logits. Its figures are those of the prompt alone."""
+    reference, context = job.reference, job.model.config.context
+    return [
+        (
+            job.feeds(number, reference.forced[number], 0),
+            {
+                "tokens": padded([], context),
+                "logits": reference.logits[number : number + 1],
+                "figures": reference.figures[number : number + 1],
+            },
+        )
+        for number in range(len(job.model.further_windows) + 1)
+    ]

@@ -13,14 +13,26 @@ from edgekit.compiler.build.encoder_decoder.variants import FORMS, EncoderDecode
 from edgekit.compiler.build.speech.recordings import Recordings
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate.verify import compare
+from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderModel
 from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
 from edgekit.compiler.model.speech.speech_model import SpeechModel
 from edgekit.errors import EngineError
 from edgekit.processing.tasks.transcribe.metric import word_edits
-from edgekit.processing.tasks.transcribe.words import text_of, words_of
-from edgekit.processing.tokenizer import token_texts
-from edgekit.target.encoder_decoder import PADDING, PROMPT_TOKENS, figures_of, model_inputs, model_outputs
-from edgekit.tensor_spec import Array, TensorSpec
+from edgekit.processing.tasks.transcribe.words import words_of
+from edgekit.target.encoder_decoder import (
+    FEATURES,
+    MASK,
+    PADDING,
+    PROMPT_TOKENS,
+    SAMPLES,
+    figures_of,
+    model_inputs,
+    model_outputs,
+    sample_inputs,
+)
+from edgekit.target.sample_stem import LEAST_SAMPLES
+from edgekit.target.shapes import TokenAxes
+from edgekit.tensor_spec import Array, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner
@@ -31,7 +43,6 @@ class SpeechReference:
     """Results of the float reference.
 
     Attributes:
-        prompt: First tokens of a text without timestamps.
         forced: Prompt of each recording that continues with the reference's own first tokens.
         logits: Logits after each of those, float32 [recordings, vocabulary].
         tokens: All new tokens of each recording.
@@ -39,7 +50,6 @@ class SpeechReference:
         figures: The output ``figures`` of each forced prompt, float32 [recordings, 2].
     """
 
-    prompt: Sequence[int]
     forced: list[list[int]]
     logits: Array
     tokens: list[list[int]]
@@ -66,8 +76,31 @@ class SpeechJob(EncoderDecoderJob):
 
     def ends(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
         """Return the inputs and outputs of a variant."""
-        config = self.model.config
-        return model_inputs(config.mels, config.frames), model_outputs(shape_of(config))
+        return ends_of(self.model)
+
+    def at_shapes(self, model: EncoderDecoderModel) -> list[EncoderDecoderModel]:
+        """Return the model at each of its windows, ascending."""
+        assert isinstance(model, SpeechModel)
+        return [model.at_window(samples) for samples in model.windows] or [model]
+
+    def further(self) -> list[Signature]:
+        """Return inputs and outputs at each of the windows but the longest."""
+        models = [self.model.at_window(samples) for samples in self.model.further_windows]
+        return [Signature(*map(tuple, ends_of(model))) for model in models]
+
+    def axes(self) -> TokenAxes:
+        """Return the axes of the samples, of which the session runs the shortest window that holds them."""
+        return TokenAxes(MASK, False, {SAMPLES: (1,), MASK: (1,)})
+
+    def feeds(self, number: int, prompt: Sequence[int], limit: int) -> dict[str, Array]:
+        """Return the inputs of a variant for a recording."""
+        source = self.recordings.features[number]
+        others = {"prompt": padded(prompt, PROMPT_TOKENS), "limit": np.array([limit], np.int64)}
+        if not self.model.config.window:
+            return {FEATURES: source, **others}
+        mask = np.zeros_like(source)
+        mask[:, : self.recordings.samples[number]] = 1
+        return {SAMPLES: source, MASK: mask, **others}
 
     def judge(self, runner: Runner, variant: VariantBuild) -> tuple[list[float], str]:
         """Run a variant on the recordings: logits, probability of no speech, and words."""
@@ -75,14 +108,13 @@ class SpeechJob(EncoderDecoderJob):
         limit_db, words_limit = self.bars[variant.precision].logits_db, self.words_limit[variant.precision]
         accuracy = compare([self.reference.logits], [logits], limit_db)
         silence = compare([self.reference.figures], [figures], FORMS[variant.precision].figures_db)
-        pieces = token_texts(self.model.tokenizer)
-        texts = [text_of(sequence, pieces, self.model.rules.end) for sequence in tokens]
+        texts = [self.model.text_of(sequence) for sequence in tokens]
         pairs = list(zip(self.reference.texts, texts, strict=True))
         words, edits = sum(len(words_of(text)) for text, _ in pairs), sum(word_edits(*pair) for pair in pairs)
         variant.evidence["accuracy"] = {"logits": accuracy.as_json(), "figures": silence.as_json()}
         variant.evidence["transcription"] = {
             "recordings": len(texts), "given": self.recordings.from_user, "words": words, "different": edits,
-            "seconds": round(sum(self.recordings.seconds), 2), "limit": words_limit,
+            "seconds": round(sum(self.recordings.samples) / self.model.sound.rate, 2), "limit": words_limit,
         }  # fmt: skip
         reason = ""
         if not accuracy.within_limit:
@@ -95,12 +127,11 @@ class SpeechJob(EncoderDecoderJob):
         return seconds, reason
 
 
-def prompt_of(model: SpeechModel) -> list[int]:
-    """Return the prompt of the golden vector: the first language, without timestamps."""
-    tokens, rules = model.tokens, model.rules
-    language = list(tokens.languages.values())[:1]
-    task = [] if tokens.transcribe is None else [tokens.transcribe]
-    return [tokens.start, *language, *task, rules.no_timestamps]
+def ends_of(model: SpeechModel) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """Return the inputs and outputs of a variant at the model's window."""
+    config = model.config
+    inputs = sample_inputs(config.window) if config.window else model_inputs(config.mels, config.frames)
+    return inputs, model_outputs(shape_of(config))
 
 
 def reference_of(model: SpeechModel, recordings: Recordings) -> SpeechReference:
@@ -110,10 +141,11 @@ def reference_of(model: SpeechModel, recordings: Recordings) -> SpeechReference:
         EngineError: its logits are not finite.
         CardError: the tokenizer is damaged.
     """
-    reference, prompt, limit = ReferenceModel(model), prompt_of(model), model.config.context // 2
+    reference, prompt, limit = ReferenceModel(model), model.prompt, model.config.context // 2
     forced, logits, tokens, figures = list[list[int]](), list[Array](), list[list[int]](), list[Array]()
-    for features in recordings.features:
-        encoded = reference.encode(features)
+    for features, samples in zip(recordings.features, recordings.samples, strict=True):
+        source = features[0]
+        encoded = reference.encode(source[: max(samples, LEAST_SAMPLES)] if model.config.window else source)
         new = reference.generate(encoded, prompt, limit)
         tokens.append(new)
         forced.append([*prompt, *new][: min(PROMPT_TOKENS, model.config.context // 2)])
@@ -125,26 +157,19 @@ def reference_of(model: SpeechModel, recordings: Recordings) -> SpeechReference:
         raise EngineError(
             f"{model.name}: the float reference returns logits that are not finite; check the files"
         )
-    pieces = token_texts(model.tokenizer)
-    texts = [text_of(values, pieces, model.rules.end) for values in tokens]
-    return SpeechReference(prompt, forced, rows, tokens, texts, np.stack(figures))
+    texts = [model.text_of(values) for values in tokens]
+    return SpeechReference(forced, rows, tokens, texts, np.stack(figures))
 
 
 def _results(job: SpeechJob, runner: Runner) -> tuple[Array, Array, list[list[int]], list[float]]:
     """Return logits and figures after the forced prompts, the tokens of each recording, and the seconds of
     each text."""
     logits, figures, tokens, seconds = list[Array](), list[Array](), list[list[int]](), list[float]()
-    limit = np.array([job.model.config.context // 2], np.int64)
-    for features, forced in zip(job.recordings.features, job.reference.forced, strict=True):
-        feeds = {
-            "features": features[None],
-            "prompt": padded(forced, PROMPT_TOKENS),
-            "limit": np.zeros(1, np.int64),
-        }
-        outputs = runner.run(feeds)
+    for number, forced in enumerate(job.reference.forced):
+        outputs = runner.run(job.feeds(number, forced, 0))
         logits.append(outputs["logits"][0])
         figures.append(outputs["figures"][0])
-        feeds |= {"prompt": padded(job.reference.prompt, PROMPT_TOKENS), "limit": limit}
+        feeds = job.feeds(number, job.model.prompt, job.model.config.context // 2)
         started = time.perf_counter()
         output = runner.run(feeds)["tokens"][0]
         seconds.append(time.perf_counter() - started)

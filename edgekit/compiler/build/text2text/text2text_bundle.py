@@ -81,7 +81,7 @@ def build_text2text_model(
     about: Json = {"format": model.source_format, "architecture": model.family, "sizes": c.sizes()}
     return assembled(
         job, card_of(model), path, targets, variants, request,
-        source={"text2text_model": about}, origin=texts.origin, golden=_golden(job),
+        source={"text2text_model": about}, origin=texts.origin, golden=[_golden(job)],
     )  # fmt: skip
 
 
@@ -128,19 +128,18 @@ def card_of(model: Text2TextModel) -> Card:
     return Card(model.name, dict(inputs), Task("text2text", "tokens", outputs, (), options), files=files)
 
 
-def _golden(job: Text2TextJob) -> dict[str, dict[str, Array]]:
+def _golden(job: Text2TextJob) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the golden vector: the first text with the reference's tokens as prompt, no new tokens, and the
     reference's logits. Its figures are those of the prompt alone."""
     text, context = job.texts[0], job.model.config.context
-    return {
-        "inputs": {
-            SOURCE: text.source,
-            "prompt": padded(text.judged_tokens[:-1], context),
-            "limit": np.zeros(1, np.int64),
-        },
-        "outputs": {
-            "tokens": padded([], context),
-            "logits": text.logits[-1:].astype(np.float32),
-            "figures": figures_of(0.0, text.logits[0], job.model.rules),
-        },
+    feeds = {
+        SOURCE: text.source,
+        "prompt": padded(text.judged_tokens[:-1], context),
+        "limit": np.zeros(1, np.int64),
     }
+    outputs = {
+        "tokens": padded([], context),
+        "logits": text.logits[-1:].astype(np.float32),
+        "figures": figures_of(0.0, text.logits[0], job.model.rules),
+    }
+    return feeds, outputs

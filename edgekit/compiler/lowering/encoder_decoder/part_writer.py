@@ -21,6 +21,7 @@ from edgekit.compiler.model.encoder_decoder.config import (
     POSITIONS,
     RELU,
     EncoderDecoderModel,
+    rotary_angles,
 )
 from edgekit.tensor_spec import Array
 
@@ -111,7 +112,9 @@ class PartWriter:
     def norm(self, x: str, name: str) -> str:
         g, epsilon = self.graph, self.config.form.norm_eps
         if not self.config.form.rms:
-            weight, bias = (self.table(f"{name}.{kind}") for kind in ("weight", "bias"))
+            weight, bias = self.table(f"{name}.weight"), f"{name}.bias"
+            zeros = np.zeros(self.config.width, np.float32)
+            bias = self.table(bias) if bias in self.shapes else g.constant(zeros, "no_bias")
             return g.op("LayerNormalization", x, weight, bias, axis=-1, epsilon=epsilon)
         mean = g.op("ReduceMean", g.op("Mul", x, x), g.ints(-1), keepdims=1)
         root = g.op("Sqrt", g.op("Add", mean, g.number(epsilon)))
@@ -139,13 +142,13 @@ class PartWriter:
         g, form = self.graph, self.config.form
         if form.embedding_scale != 1.0:
             x = g.op("Mul", x, g.number(form.embedding_scale))
-        if not form.buckets:
+        if form.adds_positions:
             places = self.table(f"{part}.{POSITIONS}")
             x = g.op("Add", x, g.op("Gather", places, position, axis=0) if position else places)
         return self.norm(x, f"{part}.{EMBEDDING_NORM}") if form.embedding_norm else x
 
-    def activation(self, x: str) -> str:
-        g, kind = self.graph, self.config.form.activation
+    def activation(self, x: str, part: str) -> str:
+        g, kind = self.graph, self.config.form.activation_of(part)
         if kind == RELU:
             return g.op("Relu", x)
         if kind == GELU:
@@ -159,13 +162,15 @@ class PartWriter:
         return g.op("Mul", g.op("Mul", x, g.number(0.5)), g.op("Add", curve, g.number(1.0)))
 
     def mlp(self, x: str, prefix: str) -> str:
+        part = prefix.partition(".")[0]
+
         def block(y: str) -> str:
-            if not self.config.form.gated:
-                return self.linear(self.activation(self.linear(y, f"{prefix}fc1")), f"{prefix}fc2")
+            if part not in self.config.form.gated:
+                return self.linear(self.activation(self.linear(y, f"{prefix}fc1"), part), f"{prefix}fc2")
             parts = self.linear(y, f"{prefix}fc1", f"{prefix}{GATE}")
             sizes = self.graph.ints(*[self.config.mlp_width] * 2)
             hidden, gate = self.graph.ops("Split", [parts, sizes], 2, axis=-1)
-            return self.linear(self.graph.op("Mul", self.activation(hidden), gate), f"{prefix}fc2")
+            return self.linear(self.graph.op("Mul", self.activation(hidden, part), gate), f"{prefix}fc2")
 
         return self.residual(x, f"{prefix}final_layer_norm", block)
 
@@ -173,10 +178,41 @@ class PartWriter:
         """Split the last axis into equal parts of all heads."""
         return self.graph.ops("Split", [x, self.graph.ints(*[self.config.inner] * count)], count, axis=-1)
 
-    def heads(self, x: str, rows: int, *, transposed: bool = False) -> str:
-        """Split heads: [rows, inner] -> [heads, rows, head_size], or [heads, head_size, rows]."""
+    def turns(self, rows: int) -> Sequence[str]:
+        """Store what ``rotated`` multiplies by at each position, [rows, head_size] each; [] without
+        rotation."""
+        if not (form := self.config.form).rotary:
+            return ()
+        angles = rotary_angles(np.arange(rows), form)
+        rest = (rows, self.config.head_size - form.rotary)
+        cosines, sines = np.cos(angles), np.sin(angles)
+        straight = np.concatenate([cosines, cosines, np.ones(rest, np.float32)], axis=1)
+        crossed = np.concatenate([-sines, sines, np.zeros(rest, np.float32)], axis=1)
+        return [
+            self.graph.constant(straight, "turns/straight"),
+            self.graph.constant(crossed, "turns/crossed"),
+        ]
+
+    def rotated(self, x: str, turns: Sequence[str]) -> str:
+        """Rotate the first values of each head by its position, in two halves.
+
+        Args:
+            x: Queries or keys, [., ., head_size].
+            turns: The position's rows of ``turns``; []: the same is returned.
+        """
+        if not turns:
+            return x
+        g, rotary = self.graph, self.config.form.rotary
+        sizes = [size for size in (rotary // 2, rotary // 2, self.config.head_size - rotary) if size]
+        first, second, *rest = g.ops("Split", [x, g.ints(*sizes)], len(sizes), axis=-1)
+        swapped = g.op("Concat", second, first, *rest, axis=-1)
+        return g.op("Add", g.op("Mul", x, turns[0]), g.op("Mul", swapped, turns[1]))
+
+    def heads(self, x: str, rows: int, turns: Sequence[str] = (), *, transposed: bool = False) -> str:
+        """Split heads: [rows, inner] -> [heads, rows, head_size], or [heads, head_size, rows]; rotate them by
+        ``turns`` [rows, 1, head_size]."""
         g, c = self.graph, self.config
-        apart = g.op("Reshape", x, g.ints(rows, c.heads, c.head_size))
+        apart = self.rotated(g.op("Reshape", x, g.ints(rows, c.heads, c.head_size)), turns)
         return g.op("Transpose", apart, perm=[1, 2, 0] if transposed else [1, 0, 2])
 
     def joined(self, x: str, rows: int) -> str:

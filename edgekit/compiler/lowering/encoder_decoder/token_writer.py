@@ -9,14 +9,17 @@ neither scatters nor copies the cache.
 
     scores = [q . past keys + mask, q . own key] -> softmax -> past values, own value
 
-With relative positions, a bias of the token's distance to each position is added to the mask. Of a text,
-source_mask [1, 1, positions] is added to the scores of the cross-attention.
+With relative positions, a bias of the token's distance to each position is added to the mask; with rotary
+ones, the query and the token's own key are rotated. Of a text and of samples, source_mask
+[1, 1, positions] is added to the scores of the cross-attention.
 
 The embedding is usually also the matrix of the logits. It is stored once, in the form that the target
 multiplies by: its columns are gathered, or its rows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,12 +44,13 @@ class TokenWriter(PartWriter):
         past, current = g.input("mask", "float32", [1, 1, c.context]), ""
         if c.form.buckets:
             past, current = self._biases(position)
+        turns = [g.op("Gather", table, position, axis=0) for table in self.turns(c.context)]
         if not c.mels:
             g.input(SOURCE_MASK, "float32", [1, 1, c.positions])
         matrix = self._matrix(c.output_matrix)
         x = self.embedded(self._gathered(token, matrix), "decoder", position)
         for layer in range(c.decoder_layers):
-            x = self._layer(x, layer, past, current)
+            x = self._layer(x, layer, past, current, turns)
         x = self.last_norm(x, "decoder")
         if c.form.logits_scale != 1.0:
             x = g.op("Mul", x, g.number(c.form.logits_scale))
@@ -100,11 +104,12 @@ class TokenWriter(PartWriter):
         bias = g.op("Reshape", g.op("Gather", rows, position, axis=0), g.ints(c.heads, 1, c.context))
         return g.op("Add", bias, "mask"), g.constant(table[0].reshape(c.heads, 1, 1))
 
-    def _layer(self, x: str, layer: int, past: str, current: str) -> str:
+    def _layer(self, x: str, layer: int, past: str, current: str, turns: Sequence[str]) -> str:
         prefix = f"decoder.layers.{layer}."
 
         def attention(y: str) -> str:
-            return self.linear(self._over_past(layer, y, past, current), f"{prefix}self_attn.out_proj")
+            attended = self._over_past(layer, y, past, current, turns)
+            return self.linear(attended, f"{prefix}self_attn.out_proj")
 
         def cross_attention(y: str) -> str:
             return self.linear(self._over_source(layer, y), f"{prefix}encoder_attn.out_proj")
@@ -125,13 +130,14 @@ class TokenWriter(PartWriter):
         attended = g.op("MatMul", g.op("Softmax", scores, axis=-1), f"cross_value{layer}")
         return g.op("Reshape", attended, g.ints(1, c.inner))
 
-    def _over_past(self, layer: int, x: str, past: str, current: str) -> str:
+    def _over_past(self, layer: int, x: str, past: str, current: str, turns: Sequence[str]) -> str:
         """Attend to the cache and to the token itself; return [1, inner]."""
         g, c = self.graph, self.config
         names = [f"decoder.layers.{layer}.self_attn.{letter}_proj" for letter in "qkv"]
         parts = self.split(self.linear(x, *names, scale=c.attention_scale), 3)
-        q, v = (g.op("Reshape", parts[index], g.ints(c.heads, 1, c.head_size)) for index in (0, 2))
-        k = g.op("Reshape", parts[1], g.ints(c.heads, c.head_size, 1), out=f"key{layer}/own")
+        q, k, v = (g.op("Reshape", part, g.ints(c.heads, 1, c.head_size)) for part in parts)
+        q = self.rotated(q, turns)
+        k = g.op("Reshape", self.rotated(k, turns), g.ints(c.heads, c.head_size, 1), out=f"key{layer}/own")
         g.op("Identity", v, out=f"value{layer}/own")
         g.input(f"key{layer}", "float32", [c.heads, c.head_size, c.context])
         g.input(f"value{layer}", "float32", [c.heads, c.context, c.head_size])

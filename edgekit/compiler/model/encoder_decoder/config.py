@@ -1,4 +1,5 @@
-"""Sizes and form of an encoder-decoder: Whisper, T5, BART and Marian differ in what ``ModelForm`` lists.
+"""Sizes and form of an encoder-decoder: Whisper, Moonshine, T5, BART and Marian differ in what ``ModelForm``
+lists.
 
 Weights have the names of transformers' BART and Whisper, without ``model.``; those of T5 are renamed.
 """
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import ModelError
+from edgekit.target.sample_stem import STEM
 from edgekit.target.text_rules import TextRules
 from edgekit.target.token_rules import TokenRules
 from edgekit.tensor_spec import Array
@@ -21,10 +23,11 @@ POSITIONS, RELATIVE_BIAS = "embed_positions.weight", "relative_bias.weight"
 EMBEDDING_NORM, LOGITS_BIAS = "layernorm_embedding", "final_logits_bias"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
 GATE = "fc1_gate"
+STEM_NORM = "encoder.groupnorm"
 GELU, GELU_TANH, RELU, SILU = "gelu", "gelu_tanh", "relu", "silu"
 SIZE_LIMITS = {
     "width": 8192, "heads": 256, "mlp_width": 65536, "encoder_layers": 128, "decoder_layers": 128,
-    "mels": 256, "positions": 6000, "context": 8192, "vocabulary": 1 << 20,
+    "mels": 256, "window": 1 << 21, "positions": 6000, "context": 8192, "vocabulary": 1 << 20,
 }  # fmt: skip
 
 
@@ -38,12 +41,18 @@ class ModelForm(NamedTuple):
         norms_after: Whether a layer normalizes each sum, else the input of each block. Only in the second
             case both parts end with a norm.
         embedding_norm: Whether both parts begin with a norm.
+        norm_biases: Whether layer normalization has a bias.
         activation: GELU, GELU_TANH, RELU or SILU.
-        gated: Whether the MLP multiplies the activation by a second product.
-        biases: Whether products have biases.
+        decoder_activation: The decoder's, where it has another one; "": the same.
+        gated: Parts whose MLP multiplies the activation by a second product.
+        biases: Whether products of attention have biases.
         key_bias: Whether those of the keys have them too.
-        buckets: Number of buckets of relative positions; 0: positions are added to the embeddings.
+        mlp_biases: Whether products of the MLP have biases.
+        buckets: Number of buckets of relative positions; 0: there are none.
         bucket_distance: Distance from which on all positions share a bucket.
+        rotary: Number of a head's first values that positions rotate, in two halves; 0: none. Without
+            buckets and rotation, positions are added to the embeddings.
+        rotary_base: Base of the rotation's wavelengths.
         attention_scale: Factor of the scores; 0: 1 / sqrt(head_size).
         embedding_scale: Factor of the embeddings.
         logits_scale: Factor of the values that are multiplied by the output matrix.
@@ -56,17 +65,31 @@ class ModelForm(NamedTuple):
     norm_eps: float = 1e-5
     norms_after: bool = False
     embedding_norm: bool = False
+    norm_biases: bool = True
     activation: str = GELU
-    gated: bool = False
+    decoder_activation: str = ""
+    gated: tuple[str, ...] = ()
     biases: bool = True
     key_bias: bool = False
+    mlp_biases: bool = True
     buckets: int = 0
     bucket_distance: int = 128
+    rotary: int = 0
+    rotary_base: float = 10_000.0
     attention_scale: float = 0.0
     embedding_scale: float = 1.0
     logits_scale: float = 1.0
     tied: bool = True
     logits_bias: bool = False
+
+    @property
+    def adds_positions(self) -> bool:
+        """Return whether a table of positions is added to the embeddings."""
+        return not self.buckets and not self.rotary
+
+    def activation_of(self, part: str) -> str:
+        """Return the activation of ``encoder`` or ``decoder``."""
+        return (part == "decoder" and self.decoder_activation) or self.activation
 
 
 class EncoderDecoderConfig(NamedTuple):
@@ -77,11 +100,12 @@ class EncoderDecoderConfig(NamedTuple):
         heads: Number of attention heads in both parts.
         mlp_width: Size of the hidden layer of each MLP.
         encoder_layers, decoder_layers: Number of layers.
-        mels: Number of mel bands in the features; 0: the encoder reads tokens.
+        mels: Number of mel bands in the features; 0: the encoder reads tokens, or samples.
         positions: Positions of the encoder; features have twice as many frames.
         context: Maximum tokens of the decoder.
         vocabulary: Number of tokens.
         form: Other traits.
+        window: Most samples that the encoder reads; 0: it reads features or tokens.
     """
 
     width: int
@@ -94,6 +118,12 @@ class EncoderDecoderConfig(NamedTuple):
     context: int
     vocabulary: int
     form: ModelForm = ModelForm()
+    window: int = 0
+
+    @property
+    def reads_text(self) -> bool:
+        """Return whether the encoder reads tokens."""
+        return not self.mels and not self.window
 
     @property
     def head_size(self) -> int:
@@ -132,6 +162,14 @@ class EncoderDecoderConfig(NamedTuple):
             yield "encoder.conv1.weight", (width, self.mels, 3)
             yield "encoder.conv2.weight", (width, width, 3)
             yield from ((f"encoder.conv{number}.bias", (width,)) for number in (1, 2))
+        if self.window:
+            sizes = (1, width, 2 * width, width)
+            for number, (inputs, outputs, (kernel, _)) in enumerate(
+                zip(sizes, sizes[1:], STEM, strict=False), 1
+            ):
+                yield f"encoder.conv{number}.weight", (outputs, inputs, kernel)
+                yield (f"{STEM_NORM}.weight" if number == 1 else f"encoder.conv{number}.bias"), (outputs,)
+            yield f"{STEM_NORM}.bias", (width,)
         yield EMBEDDING, (self.vocabulary, width)
         if not form.tied:
             yield HEAD, (self.vocabulary, width)
@@ -144,7 +182,7 @@ class EncoderDecoderConfig(NamedTuple):
         for part, layers, rows in parts:
             if form.buckets:
                 yield f"{part}.{RELATIVE_BIAS}", (form.buckets, self.heads)
-            else:
+            elif form.adds_positions:
                 yield f"{part}.{POSITIONS}", (rows, width)
             if form.embedding_norm:
                 yield from self._norm(f"{part}.{EMBEDDING_NORM}")
@@ -163,15 +201,16 @@ class EncoderDecoderConfig(NamedTuple):
                 if form.biases and (part != "k_proj" or form.key_bias):
                     yield f"{prefix}{attention}.{part}.bias", shape[:1]
         yield from self._norm(f"{prefix}final_layer_norm")
+        gate = [(GATE, self.mlp_width, width)] if prefix.partition(".")[0] in form.gated else []
         mlp = [("fc1", self.mlp_width, width), ("fc2", width, self.mlp_width)]
-        for part, rows, columns in (*mlp, *([(GATE, self.mlp_width, width)] if form.gated else [])):
+        for part, rows, columns in (*mlp, *(gate)):
             yield f"{prefix}{part}.weight", (rows, columns)
-            if form.biases:
+            if form.mlp_biases:
                 yield f"{prefix}{part}.bias", (rows,)
 
     def _norm(self, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{name}.weight", (self.width,)
-        if not self.form.rms:
+        if not self.form.rms and self.form.norm_biases:
             yield f"{name}.bias", (self.width,)
 
     def matrices(self) -> list[str]:
@@ -218,6 +257,21 @@ class EncoderDecoderModel:
         return values
 
 
+def rotary_angles(places: Array, form: ModelForm) -> Array:
+    """Return the angles by which pairs of a head's values are rotated (Su et al. 2021), in float32.
+
+    Args:
+        places: Positions, int64 [rows].
+        form: The model's form.
+
+    Returns:
+        float32 [rows, rotary / 2].
+    """
+    steps = np.arange(0, form.rotary, 2, dtype=np.float32) / np.float32(form.rotary)
+    angles: Array = places[:, None].astype(np.float32) / np.float32(form.rotary_base) ** steps
+    return angles
+
+
 def relative_buckets(distances: Array, buckets: int, bucket_distance: int, *, both_ways: bool) -> Array:
     """Return the bucket of relative positions (T5's ``_relative_position_bucket``), in its float32
     arithmetic.
@@ -251,7 +305,7 @@ def check_sizes(config: EncoderDecoderConfig, location: str) -> None:
     """
     for name, limit in SIZE_LIMITS.items():
         size = getattr(config, name)
-        smallest = 0 if name == "mels" else 1
+        smallest = 0 if name in ("mels", "window") else 1
         if type(size) is not int or not smallest <= size <= limit:
             raise ModelError(f"{location}: {name} is {str(size)[:20]}; it must be from {smallest} to {limit}")
     if not config.form.head_size and config.width % config.heads:

@@ -3,7 +3,8 @@ of the targets.
 
 Formulas: layer normalization (Ba et al. 2016), RMSNorm (Zhang and Sennrich 2019), attention (Vaswani et al.
 2017)
-with relative positions (Raffel et al. 2020), GELU (Hendrycks and Gimpel 2016), as Radford et al. 2022, Lewis
+with relative positions (Raffel et al. 2020) or rotated ones (Su et al. 2021), group normalization (Wu and He
+2018), GELU (Hendrycks and Gimpel 2016), as Radford et al. 2022, Lewis
 et al. 2019 and Raffel et al. 2020 combine them.
 """
 
@@ -25,9 +26,12 @@ from edgekit.compiler.model.encoder_decoder.config import (
     POSITIONS,
     RELATIVE_BIAS,
     RELU,
+    STEM_NORM,
     EncoderDecoderModel,
     relative_buckets,
+    rotary_angles,
 )
+from edgekit.target.sample_stem import STEM
 from edgekit.tensor_spec import Array
 
 _NEVER = np.float32(-np.inf)
@@ -51,7 +55,8 @@ class ReferenceModel:
         """Compute the keys and values that the decoder's layers attend to.
 
         Args:
-            source: Features, float32 [mels, frames], or a text's tokens, int64 [tokens], without padding.
+            source: Features, float32 [mels, frames]; samples of a sound, float32 [n], or a text's tokens,
+                int64 [n], both without padding.
 
         Returns:
             For each layer of the decoder, [heads, positions, head_size] each.
@@ -59,6 +64,8 @@ class ReferenceModel:
         if self._config.mels:
             x = _gelu(self._convolution(source, "encoder.conv1", 1))
             x = _gelu(self._convolution(x, "encoder.conv2", 2)).T
+        elif self._config.window:
+            x = self._stem(source)
         else:
             x = self._weight(EMBEDDING)[source]
         x = self._begun(x, "encoder", 0)
@@ -113,7 +120,7 @@ class ReferenceModel:
     def _begun(self, x: Array, part: str, before: int) -> Array:
         form = self._config.form
         x = x * np.float32(form.embedding_scale)
-        if not form.buckets:
+        if form.adds_positions:
             x = x + self._weight(f"{part}.{POSITIONS}")[before : before + len(x)]
         return self._norm(x, f"{part}.{EMBEDDING_NORM}") if form.embedding_norm else x
 
@@ -138,9 +145,11 @@ class ReferenceModel:
         after, scale = self._config.form.norms_after, np.float32(self._config.attention_scale)
         y = x if after else self._norm(x, f"{prefix}self_attn_layer_norm")
         q, k, v = (self._heads(y, f"{prefix}self_attn.{letter}_proj") for letter in "qkv")
+        part, layer = prefix.split(".")[0], int(prefix.split(".")[2])
+        before = caches[layer][0].shape[1] if caches is not None and layer < len(caches) else 0
+        q, k = self._rotated(q, before), self._rotated(k, before)
         mask = None
         if caches is not None:
-            layer = int(prefix.split(".")[2])
             if layer < len(caches):
                 k, v = (np.concatenate(pair, axis=1) for pair in zip(caches[layer], (k, v), strict=True))
                 caches[layer] = k, v
@@ -155,8 +164,8 @@ class ReferenceModel:
             y = self._linear(_attended(q * scale, *encoded, None, None), f"{prefix}encoder_attn.out_proj")
             x = self._added(x, y, norm)
         y = x if after else self._norm(x, f"{prefix}final_layer_norm")
-        hidden = self._activated(self._linear(y, f"{prefix}fc1"))
-        if self._config.form.gated:
+        hidden = self._activated(self._linear(y, f"{prefix}fc1"), part)
+        if part in self._config.form.gated:
             hidden = hidden * self._linear(y, f"{prefix}{GATE}")
         return self._added(x, self._linear(hidden, f"{prefix}fc2"), f"{prefix}final_layer_norm")
 
@@ -164,8 +173,18 @@ class ReferenceModel:
         total: Array = x + y
         return self._norm(total, norm) if self._config.form.norms_after else total
 
-    def _activated(self, x: Array) -> Array:
-        kind = self._config.form.activation
+    def _rotated(self, x: Array, before: int) -> Array:
+        """Rotate queries or keys [heads, rows, head_size] by their positions, from ``before`` on."""
+        form = self._config.form
+        if not form.rotary:
+            return x
+        angles = rotary_angles(np.arange(before, before + x.shape[1]), form)
+        pairs = x[..., : form.rotary // 2] + 1j * x[..., form.rotary // 2 : form.rotary]
+        rotated = (pairs * np.exp(1j * angles)).astype(np.complex64)
+        return np.concatenate([rotated.real, rotated.imag, x[..., form.rotary :]], axis=-1)
+
+    def _activated(self, x: Array, part: str) -> Array:
+        kind = self._config.form.activation_of(part)
         if kind == GELU:
             return _gelu(x)
         if kind == RELU:
@@ -177,15 +196,24 @@ class ReferenceModel:
         silu: Array = x / (1 + np.exp(-x))
         return silu
 
-    def _convolution(self, x: Array, name: str, stride: int) -> Array:
-        """Convolve [channels, frames] with kernels of three frames, padded by one at both ends."""
+    def _stem(self, samples: Array) -> Array:
+        """Return the values of each position, [positions, width], from samples [n]."""
+        strides = [stride for _, stride in STEM]
+        x = np.tanh(self._convolution(samples[None], "encoder.conv1", strides[0], 0))
+        x = (x - x.mean()) / np.sqrt(x.var() + np.float32(self._config.form.norm_eps))
+        x = x * self._weight(f"{STEM_NORM}.weight")[:, None] + self._weight(f"{STEM_NORM}.bias")[:, None]
+        for number in (2, 3):
+            x = _gelu(self._convolution(x, f"encoder.conv{number}", strides[number - 1], 0))
+        return x.T
+
+    def _convolution(self, x: Array, name: str, stride: int, padding: int = 1) -> Array:
+        """Convolve [channels, frames], padded by so many frames at both ends."""
         weight = self._weight(f"{name}.weight")
-        windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (1, 1))), 3, axis=1)[
-            :, ::stride
-        ]
+        outside, size = ((0, 0), (padding, padding)), weight.shape[2]
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, outside), size, axis=1)[:, ::stride]
         columns = windows.transpose(1, 0, 2).reshape(windows.shape[1], -1)
-        y: Array = (columns @ weight.reshape(len(weight), -1).T).T + self._weight(f"{name}.bias")[:, None]
-        return y
+        y: Array = (columns @ weight.reshape(len(weight), -1).T).T
+        return y + self._weight(f"{name}.bias")[:, None] if f"{name}.bias" in self._shapes else y
 
     def _linear(self, x: Array, name: str) -> Array:
         product: Array = x @ self._weight(f"{name}.weight").T
@@ -200,7 +228,7 @@ class ReferenceModel:
         centred = x if rms else x - x.mean(-1, keepdims=True)
         root = np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(self._config.form.norm_eps))
         normed: Array = centred / root * self._weight(f"{name}.weight")
-        return normed if rms else normed + self._weight(f"{name}.bias")
+        return normed + self._weight(f"{name}.bias") if f"{name}.bias" in self._shapes else normed
 
 
 def _attended(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None) -> Array:

@@ -20,7 +20,9 @@ MODEL_TYPES: Mapping[str, str] = {
     "qwen2": "qwen2", "qwen3": "qwen3",
 }  # fmt: skip
 """``model_type`` -> architecture."""
-READ_TYPES = (*MODEL_TYPES, "whisper")
+SPEECH_TYPES = ("whisper", "moonshine")
+"""``model_type`` of speech models."""
+READ_TYPES = (*MODEL_TYPES, *SPEECH_TYPES)
 """``model_type`` of folders whose weights EdgeKit reads from safetensors."""
 TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian"}
 """``model_type`` -> family, of encoder-decoders that are read from safetensors if they write texts."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgekit.compiler.model.language.hugging_face_config import SPEECH_TYPES, model_type
+from edgekit.compiler.model.speech.moonshine_folder import open_moonshine_folder
 from edgekit.compiler.model.speech.speech_model import SpeechModel
 from edgekit.compiler.model.speech.whisper_ctranslate2 import is_ctranslate2_folder, open_ctranslate2_folder
-from edgekit.compiler.model.speech.whisper_folder import is_whisper_folder, open_whisper_folder
+from edgekit.compiler.model.speech.whisper_folder import open_whisper_folder
+
+_OPENERS = {"whisper": open_whisper_folder, "moonshine": open_moonshine_folder}
 
 
 def is_speech_model(path: Path) -> bool:
-    """Return whether a path is a folder with a Whisper model, by its content. Never raises."""
-    return is_ctranslate2_folder(path) or is_whisper_folder(path)
+    """Return whether a path is a folder with a Whisper or Moonshine model, by its content. Never raises."""
+    return is_ctranslate2_folder(path) or model_type(path) in SPEECH_TYPES
 
 
 def open_speech_model(path: Path) -> SpeechModel:
@@ -20,4 +24,6 @@ def open_speech_model(path: Path) -> SpeechModel:
     Raises:
         ModelError: it is damaged, or lacks something.
     """
-    return open_ctranslate2_folder(path) if is_ctranslate2_folder(path) else open_whisper_folder(path)
+    if is_ctranslate2_folder(path):
+        return open_ctranslate2_folder(path)
+    return _OPENERS[model_type(path)](path)

@@ -55,9 +55,9 @@ def special_tokens(
     }
     if multilingual and (not languages or TRANSCRIBE not in added):
         raise ModelError(f"{location}: tokenizer.json has no tokens of languages and tasks")
-    spoken = SpokenTokens(
-        added[START], languages if multilingual else {}, added[TRANSCRIBE] if multilingual else None
-    )
+    spoken = SpokenTokens(added[START])
+    if multilingual:
+        spoken = SpokenTokens(added[START], languages, added[TRANSCRIBE], added.get(TRANSLATE))
     limit = settings.get("max_initial_timestamp_index")
     rules = TokenRules(
         added[END],
@@ -72,7 +72,7 @@ def special_tokens(
         rules.check(vocabulary)
     except ValueError as problem:
         raise ModelError(f"{location}: {problem}; tokenizer and model do not belong together") from None
-    tokens = [spoken.start, *spoken.languages.values(), spoken.transcribe or 0]
+    tokens = [spoken.start, *spoken.languages.values(), spoken.transcribe or 0, spoken.translate or 0]
     if max(tokens) >= vocabulary:
         raise ModelError(f"{location}: tokenizer.json has tokens that the model does not have")
     return spoken, rules

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig, check_sizes
+from edgekit.compiler.model.encoder_decoder.folder_settings import check_weights, refuse_different
 from edgekit.compiler.model.language.hugging_face import folder_digest, read_json, read_part, tensor_files
-from edgekit.compiler.model.language.hugging_face_config import model_type
 from edgekit.compiler.model.speech.special_tokens import special_tokens
 from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel
 from edgekit.errors import ModelError
@@ -25,13 +25,8 @@ SIZES = {
 EQUAL = (("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim"))
 
 
-def is_whisper_folder(folder: Path) -> bool:
-    """Return whether a folder's ``config.json`` is that of a Whisper model. Never raises."""
-    return model_type(folder) == "whisper"
-
-
 def open_whisper_folder(folder: Path) -> SpeechModel:
-    """Open a folder for which ``is_whisper_folder`` is true.
+    """Open a folder whose ``model_type`` is ``whisper``.
 
     Raises:
         ModelError: something is damaged, missing, or of a form that EdgeKit does not run.
@@ -40,13 +35,8 @@ def open_whisper_folder(folder: Path) -> SpeechModel:
     config = _config(table, folder)
     files = tensor_files(folder)
     prefix = "model." if "model.encoder.conv1.weight" in files else ""
-    for name, shape in config.weight_shapes().items():
-        place = files.get(prefix + name)
-        if place is None:
-            raise ModelError(f"{folder}: has no weight {prefix}{name}, which Whisper models need")
-        actual = place.tensors[prefix + name].shape
-        if actual != shape:
-            raise ModelError(f"{folder}: weight {name} is {list(actual)}; config.json requires {list(shape)}")
+    shapes = {prefix + name: shape for name, shape in config.weight_shapes().items()}
+    check_weights(shapes, files, folder, "Whisper")
     tokenizer = read_part(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
     settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
     tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
@@ -65,9 +55,7 @@ def _config(table: Mapping[str, Json], folder: Path) -> EncoderDecoderConfig:
     sizes: dict[str, Any] = {name: table.get(key) for name, key in SIZES.items()}
     config = EncoderDecoderConfig(**sizes)
     check_sizes(config, source)
-    for first, second in EQUAL:
-        if table.get(first) != table.get(second):
-            raise ModelError(f"{source}: {first} and {second} differ, which is not supported")
+    refuse_different(table, EQUAL, folder)
     if table.get("activation_function", "gelu") != "gelu":
         raise ModelError(f"{source}: activation {str(table['activation_function'])[:40]!r} is not supported")
     if table.get("scale_embedding"):

@@ -9,23 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from edgekit.compiler.model.encoder_decoder.config import (
     EMBEDDING,
     GATE,
-    GELU,
     GELU_TANH,
     HEAD,
     LOGITS_BIAS,
     POSITIONS,
-    RELU,
-    SILU,
     EncoderDecoderConfig,
     ModelForm,
     check_sizes,
+)
+from edgekit.compiler.model.encoder_decoder.folder_settings import (
+    activation,
+    number,
+    real,
+    refuse_different,
 )
 from edgekit.compiler.model.language.hugging_face import (
     folder_digest,
@@ -41,14 +44,15 @@ from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
 from edgekit.errors import ModelError, UsageError
 from edgekit.tensor_spec import Array, Json
 
-ACTIVATIONS = {
-    "gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU, "silu": SILU,
-    "swish": SILU,
-}  # fmt: skip
 TEXT_TOKENS = 128
 """Default of ``--context``: the encoder always computes so many positions."""
 CONTEXT_TOKENS = (64, 4096)
 """Least context, and the greatest of a model with relative positions."""
+EQUAL = (
+    ("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim"),
+    ("vocab_size", "decoder_vocab_size"),
+)  # fmt: skip
+"""Sizes that encoder and decoder share."""
 LEARNED_OFFSET = 2
 """Row of BART's learned positions that belongs to the first token."""
 _T5_BLOCKS = {
@@ -141,7 +145,7 @@ def _context(table: Mapping[str, Json], family: str, context: int | None, folder
     """Return the maximum number of tokens of a text."""
     smallest, largest = CONTEXT_TOKENS
     if family != "T5":
-        largest = _number(table, "max_position_embeddings", folder)
+        largest = number(table, "max_position_embeddings", folder)
     if context is None:
         return min(TEXT_TOKENS, largest)
     if not smallest <= context <= largest:
@@ -158,19 +162,20 @@ def _t5(
         raise ModelError(f"{folder}: config.json: feed_forward_proj {kind[:40]!r} is not supported")
     is_scaled = table.get("tie_word_embeddings", True) is not False
     tied = is_scaled or HEAD not in files
-    width, layers = _number(table, "d_model", folder), _number(table, "num_layers", folder)
+    width, layers = number(table, "d_model", folder), number(table, "num_layers", folder)
     form = ModelForm(
-        head_size=_number(table, "d_kv", folder), rms=True,
-        norm_eps=_real(table, "layer_norm_epsilon", folder, 1e-6),
-        activation=GELU_TANH if kind == "gated-gelu" else _activation(name, folder), gated=bool(gate),
-        biases=False, buckets=_number(table, "relative_attention_num_buckets", folder, 32),
-        bucket_distance=_number(table, "relative_attention_max_distance", folder, 128), attention_scale=1.0,
+        head_size=number(table, "d_kv", folder), rms=True,
+        norm_eps=real(table, "layer_norm_epsilon", folder, 1e-6),
+        activation=GELU_TANH if kind == "gated-gelu" else activation(name, folder),
+        gated=("encoder", "decoder") if gate else (),
+        biases=False, mlp_biases=False, buckets=number(table, "relative_attention_num_buckets", folder, 32),
+        bucket_distance=number(table, "relative_attention_max_distance", folder, 128), attention_scale=1.0,
         logits_scale=width**-0.5 if is_scaled and width > 0 else 1.0, tied=tied,
     )  # fmt: skip
     config = EncoderDecoderConfig(
-        width, _number(table, "num_heads", folder), _number(table, "d_ff", folder), layers,
-        _number(table, "num_decoder_layers", folder, layers), 0, tokens, tokens,
-        _number(table, "vocab_size", folder), form,
+        width, number(table, "num_heads", folder), number(table, "d_ff", folder), layers,
+        number(table, "num_decoder_layers", folder, layers), 0, tokens, tokens,
+        number(table, "vocab_size", folder), form,
     )  # fmt: skip
     shared = "shared.weight" if "shared.weight" in files else EMBEDDING
     return _FolderForm(config, lambda weight: shared if weight == EMBEDDING else _t5_name(weight, bool(gate)))
@@ -201,13 +206,7 @@ def _t5_name(name: str, gated: bool) -> str:
 def _bart(
     table: Mapping[str, Json], files: Mapping[str, SafetensorsFile], family: str, tokens: int, folder: Path
 ) -> _FolderForm:
-    for first, second in (
-        ("encoder_attention_heads", "decoder_attention_heads"),
-        ("encoder_ffn_dim", "decoder_ffn_dim"),
-        ("vocab_size", "decoder_vocab_size"),
-    ):
-        if table.get(second) not in (None, table.get(first)):
-            raise ModelError(f"{folder}: config.json: {first} and {second} differ, which is not supported")
+    refuse_different(table, EQUAL, folder)
     if table.get("share_encoder_decoder_embeddings") is False:
         raise ModelError(
             f"{folder}: config.json: encoder and decoder have embeddings of their own "
@@ -216,19 +215,19 @@ def _bart(
     for key in ("normalize_before", "add_final_layer_norm", "extra_pos_embeddings"):
         if table.get(key) not in (None, False, LEARNED_OFFSET):
             raise ModelError(f"{folder}: config.json: {key} is not supported")
-    width = _number(table, "d_model", folder)
+    width = number(table, "d_model", folder)
     prefix = "model." if any(name.startswith("model.") for name in files) else ""
     tied = table.get("tie_word_embeddings", True) is not False or HEAD not in files
     form = ModelForm(
         norms_after=True, embedding_norm=family == "BART", key_bias=True,
-        activation=_activation(str(table.get("activation_function", "gelu")), folder),
+        activation=activation(str(table.get("activation_function", "gelu")), folder),
         embedding_scale=math.sqrt(max(width, 0)) if table.get("scale_embedding") else 1.0, tied=tied,
         logits_bias=LOGITS_BIAS in files,
     )  # fmt: skip
     config = EncoderDecoderConfig(
-        width, _number(table, "encoder_attention_heads", folder), _number(table, "encoder_ffn_dim", folder),
-        _number(table, "encoder_layers", folder), _number(table, "decoder_layers", folder), 0, tokens, tokens,
-        _number(table, "vocab_size", folder), form,
+        width, number(table, "encoder_attention_heads", folder), number(table, "encoder_ffn_dim", folder),
+        number(table, "encoder_layers", folder), number(table, "decoder_layers", folder), 0, tokens, tokens,
+        number(table, "vocab_size", folder), form,
     )  # fmt: skip
     shared = f"{prefix}shared.weight" if f"{prefix}shared.weight" in files else f"{prefix}{EMBEDDING}"
 
@@ -247,25 +246,3 @@ def _sinusoids(config: EncoderDecoderConfig) -> dict[str, Array]:
     cosines = np.cos(angles)[:, : config.width // 2]
     rows = np.concatenate([np.sin(angles), cosines], axis=1).astype(np.float32)
     return {f"{part}.{POSITIONS}": rows for part in ("encoder", "decoder")}
-
-
-def _activation(name: str, folder: Path) -> str:
-    if name not in ACTIVATIONS:
-        raise ModelError(f"{folder}: config.json: activation {name[:40]!r} is not supported")
-    return ACTIVATIONS[name]
-
-
-def _real(table: Mapping[str, Json], key: str, folder: Path, default: float) -> float:
-    value: Any = table.get(key, default)
-    if type(value) not in (int, float) or not 0 <= value < 1:
-        raise ModelError(f"{folder}: config.json: {key} is {str(value)[:20]}; it must be from 0 to 1")
-    return float(value)
-
-
-def _number(table: Mapping[str, Json], key: str, folder: Path, default: int | None = None) -> int:
-    value: Any = table.get(key)
-    if value is None and default is not None:
-        return default
-    if type(value) is not int:
-        raise ModelError(f"{folder}: config.json: {key} is {str(value)[:20]}; it must be a whole number")
-    return value

@@ -15,7 +15,7 @@ from edgekit.compiler.model.text2text.sentencepiece_file import (
     unigram_json,
 )
 from edgekit.errors import CardError, ModelError
-from edgekit.processing.tasks.text2text.options import BYTE_LEVEL, SENTENCEPIECE
+from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES, vocabulary_size
 
 JSON_FILE, T5_FILE = "tokenizer.json", "spiece.model"

@@ -30,7 +30,7 @@ def with_folded_norms(model: Model) -> Model:
     if model.config.form.norms_after:
         return model
     before = _norms_before(model.config)
-    folded = set(before.values())
+    folded, shapes = set(before.values()), model.config.weight_shapes()
 
     def read(name: str) -> Array:
         layer, _, kind = name.rpartition(".")
@@ -42,7 +42,7 @@ def with_folded_norms(model: Model) -> Model:
             return value
         if kind == "weight":
             return value * model.weight(f"{before[layer]}.weight")
-        if model.config.form.rms:
+        if f"{before[layer]}.bias" not in shapes:
             return value
         bias: Array = value + model.weight(f"{layer}.weight") @ model.weight(f"{before[layer]}.bias")
         return bias

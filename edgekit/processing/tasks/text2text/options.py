@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE
 from edgekit.processing.tasks.decoder import at_least, one_of
 
 TOKENIZER_FILE, SOURCE_TOKENIZER_FILE = "tokenizer.json", "source-tokenizer.json"
-BYTE_LEVEL, SENTENCEPIECE = "byte-level", "sentencepiece"
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import TextInput
+from edgekit.processing.spelling import spelled_text
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.text2text.options import Text2TextOptions
 from edgekit.processing.tasks.text2text.prediction import WrittenText
-from edgekit.processing.tasks.text2text.spelling import spelled_text
 from edgekit.processing.text_preparation import prepare_text, tokenizer_of
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.tensor_spec import Array

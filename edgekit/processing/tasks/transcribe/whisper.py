@@ -1,4 +1,4 @@
-"""Whisper's tokens as a transcript, for one window and for a sound of any length.
+"""Whisper's and Moonshine's tokens as a transcript, for one window and for a sound of any length.
 
 With timestamps, the next window begins where the last whole segment ended, so windows overlap by what was cut
 off (Radford et al. 2022, 3.8). Without, a window ends at the quietest place of its last seconds.
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SHORTEST_S = 0.1
 """A rest of a sound that is shorter is not read."""
+MASK = "mask"
+"""Input that is 1 for a sample of the sound and 0 for padding, of models that have it."""
 LEAST_STEP_S = 1.0
 """A window begins at least so much after the last one."""
 
@@ -99,7 +101,7 @@ def _add(
     segments: list[Segment], tokens: Sequence[int], start_s: float, end_s: float, placed: AudioWindow,
     options: TranscribeOptions, labels: Sequence[str],
 ) -> None:  # fmt: skip
-    if text := text_of(tokens, labels, options.end):
+    if text := text_of(tokens, labels, options.end, options.spelling, options.special):
         begin_s = placed.start_s
         segments.append(
             Segment(begin_s + start_s, begin_s + max(start_s, end_s), text, tuple(tokens), begin_s)
@@ -137,7 +139,13 @@ def read_windows(
         features = prepare_audio(entry, piece)
         if options.languages and not options.language:
             options = replace(options, language=_language(run, card, features, options))
-        outputs = run(_feeds(card, features, _prompt(options), entry.name))
+        feeds = _feeds(card, features, _prompt(options), entry.name)
+        if MASK in feeds:
+            feeds[MASK][:, len(piece) :] = 0
+        if options.tokens_a_second:
+            longest = max(1, int(options.tokens_a_second * len(piece) / entry.rate))
+            feeds["limit"] = np.minimum(feeds["limit"], longest)
+        outputs = run(feeds)
         placed = AudioWindow(start / entry.rate, (start + len(piece)) / entry.rate)
         reading = _read(outputs, options, placed, labels)
         goes_on_s = reading.goes_on_s
@@ -164,8 +172,9 @@ def _prompt(options: TranscribeOptions) -> list[int]:
     language = (
         [options.language_tokens[options.languages.index(options.language)]] if options.language else []
     )
-    task = [options.transcribe] if options.transcribe >= 0 else []
-    return [options.start, *language, *task, *([] if options.timestamps else [options.no_timestamps])]
+    task = options.translation if options.translate else options.transcribe
+    last = -1 if options.timestamps else options.no_timestamps
+    return [options.start, *language, *(token for token in (task, last) if token >= 0)]
 
 
 def _language(

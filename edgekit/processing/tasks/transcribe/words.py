@@ -1,23 +1,30 @@
-"""Text of tokens, by the byte-level pair encoding of GPT-2's and Whisper's vocabularies; words of a text."""
+"""Text of a transcription's tokens; words of a text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from edgekit.processing.byte_level import bytes_of
+from edgekit.processing.spelling import BYTE_LEVEL, spelled_text
 
 
-def text_of(tokens: Sequence[int], pieces: Sequence[str], end: int) -> str:
-    """Return the text of tokens; special ones, from ``end`` on, have none.
+def text_of(
+    tokens: Sequence[int],
+    pieces: Sequence[str],
+    end: int,
+    spelling: str = BYTE_LEVEL,
+    special: Container[int] = (),
+) -> str:
+    """Return the text of tokens, without spaces at its ends.
 
     Args:
         tokens: Token ids.
         pieces: Text of each token as the vocabulary spells it.
-        end: First special token.
+        end: Token from which on tokens are special, and have no text.
+        spelling: ``byte-level`` or ``sentencepiece``.
+        special: Further tokens without a text.
     """
-    spelled = "".join(pieces[token] for token in tokens if token < min(end, len(pieces)))
-    return bytes_of(spelled).decode("utf-8", "replace").strip()
+    return spelled_text([token for token in tokens if token < end], pieces, spelling, special).strip()
 
 
 def words_of(text: str) -> list[str]:

@@ -23,8 +23,6 @@ from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.processing import prepare
-from edgekit.processing.tasks.transcribe.words import text_of
-from edgekit.processing.tokenizer import token_texts
 from edgekit.runtime import Session, Transcriber
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget, resolve
@@ -55,7 +53,7 @@ def reference(folder: Path) -> str:
     decoder = ReferenceModel(model)
     tokens = decoder.generate(decoder.encode(features), [START, NO_TIMESTAMPS], 24)
     assert len(set(tokens)) > 3
-    return text_of(tokens, token_texts(model.tokenizer), model.rules.end)
+    return model.text_of(tokens)
 
 
 def session_features(folder: Path) -> Array:
@@ -208,7 +206,7 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
 
 def test_folded_norms_keep_the_logits(folder: Path) -> None:
     model = open_speech_model(folder)
-    features = read_recordings(None, card_of(model).inputs["features"]).features[0]  # type: ignore[arg-type]
+    features = read_recordings(None, card_of(model).inputs["features"]).features[0][0]  # type: ignore[arg-type]
     rows = []
     for each in (model, with_folded_norms(model)):
         decoder = ReferenceModel(each)

@@ -18,7 +18,7 @@ from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
 from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
 from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.errors import EngineError, SampleError, UsageError
-from edgekit.processing.tasks.text2text.spelling import spelled_text
+from edgekit.processing.spelling import spelled_text
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.runtime import Session
 from edgekit.runtime.streaming.parts import predict_parts

@@ -9,6 +9,7 @@ import pytest
 from edgekit.compiler.model.speech.ctranslate2_file import open_ctranslate2
 from edgekit.compiler.model.speech.open_speech import is_speech_model, open_speech_model
 from edgekit.errors import ModelError
+from edgekit.target.token_rules import TokenRules
 from tests.fixtures.whisper_folders import (
     CONFIG,
     END,
@@ -32,6 +33,7 @@ def test_a_folder_of_transformers_is_read(tmp_path: Path) -> None:
     model = open_speech_model(folder)
     assert (model.name, model.source_format, model.config) == ("whisper", "Hugging Face", CONFIG)
     rules = model.rules
+    assert isinstance(rules, TokenRules)
     assert (rules.end, rules.no_timestamps, rules.timestamp_first) == (END, NO_TIMESTAMPS, FIRST_TIMESTAMP)
     assert (rules.no_speech, rules.suppressed, rules.first_timestamp_limit) == (
         NO_SPEECH,
@@ -46,6 +48,7 @@ def test_a_folder_of_transformers_is_read(tmp_path: Path) -> None:
 def test_a_multilingual_model_has_languages_and_a_task(tmp_path: Path) -> None:
     tokens = open_speech_model(write_whisper(tmp_path / "whisper", multilingual=True)).tokens
     assert (tokens.languages, tokens.transcribe) == ({"en": GERMAN - 1, "de": GERMAN}, TRANSCRIBE)
+    assert tokens.translate == TRANSCRIBE - 1
 
 
 def test_a_folder_of_ctranslate2_is_the_same_model(tmp_path: Path) -> None:
@@ -53,6 +56,7 @@ def test_a_folder_of_ctranslate2_is_the_same_model(tmp_path: Path) -> None:
     ours = open_speech_model(write_whisper(tmp_path / "whisper"))
     assert theirs.source_format == "CTranslate2"
     assert (theirs.config, theirs.tokens) == (ours.config, ours.tokens)
+    assert isinstance(ours.rules, TokenRules)
     assert theirs.rules == ours.rules._replace(first_timestamp_limit=50)
     for name, values in weights().items():
         np.testing.assert_array_equal(theirs.weight(name), values)
@@ -69,7 +73,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         return str(refused.value).removeprefix(f"{folder}")
 
     assert refusal(d_model=30) == (
-        ": weight encoder.conv1.weight is [32, 8, 3]; config.json requires [30, 8, 3]"
+        ": weight model.encoder.conv1.weight is [32, 8, 3]; config.json requires [30, 8, 3]"
     )
     assert refusal(d_model=33) == ": config.json: a width of 33 cannot be divided into 2 heads"
     assert refusal(decoder_layers=3).startswith(": has no weight model.decoder.layers.2.")

@@ -1,7 +1,5 @@
 """The float reference computes what transformers does (goldens.npz, written by write_goldens.py)."""
 
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +19,11 @@ from tests.compiler.model.text2text.write_goldens import (
     computed,
 )
 from tests.fixtures.text2text_folders import FAMILIES, write_text2text
-
-needs_transformers = pytest.mark.skipif(
-    find_spec("transformers") is None or find_spec("torch") is None, reason="needs torch and transformers"
-)
+from tests.fixtures.transformers_goldens import needs_transformers, read_goldens
 
 
-@cache
 def goldens() -> dict[str, Array]:
-    with np.load(FILE) as file:
-        return dict(file)
+    return read_goldens(FILE)
 
 
 def snr_db(expected: Array, actual: Array) -> float:

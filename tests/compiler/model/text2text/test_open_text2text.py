@@ -11,8 +11,7 @@ from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.compiler.model.text2text.open_text2text import is_text2text_model, open_text2text_model
 from edgekit.compiler.model.text2text.sentencepiece_file import open_sentencepiece
 from edgekit.errors import ModelError
-from edgekit.processing.tasks.text2text.options import BYTE_LEVEL, SENTENCEPIECE
-from edgekit.processing.tasks.text2text.spelling import spelled_text
+from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE, spelled_text
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.target.text_rules import TextRules
 from tests.fixtures.text2text_folders import FAMILIES, sentencepiece_bytes, tensors_of, write_text2text

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgekit.tensor_spec import Array
 from tests.fixtures.text2text_folders import FAMILIES, WIDTH, write_text2text
+from tests.fixtures.transformers_goldens import write_goldens
 
 FILE = Path(__file__).with_name("goldens.npz")
 SOURCES = ([3, 4, 5, 20, 8], [6, 28, 10, 11, 29, 13, 14, 15, 18, 7, 9, 12, 22, 31, 30, 17, 5, 4, 3, 8])
@@ -73,11 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for family in FAMILIES:
             arrays |= computed(write_text2text(Path(folder) / family, family), family)
-    np.savez_compressed(FILE, **arrays)  # type: ignore[arg-type]
-    print(f"{FILE.name}: {FILE.stat().st_size} bytes")
-    for name, values in arrays.items():
-        if "tokens" in name:
-            print(name, values.tolist())
+    write_goldens(FILE, arrays)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from edgekit.processing.tasks.transcribe.prediction import Segment
 from edgekit.processing.tasks.transcribe.words import text_of
 from edgekit.tensor_spec import Array
 from tests.fixtures.whisper_folders import FIRST_TIMESTAMP as AT
-from tests.fixtures.whisper_folders import GERMAN, NO_TIMESTAMPS, START, TRANSCRIBE, write_whisper
+from tests.fixtures.whisper_folders import GERMAN, NO_TIMESTAMPS, START, TRANSCRIBE, TRANSLATE, write_whisper
 
 SECONDS = 4.0
 STEP_S = 0.16
@@ -109,6 +109,26 @@ def test_the_language_is_found_once_or_given(tmp_path: Path) -> None:
     assert script.prompts == [[START, GERMAN - 1, TRANSCRIBE]]
     with pytest.raises(UsageError, match="language is 'xx'; the model knows en, de"):
         predict_whole(card, script, np.zeros(16000), None, {"language": "xx"})
+
+
+def test_a_multilingual_model_translates(tmp_path: Path) -> None:
+    card = stretched(card_of(open_speech_model(write_whisper(tmp_path / "whisper", multilingual=True))))
+    script = Script([AT, 0, AT + 5])
+    found = predict_whole(card, script, np.zeros(16000), None, {"language": "de", "translate": True})
+    assert (found.language, found.text) == ("de", "aa00")
+    assert script.prompts == [[START, GERMAN, TRANSLATE]]
+    script = Script([0], likely=GERMAN)
+    predict_whole(card, script, np.zeros(16000), None, {"translate": True, "timestamps": False})
+    assert script.prompts == [[START], [START, GERMAN, TRANSLATE, NO_TIMESTAMPS]]
+
+
+def test_a_model_with_one_language_does_not_translate(card: Card) -> None:
+    with pytest.raises(UsageError) as refused:
+        predict_whole(card, Script(), np.zeros(16000), None, {"translate": True})
+    assert str(refused.value).endswith(
+        "translate is true, but the model knows one language only; leave it out, or build a multilingual "
+        "Whisper model"
+    )
 
 
 def test_a_language_of_a_model_with_one_is_refused(card: Card) -> None:

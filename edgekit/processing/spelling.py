@@ -7,8 +7,8 @@ from collections.abc import Container, Sequence
 from functools import cache
 
 from edgekit.processing.byte_level import bytes_of
-from edgekit.processing.tasks.text2text.options import BYTE_LEVEL
 
+BYTE_LEVEL, SENTENCEPIECE = "byte-level", "sentencepiece"
 SPACE = "\u2581"
 """SentencePiece's mark of a word's begin."""
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")

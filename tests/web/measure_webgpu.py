@@ -1,0 +1,59 @@
+"""LiteRT.js on WebGPU and on WebAssembly, in Chromium on SwiftShader: engine, SNR of the golden vectors, ms.
+
+python -m tests.web.measure_webgpu SHARED litertjs-core-2.5.3.tgz
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+import edgekit
+from edgekit.web.folder import write_web
+from tests.report.browser import chromium
+from tests.web.host import GPU_FLAGS, hosted
+
+MODELS: dict[str, dict[str, tuple[int, ...]]] = {
+    "efficientnet_lite0": {},
+    "yolox_nano": {},
+    "resnet8_cifar10_fp32": {},
+    "kws_ref_model_float32": {},
+    "vww_96_float": {},
+    "ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)},
+    "silero_vad_16k_sequence": {"input": (1, 576)},
+}
+"""Shared models, with the shapes that they leave open."""
+OPEN = """async (provider) => {
+  const {Session} = await import('./edgekit.js');
+  try {
+    const session = await Session.open('model.edgekit', {providers: [provider]});
+    const {p50_ms} = await session.bench(2), [{snr_db}] = session.golden.sort((a, b) => a.snr_db - b.snr_db);
+    await session.close();
+    return `${session.engine}  ${snr_db.toFixed(1)} dB  ${p50_ms.toFixed(1)} ms`;
+  } catch (problem) {
+    return problem.message.split('\\n')[1];
+  }
+}"""
+
+
+def main(shared: Path, package: Path) -> None:
+    """Print a line for each model and provider."""
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        program = playwright.chromium.launch(executable_path=chromium(), args=GPU_FLAGS)
+        for name, shapes in MODELS.items():
+            site = Path(folder) / name
+            bundle = edgekit.build(shared / "models" / f"{name}.onnx", targets=["tflite"], shapes=shapes)
+            write_web(bundle, site, [package], webgpu=True)
+            with hosted(site) as host:
+                page = program.new_page()
+                page.goto(host.url)
+                for provider in ("webgpu", "wasm"):
+                    print(f"{name:32} {provider:8} {page.evaluate(OPEN, provider)}", flush=True)
+                page.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
