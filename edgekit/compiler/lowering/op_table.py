@@ -214,7 +214,7 @@ def refuse(profile: str, findings: Sequence[Finding], reason: str) -> None:
     Args:
         profile: Name of the device profile.
         findings: Errors of nodes.
-        reason: What the nodes lack, e.g. ``no form in TFLite``.
+        reason: Reason in words, e.g. ``no form in TFLite``.
 
     Raises:
         UnsupportedError: there are some; all are named.
