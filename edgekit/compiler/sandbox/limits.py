@@ -137,11 +137,13 @@ def bounds_of(
         folder: The child's own folder, which it may write to.
         records: Folder of the model's measurements, which the child may write to.
     """
+    # The targets' compilers run in environments of their own, in children of the child.
+    toolchains = [path for environment in _environments(options) for path in environment.reads()]
     reserved = RESERVED_BYTES + (os.cpu_count() or 1) * RESERVED_BYTES_A_CORE
     return Bounds(
         data_bytes=limits.memory_bytes + reserved,
         file_bytes=limits.memory_bytes,
-        reads=[*_named_files(options), *_of_emulator(), *_of_toolchains(options)],
+        reads=[*_named_files(options), *_of_emulator(), *toolchains],
         writes=[str(folder), *([str(records)] if records else []), *_graphics()],
         most_data_bytes=limits.most_memory_bytes + reserved,
     )
@@ -293,11 +295,6 @@ def _environments(options: Mapping[str, Any]) -> list[Environment]:
             environment = installed(release_toolchain(f"{package}=={version}"))
             environments += [environment] if environment else []
     return environments
-
-
-def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
-    """Return environments in which the targets' compilers run, in children of the child."""
-    return [path for environment in _environments(options) for path in environment.reads()]
 
 
 def _graphics() -> list[str]:
