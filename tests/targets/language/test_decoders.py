@@ -157,7 +157,6 @@ def test_litert_reads_a_prompt_by_a_program_of_its_own(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compile_decoder, "PROMPT_TOKENS", 8)
-    monkeypatch.setattr(compile_decoder, "PROMPT_PRECISIONS", ("fp32",))
     runs: list[int] = []
     run = decoder._Program.run
 
@@ -202,7 +201,7 @@ def test_litert_reads_a_prompt_by_a_program_of_its_own(
 
 
 @pytest.mark.needs_tflite
-def test_litert_has_a_program_for_prompts_in_int8_where_it_is_small(
+def test_litert_has_a_program_for_prompts_where_it_is_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, compiled = tiny_model(), decoder_compiler("tflite").compile_decoder
@@ -212,7 +211,10 @@ def test_litert_has_a_program_for_prompts_in_int8_where_it_is_small(
     shape = DecoderShape.from_options(whole.options)
     plan = plan_memory(whole.options, 0, None, 1, 0)
     assert plan.weights_bytes == whole.options["extra_bytes"] > shape.cache_bytes(64)
-    assert "prompt" not in compiled(model, "fp32", {}, 64).options
+    floats = compiled(model, "fp32", {}, 64).options
+    assert floats["prompt"] == 32
+    cache = shape.cache_bytes(64)
+    assert floats["extra_bytes"] - cache == 4 * (whole.options["extra_bytes"] - cache)
     assert "prompt" not in compiled(model, "int8", weights, 32).options
     monkeypatch.setattr(compile_decoder, "PROMPT_LIMIT_BYTES", 1000)
     single = compiled(model, "int8", weights, 64)
