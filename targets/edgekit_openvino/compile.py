@@ -28,7 +28,16 @@ from edgekit.tensor_spec import Content, Json
 from edgekit_openvino.fake_quantize import with_fake_quantize, with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
-from edgekit_openvino.run import BIN_FILE, PACKED_FILE, RANGE_FILE, ROUNDED_INPUTS, XML_FILE, openvino, plain
+from edgekit_openvino.run import (
+    BF16,
+    BIN_FILE,
+    PACKED_FILE,
+    RANGE_FILE,
+    ROUNDED_INPUTS,
+    XML_FILE,
+    openvino,
+    plain,
+)
 
 ALIGNMENT_BYTES = 64
 """Alignment of constants that are added, in bytes, so that a mapped file is read in place."""
@@ -71,7 +80,7 @@ PRECISIONS = ("fp32", "fp16", "bf16", "int8-weights", "int8-dynamic")
 ROUNDED_TOGETHER = 128
 """Inputs of a product that int8-dynamic rounds by one scale. The encoder of Whisper tiny.en, one thread with
 VNNI: 195 ms with floats; 141 ms with 32 and 41 dB, 128 ms with 128 and 37 dB, 133 ms with 384 and 35 dB."""
-INSTRUCTION_SETS = {"bf16": ("avx512_bf16", "amx_bf16")}
+INSTRUCTION_SETS = {"bf16": BF16}
 """What computes in bf16: https://docs.openvino.ai/2024/openvino-workflow/running-inference/
 inference-devices-and-modes/cpu-device.html (inference precision). hasHardwareSupport in
 src/plugins/intel_cpu/src/utils/precision_support.cpp takes every AVX-512 processor, and emulates it on the

@@ -79,7 +79,7 @@ def compile_decoder(
 
 
 class _OpenvinoDecoder(DecoderWriter):
-    slides = False
+    slides, sign = False, 1
 
     def begin(self) -> str:
         g, c = self.graph, self.config
@@ -91,7 +91,16 @@ class _OpenvinoDecoder(DecoderWriter):
         self.slides = bool(c.sliding_window) and any(c.sliding_layers)
         if self.slides:
             g.input("sliding_mask", "float32", [1, 1, "tokens", "total"])
+        self.places = g.op("Unsqueeze", "positions", g.ints(0, 1))
         return "tokens"
+
+    def rotated(self, x: str, cos: str, sin: str) -> str:
+        """Write the rotation in the one form that the plugin computes as one kernel (``RoPEFusionGPTNEOX``):
+        tables of rank 4, and a product with -1."""
+        g, half = self.graph, self.config.head_size // 2
+        first, second = g.ops("Split", [x, g.ints(half, half)], 2, axis=3)
+        turned = g.op("Concat", g.op("Mul", second, g.number(-1.0)), first, axis=-1)
+        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
 
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
         g, zeros = self.graph, weights.packed_zeros()
@@ -115,7 +124,7 @@ class _OpenvinoDecoder(DecoderWriter):
     def attention(self, layer: int, qkv: list[str]) -> str:
         g, c = self.graph, self.config
         slides = bool(c.sliding_window and c.sliding_layers and c.sliding_layers[layer])
-        cos, sin = self.rotation(layer, "positions")
+        cos, sin = self.rotation(layer, self.places)
         q = self.rotated(self.split_heads(qkv[0], c.heads), cos, sin)
         k = self.rotated(self.split_heads(qkv[1], c.kv_heads), cos, sin)
         whole = []

@@ -13,13 +13,22 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
+from edgekit.system.cpu import instruction_sets
 from edgekit.system.signal_stack import kept_signal_stack
 from edgekit.target.adapter import NO_MATRICES, UNKNOWN, Matrices, adapter_inputs
 from edgekit.target.adapter import OPTION as ADAPTERS
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
-from edgekit_openvino.run import BIN_FILE, XML_FILE, engine_version, openvino, plain
+from edgekit_openvino.run import (
+    BF16,
+    BIN_FILE,
+    PRECISION_NAMES,
+    XML_FILE,
+    engine_version,
+    openvino,
+    plain,
+)
 
 WINDOW = "sliding_window"
 """The artifact's option: tokens that a token sees in a sliding layer, its own included."""
@@ -30,8 +39,6 @@ HIDDEN_LIMIT = 128
 HIDDEN = -1
 """Position of a dropped token."""
 SETTINGS = {
-    "INFERENCE_PRECISION_HINT": "f32",
-    "KV_CACHE_PRECISION": "f32",
     "PERFORMANCE_HINT": "LATENCY",
     "NUM_STREAMS": "1",
     "ENABLE_CPU_PINNING": "NO",  # see run.compiled_model
@@ -42,6 +49,9 @@ ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 Products with float zero points (int4's) are computed with floats either way. 32 takes half the time of 0 with
 VNNI. But the last bits of attention, which differ with the number of rows, then decide how inputs are
 rounded: logits of SmolLM2-135M in int8 differed by up to .9."""
+ARITHMETIC = ("INFERENCE_PRECISION_HINT", "KV_CACHE_PRECISION")
+"""Settings: what floats are computed in, and the cache is kept in. Where inputs of products are rounded and
+the processor computes in bf16, attention does so too: prompts of 512 tokens take 0.6 of the time."""
 
 
 def state_names(layers: int) -> list[str]:
@@ -92,7 +102,9 @@ class _CompiledModels:
             EngineError: OpenVINO refused the model.
         """
         if exact not in self._compiled:
-            settings = {**SETTINGS, ROUNDING: "0" if exact else "32"}
+            rounds = self.rounds and not exact
+            floats = "bf16" if rounds and set(instruction_sets()) & set(BF16) else "f32"
+            settings = {**SETTINGS, **dict.fromkeys(ARITHMETIC, floats), ROUNDING: "32" if rounds else "0"}
             if self.threads is not None:
                 settings["INFERENCE_NUM_THREADS"] = str(self.threads)
             path, core = self.files[XML_FILE], openvino().Core()
@@ -210,8 +222,10 @@ class OpenvinoDecoder:
         return other
 
     def facts(self) -> dict[str, Json]:
+        hint = self._compiled.get_property(ARITHMETIC[0]).get_type_name()
         return {
             "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
+            "arithmetic": PRECISION_NAMES.get(hint, hint),
             "hidden_tokens": len(self._places) - self.length,
         }
 

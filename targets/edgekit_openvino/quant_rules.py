@@ -83,8 +83,14 @@ WEIGHT_FORMS = (
         "https://docs.openvino.ai/2024/openvino-workflow/model-optimization-guide/weight-compression.html;"
         " measured: 0.90 (vww) to 1.02 (a ViT) of fp32's time",
     ),
+    WeightForm(
+        "int8-dynamic",
+        ("Gemm", "MatMul"),
+        "https://docs.openvino.ai/2024/openvino-workflow/running-inference/inference-devices-and-modes/"
+        "cpu-device.html: DYNAMIC_QUANTIZATION_GROUP_SIZE; measured with VNNI: 0.48 of fp32's time on"
+        " MiniLM-L3 at 32.7 dB; without VNNI floats",
+    ),
 )
-"""No int8-dynamic: where a processor has instructions for it the plugin does it by itself."""
 
 
 def rules(profile: Profile) -> Rules:

@@ -43,6 +43,8 @@ XML_LIMIT_BYTES = 256 << 20
 
 ROUNDED_INPUTS = "rounded_inputs"
 VNNI = ("avx512_vnni", "avx_vnni")
+BF16 = ("avx512_bf16", "amx_bf16")
+"""Instruction sets of which one computes in bf16."""
 
 PRECISION_NAMES = {"f32": "fp32", "f16": "fp16"}
 """OpenVINO's name of an element type -> ours, where it is another."""

@@ -1,5 +1,5 @@
-"""Language models as .tflite: a cache of fixed size that the runner writes into, one token a run, and in int8
-a second program that reads PROMPT_TOKENS of a prompt.
+"""Language models as .tflite: a cache of fixed size that the runner writes into, one token a run, and a
+second program that reads PROMPT_TOKENS of a prompt.
 
 The cache is an input; a graph returns its tokens' own keys and values, which the runner writes into the
 inputs' memory. So the graph has neither a scatter nor a copy of the cache, and all of it after the embedding
@@ -9,7 +9,7 @@ is one partition of XNNPACK:
 
 The program for prompts returns keys and values, no logits. Its weights are the same bytes of the file; the
 engine packs them a second time, as LiteRT's Python interface has no way to share them, and it has a cache of
-its own. In floats that would be most of a gigabyte for a small model, so there each token is a run.
+its own. If its weights would exceed PROMPT_LIMIT_BYTES, it is left out, and each token is a run.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ PRECISIONS = ("fp32", "fp16", "int8")
 TAKES_ADAPTERS = False
 PROMPT_TOKENS = 32
 """Of a run that reads a prompt."""
-PROMPT_PRECISIONS, PROMPT_LIMIT_BYTES = ("int8",), 1 << 30
-"""Where there is a program for prompts: the precisions, and the most memory that its weights may take."""
+PROMPT_LIMIT_BYTES = 1 << 30
+"""The most memory that the weights of the program for prompts may take."""
 FORMS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8-dynamic"}
 
 
@@ -65,8 +65,11 @@ def compile_decoder(
     writer = _TfliteDecoder(rotated, whole, context)
     canonical, others = _canonical(writer), {}
     shapes = model.config.weight_shapes()
-    packed = sum(math.prod(shapes[name]) for name in whole if name not in (EMBEDDING, HEAD))
-    if precision in PROMPT_PRECISIONS and context > PROMPT_TOKENS and packed <= PROMPT_LIMIT_BYTES:
+    # XNNPACK packs weights as it multiplies them: in fp16, as floats.
+    width = 1 if whole else 4
+    matrices = (name for name, shape in shapes.items() if len(shape) == 2 and name not in (EMBEDDING, HEAD))
+    packed = width * sum(math.prod(shapes[name]) for name in matrices)
+    if context > PROMPT_TOKENS and packed <= PROMPT_LIMIT_BYTES:
         others[PROMPT] = _canonical(_TfliteDecoder(rotated, whole, context, PROMPT_TOKENS))
     artifact = compile_model(canonical, find_profile("tflite"), FORMS[precision], others)
     shape = writer.shape(fixed=True)

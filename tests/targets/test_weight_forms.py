@@ -20,6 +20,7 @@ CASES = [
     pytest.param("ort", 0, "int8-weights", 4, marks=pytest.mark.needs_ort),
     pytest.param("ort", 1, "int8-dynamic", 2, marks=pytest.mark.needs_ort),
     pytest.param("openvino", 0, "int8-weights", 4, marks=[pytest.mark.needs_ort, pytest.mark.needs_openvino]),
+    pytest.param("openvino", 1, "int8-dynamic", 2, marks=[pytest.mark.needs_ort, pytest.mark.needs_openvino]),
     pytest.param("tflite", 0, "int8-weights", 4, marks=[pytest.mark.needs_ort, pytest.mark.needs_tflite]),
     pytest.param("tflite", 1, "int8-dynamic", 2, marks=[pytest.mark.needs_ort, pytest.mark.needs_tflite]),
     pytest.param("tflite", 2, "int8-dynamic", 3, marks=[pytest.mark.needs_ort, pytest.mark.needs_tflite]),

@@ -100,6 +100,7 @@ MAKERS: Mapping[str, Sequence[Maker]] = {
     "openvino": (
         Maker(OURS, "fp32"),
         Maker(OURS, "int8"),
+        Maker(OURS, "int8-dynamic"),
         Maker("source model", "fp32", "openvino", "nncf"),
         Maker("NNCF", "int8", "nncf-openvino", "nncf"),
         Maker("NNCF, mixed preset", "int8", "nncf-openvino-mixed", "nncf"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgekit_openvino.decoder import OpenvinoDecoder
 from edgekit_tflite import compile_decoder, decoder
 
 from edgekit.compiler.evaluate.verify import write_files
@@ -18,6 +19,7 @@ from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.errors import EngineError, UsageError
 from edgekit.runtime.generate.memory_plan import plan_memory
+from edgekit.system.cpu import instruction_sets
 from edgekit.target.adapter import AdapterRunner
 from edgekit.target.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.target.registry import decoder_compiler, open_decoder
@@ -186,7 +188,6 @@ def test_litert_reads_a_prompt_by_a_program_of_its_own(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compile_decoder, "PROMPT_TOKENS", 8)
-    monkeypatch.setattr(compile_decoder, "PROMPT_PRECISIONS", ("fp32",))
     runs: list[int] = []
     run = decoder._Program.run
 
@@ -231,7 +232,7 @@ def test_litert_reads_a_prompt_by_a_program_of_its_own(
 
 
 @pytest.mark.needs_tflite
-def test_litert_has_a_program_for_prompts_in_int8_where_it_is_small(
+def test_litert_has_a_program_for_prompts_where_it_is_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, compiled = tiny_model(), decoder_compiler("tflite").compile_decoder
@@ -241,7 +242,10 @@ def test_litert_has_a_program_for_prompts_in_int8_where_it_is_small(
     shape = DecoderShape.from_options(whole.options)
     plan = plan_memory(whole.options, 0, None, 1, 0)
     assert plan.weights_bytes == whole.options["extra_bytes"] > shape.cache_bytes(64)
-    assert "prompt" not in compiled(model, "fp32", {}, 64).options
+    floats = compiled(model, "fp32", {}, 64).options
+    assert floats["prompt"] == 32
+    cache = shape.cache_bytes(64)
+    assert floats["extra_bytes"] - cache == 4 * (whole.options["extra_bytes"] - cache)
     assert "prompt" not in compiled(model, "int8", weights, 32).options
     monkeypatch.setattr(compile_decoder, "PROMPT_LIMIT_BYTES", 1000)
     single = compiled(model, "int8", weights, 64)
@@ -254,6 +258,45 @@ def test_litert_has_a_program_for_prompts_in_int8_where_it_is_small(
         files = write_files(artifact, tmp_path / name)
         texts.append(open_decoder("tflite", files, artifact.options, 1, None).forward(TOKENS))
     assert np.square(texts[1]).sum() > 1e4 * np.square(texts[0] - texts[1]).sum()
+
+
+@pytest.mark.needs_openvino
+def test_openvino_computes_integers_variants_in_bf16_where_the_processor_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model()
+    artifact = decoder_compiler("openvino").compile_decoder(
+        model, "int8", quantize_decoder(model, "int8"), 64
+    )
+    files = write_files(artifact, tmp_path)
+    arithmetic, exact, logits = [], [], []
+    for instructions in (instruction_sets(), ()):
+        monkeypatch.setattr("edgekit_openvino.decoder.instruction_sets", lambda sets=instructions: sets)
+        whole = open_decoder("openvino", files, artifact.options, 1, None)
+        arithmetic.append(whole.facts()["arithmetic"])
+        logits.append(whole.forward(TOKENS[:30], 8))
+        whole.row_consistent = True  # the cache goes on in another model
+        exact.append((whole.facts()["arithmetic"], whole.length))
+        logits.append(whole.forward(TOKENS[30:]))
+    bf16 = not {"avx512_bf16", "amx_bf16"}.isdisjoint(instruction_sets())
+    assert arithmetic == ["bf16" if bf16 else "fp32", "fp32"]
+    assert exact == [("fp32", 30)] * 2
+    for ours, others in zip(logits[:2], logits[2:], strict=True):
+        off = np.square(ours - others).sum() / np.square(others).sum()
+        assert 1e-8 < off < 1e-2 if bf16 else off == 0
+    floats = opened("openvino", model, tmp_path / "fp32")
+    assert floats.facts()["arithmetic"] == "fp32"
+
+
+@pytest.mark.needs_openvino
+def test_openvino_rotates_by_one_kernel(tmp_path: Path) -> None:
+    artifact = decoder_compiler("openvino").compile_decoder(tiny_model(), "fp32", {}, 64)
+    found = open_decoder("openvino", write_files(artifact, tmp_path), artifact.options, 1, None)
+    assert isinstance(found, OpenvinoDecoder)
+    kinds = [
+        node.get_rt_info()["layerType"].astype(str) for node in found._compiled.get_runtime_model().get_ops()
+    ]
+    assert kinds.count("RoPE") == 2 * tiny_model().config.layers
 
 
 @pytest.mark.needs_ort

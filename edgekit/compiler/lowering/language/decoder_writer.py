@@ -36,7 +36,10 @@ class DecoderWriter(ABC):
 
     Attributes:
         sites: The artifact's option on the adapted products.
+        sign: Factor of the first half of sin in the tables of ``rotation``, as ``rotated`` takes it.
     """
+
+    sign = -1
 
     def __init__(
         self,
@@ -95,12 +98,13 @@ class DecoderWriter(ABC):
         return g.op("Slice", x, "from_row", g.ints(2**62), g.ints(1))
 
     def rotation(self, layer: int, positions: str) -> tuple[str, str]:
-        """Look up cos and signed sin of each position, [T, head_size]; equal layers share them."""
+        """Look up cos and sin of each position, [*positions, head_size]; sin's first half is multiplied by
+        ``sign``. Equal layers share them."""
         g, frequencies = self.graph, self.config.inverse_frequencies(layer)
         key = frequencies.tobytes()
         if key not in self._angles:
             cos, sin = rotation_tables(frequencies, self.context)
-            tables = (np.concatenate([cos, cos], axis=1), np.concatenate([-sin, sin], axis=1))
+            tables = (np.concatenate([cos, cos], axis=1), np.concatenate([self.sign * sin, sin], axis=1))
             at_cos, at_sin = (g.op("Gather", g.constant(table), positions, axis=0) for table in tables)
             self._angles[key] = (at_cos, at_sin)
         return self._angles[key]
