@@ -99,8 +99,8 @@ class _OpenvinoDecoder(DecoderWriter):
         tables of rank 4, and a product with -1."""
         g, half = self.graph, self.config.head_size // 2
         first, second = g.ops("Split", [x, g.ints(half, half)], 2, axis=3)
-        turned = g.op("Concat", g.op("Mul", second, g.number(-1.0)), first, axis=-1)
-        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
+        halves = g.op("Concat", g.op("Mul", second, g.number(-1.0)), first, axis=-1)
+        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", halves, sin))
 
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
         g, zeros = self.graph, weights.packed_zeros()
