@@ -73,6 +73,16 @@ def test_every_engine_writes_the_references_text_at_every_length(
             assert ran == [int(number == window) for number in range(3)], samples
 
 
+@pytest.mark.needs_ort
+def test_weights_of_16_bits(folder: Path) -> None:
+    bundle = edgekit.build(folder, targets=["ort"], precision="fp16")
+    half = next(variant for variant in bundle.variants if variant.precision == "fp16")
+    assert half.verified, half.status
+    assert half.evidence["accuracy"]["logits"]["snr_db"] > 30
+    with Session(bundle, variant="ort-fp16", strict=True, threads=1) as session:
+        assert session.predict(speech(3.0)).text
+
+
 def test_all_variants_verify_again_at_all_lengths(built: Bundle) -> None:
     assert [spec.shape for inputs, _ in built.shapes for spec in inputs if spec.name == "samples"] == [
         (1, 64_000), (1, 128_000), (1, 256_000), (1, 480_000),
