@@ -47,6 +47,9 @@ class TensorSpec(NamedTuple):
             return False
         return all(declared in (d, -1) for d, declared in zip(shape, self.shape, strict=True))
 
+    def as_json(self) -> dict[str, Json]:
+        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+
     def zeros(self) -> Array:
         return np.zeros(self.shape, np.dtype(self.dtype))
 

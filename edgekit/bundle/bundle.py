@@ -26,6 +26,7 @@ from edgekit.bundle.manifest import aligned
 from edgekit.bundle.variant import Variant
 from edgekit.errors import BundleError
 from edgekit.system.atomic_files import write_atomically
+from edgekit.system.closing import Closing
 from edgekit.system.formats.json_schema import ManifestError
 from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.npy import npy_bytes as npy_bytes
@@ -44,7 +45,7 @@ _AGAIN = "copy or download it again from where it was built"
 _REBUILD = "it was not written by edgekit; build it again with `edgekit build`"
 
 
-class Bundle:
+class Bundle(Closing):
     """An opened bundle, or one just made. ``Bundle.open(path)`` or ``Bundle.create(manifest, entries)``.
 
     An open file should be replaced (as ``save`` does) and not changed in place. Where it is changed all the
@@ -216,12 +217,6 @@ class Bundle:
         """Let go of the file. Arrays and views that were handed out stay as they are."""
         self.__dict__.pop("golden", None)
         self._parts = None  # and not closed: another thread may be reading it
-
-    def __enter__(self) -> Bundle:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- what it holds -----------------------------------------------------------------------------------
 

@@ -337,6 +337,13 @@ class OlderEngine(TypedDict):
     """SNR of the worst output in dB; None if all are equal to the reference's."""
 
 
+class AdapterFigures(TypedDict):
+    """Quality of a language model's variant with an adapter."""
+
+    logits: OutputAccuracy
+    generation: Generation
+
+
 class Evidence(TypedDict, total=False):
     """Evidence that a build writes on a variant. Only ``size_bytes`` is always there.
 
@@ -377,6 +384,8 @@ class Evidence(TypedDict, total=False):
     task: TaskScore
     generation: Generation
     """Language and text-to-text models only."""
+    adapters: dict[str, AdapterFigures]
+    """Figures with each adapter, against the float reference with merged weights (language models)."""
     transcription: Transcription
     """Speech models only."""
     shapes: list[ShapeFigures]

@@ -60,7 +60,7 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
     rejected = [v for v in variants if v.rejected]
     if rejected:
         lines += ["", *(_rejected(v) for v in rejected)]
-    lines += _draft(manifest)
+    lines += _adapters(accepted) + _draft(manifest)
     lines += _paths(variants) + _searched(variants, verbose)
     shared, model_lines = shared_notes(accepted), [f"  note      {note}" for note in model_notes(manifest)]
     if shared or model_lines:
@@ -68,6 +68,18 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
         lines += [f"  note      {', '.join(names)}  {note}" for note, names in shared.items()]
     lines += ["", f"  {basis(manifest, accepted)}", *device_evidence.lines(manifest)]
     return "\n".join(lines)
+
+
+def _adapters(variants: Sequence[Variant]) -> list[str]:
+    """Return a table of a language model's variants with each adapter."""
+    rows = []
+    for variant in variants:
+        for name, figures in variant.evidence.get("adapters", {}).items():
+            generation, snr_db = figures["generation"], figures["logits"]["snr_db"]
+            excess = 100 * (generation["perplexity"] / generation["float_perplexity"] - 1)
+            db = "exact" if snr_db is None else f"{snr_db:.1f} dB"
+            rows.append([name, variant.name, f"{generation['perplexity']:.2f}", f"{excess:+.1f} %", db])
+    return ["", *table(["adapter", "variant", "perplexity", "over float's", "SNR"], rows)] if rows else []
 
 
 def _draft(manifest: Mapping[str, Json]) -> list[str]:

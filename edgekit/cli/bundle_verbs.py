@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -30,9 +29,6 @@ from edgekit.cli.release_group import need_documents, need_signature, signature_
 from edgekit.cli.request_options import once
 from edgekit.errors import UsageError
 from edgekit.system.formats.plain_text import size
-
-if TYPE_CHECKING:
-    pass
 
 
 @main.command()

@@ -69,6 +69,7 @@ SCHEMA_LIMIT_BYTES = 1 << 20
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed; the same seed gives the same result.")
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop before this text. Repeatable.")
 @path_option("--json-schema", "schema", help="JSON schema that the answer follows.")
+@click.option("--use-adapter", "adapter", default="", metavar="NAME", help="LoRA adapter of the bundle.")
 @click.option(
     "--context",
     metavar="TOKENS",
@@ -100,6 +101,7 @@ def generate(
     seed: int | None,
     stops: tuple[str, ...],
     schema: Path | None,
+    adapter: str,
     context: int | None,
     speculate: str,
     engine: str | None,
@@ -124,6 +126,7 @@ def generate(
         "min_p": min_p,
         "seed": seed,
         "stop": stops,
+        "adapter": adapter,
         "json_schema": _schema(schema) if schema is not None else None,
     }
     text = sys.stdin.read() if prompt == "-" else prompt

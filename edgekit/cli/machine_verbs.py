@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option
 from edgekit.cli.command_group import main
-
-if TYPE_CHECKING:
-    pass
 
 
 @main.command()

@@ -17,6 +17,7 @@ from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.session_chain import SessionChain
 from edgekit.runtime.session_state import Active, SessionOptions, States
+from edgekit.system.closing import Closing
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.interrupts import pass_on
 from edgekit.target.tensor_checks import fitted, misfit
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from edgekit.target.contract import Runner
 
 
-class Session:
+class Session(Closing):
     """Opens a bundle and runs it. Thread-safe: concurrent calls run one after the other.
 
     The first variant that loads is used, in this order: ``variant``, those of ``engine``, verified ones,
@@ -349,12 +350,6 @@ class Session:
             if self._owned:
                 self.bundle.close()
             self._states.enter("closed")
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def stages(self) -> Mapping[str, SessionProtocol]:

@@ -10,11 +10,11 @@ and responses. Used in the event loop only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
 
 from edgekit.serve.connections import network_of
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.serve_request import ADDRESS_SHARE, CONNECTIONS
+from edgekit.system.closing import Closing
 from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
 
 LEAST_BYTES = 256 << 20
@@ -131,7 +131,7 @@ class RequestMemory:
             )
 
 
-class Lease:
+class Lease(Closing):
     """Memory that one request holds until it is closed.
 
     Attributes:
@@ -157,11 +157,3 @@ class Lease:
     def close(self) -> None:
         """Give all back."""
         self.hold(0)
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -10,7 +10,7 @@ A target that runs language models names two modules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from edgekit.errors import UsageError
@@ -154,9 +154,16 @@ class DecoderCompiler(Protocol):
 
     PRECISIONS: tuple[str, ...]
     """What it compiles, e.g. ``("fp32", "fp16", "int8", "int4")``."""
+    TAKES_ADAPTERS: bool
+    """Whether it compiles decoders for adapters."""
 
     def compile_decoder(
-        self, model: Any, precision: str, weights: Mapping[str, Any], context: int
+        self,
+        model: Any,
+        precision: str,
+        weights: Mapping[str, Any],
+        context: int,
+        adapted: Collection[str] = (),
     ) -> Artifact:
         """Compile a language model.
 
@@ -166,9 +173,11 @@ class DecoderCompiler(Protocol):
             weights: Name -> ``edgekit.compiler.lowering.language.BlockWeights`` of the weights that are
                 stored as integers, from ``edgekit.compiler.quantize.language``; {} for floats.
             context: Tokens that a cache shall hold at most.
+            adapted: Names of the weights that adapters change; the runner is then an ``AdapterRunner``.
 
         Raises:
-            UsageError: an unknown precision, or a context beyond the model's positions.
+            UsageError: an unknown precision, a context beyond the model's positions, or a target that takes
+                no adapters.
             ModelError: the model's architecture has no decoder here.
             MissingDependency: a tool that compiles for this target is not installed.
         """

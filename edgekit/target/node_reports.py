@@ -15,6 +15,11 @@ from typing import NamedTuple
 
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
+Files = Mapping[str, Path]
+Specs = Sequence[TensorSpec]
+Options = Mapping[str, Json]
+Feeds = Mapping[str, Array]
+
 ENDINGS = [re.compile(f"(?:{ending})$") for ending in (r"_token_\d+", r"_[A-Za-z]+", r"[/:.]+[^/:.]*")]
 QUIET_PART = 4
 """The quickest 1/QUIET_PART of the runs counts."""
@@ -130,32 +135,6 @@ class NodeReports(NamedTuple):
         on_accelerators: Whether ``node_values`` runs the variant on the accelerator that its options name.
     """
 
-    node_times: (
-        Callable[
-            [
-                Mapping[str, Path],
-                Sequence[TensorSpec],
-                Sequence[TensorSpec],
-                Mapping[str, Json],
-                Mapping[str, Array],
-                int,
-                int,
-            ],
-            NodeTimes,
-        ]
-        | None
-    ) = None
-    node_values: (
-        Callable[
-            [
-                Mapping[str, Path],
-                Sequence[TensorSpec],
-                Sequence[TensorSpec],
-                Mapping[str, Json],
-                Mapping[str, Array],
-            ],
-            list[NodeValue],
-        ]
-        | None
-    ) = None
+    node_times: Callable[[Files, Specs, Specs, Options, Feeds, int, int], NodeTimes] | None = None
+    node_values: Callable[[Files, Specs, Specs, Options, Feeds], list[NodeValue]] | None = None
     on_accelerators: bool = False

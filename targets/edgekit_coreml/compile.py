@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from edgekit._version import __version__
+from edgekit.compiler.lowering.op_table import refuse
 from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.rewriting import node_name
-from edgekit.diagnostics import Finding, as_lines, errors
-from edgekit.errors import UnsupportedError, UsageError
+from edgekit.diagnostics import Finding, errors
+from edgekit.errors import UsageError
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Array, Json
@@ -63,7 +65,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     """
     ios, full = _ios(model, profile), float32_nodes(model)
     lowered = lower_model(model, "fp16", ios, frozenset(full))
-    findings = [_for_profile(finding, profile) for finding in lowered.findings]
+    findings = [replace(finding, target=profile.name) for finding in lowered.findings]
     return findings if errors(findings) else [*findings, *_warnings(model, lowered, full, ios, profile)]
 
 
@@ -119,11 +121,8 @@ def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[s
     ios = _ios(model, profile)
     compute = "fp32" if precision == "fp32" else "fp16"
     lowered = lower_model(model, compute, ios, frozenset(full), PALETTE_BITS.get(precision, 0))
-    wrong = [_for_profile(finding, profile) for finding in errors(lowered.findings)]
-    if wrong:
-        noun = "node has" if len(wrong) == 1 else "nodes have"
-        lines = "\n".join(as_lines(wrong))
-        raise UnsupportedError(f"{profile.name}: {len(wrong)} {noun} no form in Core ML\n{lines}", wrong)
+    wrong = [replace(finding, target=profile.name) for finding in errors(lowered.findings)]
+    refuse(profile.name, wrong, "no form in Core ML")
     return _written(model, profile, precision, full, lowered)
 
 
@@ -158,10 +157,6 @@ def _requested_ios(profile: Profile) -> int:
     name, _, version = str(fact.value).partition(" ") if fact else ("iOS", "", str(OLDEST_IOS))
     number = int(version.split(".")[0])
     return number + IOS_AHEAD_OF_MACOS if name == "macOS" and number < SAME_NUMBER else number
-
-
-def _for_profile(finding: Finding, profile: Profile) -> Finding:
-    return Finding(**{**finding.as_json(), "target": profile.name})  # type: ignore[arg-type]
 
 
 def _warnings(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.activation_parameters import batch_norm_factors, scalar_exponent
+from edgekit.compiler.lowering.stored_types import unsupported_type
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import masked, select
@@ -131,11 +132,7 @@ def cast(b: Builder, input: Value, *, to: int) -> Value:
     """Cast between floats, bool and integers; int64 is stored as int32."""
     target = ir.DataType(to)
     if target not in STORED:
-        raise Inexpressible(
-            f"it casts to {target.name}, which Core ML does not support",
-            "export the model in float32",
-            "EK1004",
-        )
+        raise unsupported_type(f"it casts to {target.name}", "Core ML")
     wraps = target in WRAPPED and input.dtype == "int32" and input.const is None
     x = _low_bits(b, input, WRAPPED[target], target == ir.DataType.INT8) if wraps else input
     return to_dtype(b, x, b.out_dtype())

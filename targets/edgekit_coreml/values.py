@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.diagnostics import Inexpressible
+from edgekit.compiler.lowering.stored_types import check_integers, stored_type
 from edgekit.tensor_spec import Array
 
 Shape = tuple[int, ...]
@@ -104,20 +105,8 @@ class Value:
         return self.dtype in FLOATS
 
 
-def stored_dtype(value: ir.Value) -> str:
-    """Return the element type that represents the type of an ONNX value.
-
-    Raises:
-        Inexpressible: MIL has none.
-    """
-    if value.dtype is None or value.dtype not in STORED:
-        dtype = "unknown" if value.dtype is None else value.dtype.name
-        raise Inexpressible(
-            f"{value.name} is {dtype}, which Core ML does not support",
-            "export the model in float32",
-            "EK1004",
-        )
-    return STORED[value.dtype]
+stored_dtype = partial(stored_type, stored=STORED, engine="Core ML")
+"""Return the element type in which an ONNX value is stored."""
 
 
 def narrowed(array: Array, dtype: str) -> Array:
@@ -131,11 +120,6 @@ def narrowed(array: Array, dtype: str) -> Array:
         return array
     if target == np.float16:
         return np.clip(array, -HALF_LIMIT, HALF_LIMIT).astype(target)
-    if target.kind in "iu" and array.size and array.dtype.kind in "iu":
-        limits = np.iinfo(target)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise Inexpressible(
-                f"a constant contains {array.min()} to {array.max()}, beyond Core ML's {dtype}",
-                code="EK1004",
-            )
+    if target.kind in "iu" and array.dtype.kind in "iu":
+        check_integers(array, dtype, "Core ML")
     return array.astype(target)

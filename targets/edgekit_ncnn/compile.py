@@ -10,7 +10,7 @@ canonical graph
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -104,7 +104,7 @@ def _lowered(model: ir.Model, profile: Profile) -> tuple[LoweredNetwork, list[Fi
         inputs = {str(value.name): build.input(value) for value in model.graph.inputs}
         dynamic = open_shapes(model, profile.name)
         findings = lower.lower(build, model.graph, CANONICAL_OPSET, dynamic)
-        problems = [_for_profile(finding, profile) for finding in [*_ends(model, profile), *findings]]
+        problems = [replace(finding, target=profile.name) for finding in [*_ends(model, profile), *findings]]
         if problems:
             return LoweredNetwork([], {}, {}), problems
         outputs = {str(value.name): build.output(value).name for value in model.graph.outputs}
@@ -132,10 +132,6 @@ def _ends(model: ir.Model, profile: Profile) -> list[Finding]:
                 Finding(problem.code, "error", profile.name, str(value.name), "", problem.reason, problem.fix)
             )
     return list(dict.fromkeys(findings))
-
-
-def _for_profile(finding: Finding, profile: Profile) -> Finding:
-    return Finding(**{**finding.as_json(), "target": profile.name})  # type: ignore[arg-type]
 
 
 TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)

@@ -76,7 +76,7 @@ def with_requantization(layers: Sequence[Layer], output_blobs: Sequence[str]) ->
         for name in layer.inputs:
             readers[name].append(layer)
     for layer in layers:
-        if layer.kind not in ("Convolution", "ConvolutionDepthWise") or INT8_TERM not in layer.params:
+        if not _reads_integers(layer):
             continue
         after = readers[layer.outputs[0]]
         if (

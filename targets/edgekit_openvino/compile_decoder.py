@@ -10,7 +10,7 @@ same graph without it, a token at 900 took 37 to 70 ms more than one at 40; with
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,30 @@ from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
+from edgekit.target.adapter import OPTION as ADAPTERS
 from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Content, Json
 from edgekit_openvino.decoder import WINDOW, state_names
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
+TAKES_ADAPTERS = True
 OURS = "edgekit"
 """Domain of the operators that ``_conversions`` turns into OpenVINO's; no file has them."""
 MODEL, DATA = "decoder.onnx", "decoder.data"
 
 
 def compile_decoder(
-    model: LanguageModel, precision: str, weights: Mapping[str, BlockWeights], context: int
+    model: LanguageModel,
+    precision: str,
+    weights: Mapping[str, BlockWeights],
+    context: int,
+    adapted: Collection[str] = (),
 ) -> Artifact:
     """Compile ``model.xml`` and ``model.bin``; arguments, errors: see ``DecoderCompiler.compile_decoder``."""
     if precision not in PRECISIONS:
         raise UsageError(f"openvino supports {', '.join(PRECISIONS)} for language models, not {precision}")
-    writer = _OpenvinoDecoder(model, weights, context, half=precision == "fp16")
+    writer = _OpenvinoDecoder(model, weights, context, precision == "fp16", adapted)
     graph = writer.write()
     proto = graph.model(DATA)
     proto.opset_import.add(domain=OURS, version=1)
@@ -65,6 +71,8 @@ def compile_decoder(
                 BIN_FILE: mapped(weights_file),
             }
     options: dict[str, Json] = {"precision": precision, OPTION: writer.shape().as_json()}
+    if writer.sites:
+        options[ADAPTERS] = writer.sites
     if writer.slides:
         options[WINDOW] = model.config.sliding_window
     return Artifact(files, options, {"layers": len(read.get_ops())})

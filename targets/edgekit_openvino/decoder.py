@@ -14,6 +14,8 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.system.signal_stack import kept_signal_stack
+from edgekit.target.adapter import NO_MATRICES, UNKNOWN, Matrices, adapter_inputs
+from edgekit.target.adapter import OPTION as ADAPTERS
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
@@ -59,7 +61,8 @@ def open_decoder(
     """
     shape = DecoderShape.from_options(options)
     slots = check_capacity(capacity, shape)
-    return OpenvinoDecoder(_CompiledModels(files, options, shape, threads), slots)
+    loaded = _CompiledModels(files, options, shape, threads)
+    return (OpenvinoAdapterDecoder if loaded.sites else OpenvinoDecoder)(loaded, slots)
 
 
 class _CompiledModels:
@@ -71,7 +74,16 @@ class _CompiledModels:
         self.files, self.shape, self.threads = files, shape, threads
         self.precision, self.window = str(options["precision"]), int(options.get(WINDOW, 0))
         self.rounds = not precision_of(self.precision).is_float
+        self.sites: Mapping[str, Json] = options.get(ADAPTERS, {})
+        self.adapters: dict[str, dict[str, Any]] = {}
         self._compiled: dict[bool, Any] = {}
+
+    def load(self, name: str, matrices: Matrices) -> None:
+        """Load an adapter, once, as inputs of the model."""
+        if name not in self.adapters:
+            inputs = adapter_inputs(self.sites, matrices)
+            tensor = openvino().Tensor
+            self.adapters[name] = {site: tensor(array, shared_memory=True) for site, array in inputs.items()}
 
     def compiled(self, exact: bool) -> Any:
         """Return the compiled model; with ``exact``, inputs of products are not rounded.
@@ -193,7 +205,7 @@ class OpenvinoDecoder:
         self.length, self._places = tokens, np.arange(tokens)
 
     def another(self) -> OpenvinoDecoder:
-        other = OpenvinoDecoder(self._loaded, self.capacity)
+        other = type(self)(self._loaded, self.capacity)
         other.row_consistent = self._row_consistent
         return other
 
@@ -206,6 +218,28 @@ class OpenvinoDecoder:
     def close(self) -> None:
         self._states = {}
         del self._request, self._compiled, self._loaded
+
+
+class OpenvinoAdapterDecoder(OpenvinoDecoder):
+    """A compiled decoder whose model has inputs for adapters, an ``AdapterRunner``."""
+
+    adapter = ""
+
+    def _open(self, *, exact: bool) -> None:
+        super()._open(exact=exact)
+        self._loaded.load("", NO_MATRICES)
+        self._set_inputs(self.adapter)
+
+    def _set_inputs(self, adapter: str) -> None:
+        for name, tensor in self._loaded.adapters.get(adapter, {}).items():
+            self._request.set_tensor(name, tensor)
+
+    def adapt(self, name: str, matrices: Matrices) -> None:
+        self._loaded.load(name, matrices)
+        self.truncate(0)
+        self.adapter = UNKNOWN
+        self._set_inputs(name)
+        self.adapter = name
 
 
 def _as_mask(visible: Array) -> Array:

@@ -19,10 +19,12 @@ from edgekit.compiler.model.rewriting import (
     add_constant,
     input_of,
     insert_before,
+    int_of,
     new_node,
     nodes_of,
     replace_node,
     scalar_of,
+    text_of,
 )
 from edgekit.compiler.passes.write_out_pad import write_out_pad
 from edgekit.compiler.passes.write_out_resize import write_out_resize
@@ -85,17 +87,13 @@ def _resized_wrongly(node: ir.Node) -> bool:
     if node.op_type != "Resize" or node.domain:
         return False
 
-    def number(name: str) -> int:
-        return node.attributes[name].as_int() if name in node.attributes else 0
-
-    def text(name: str) -> str:
-        return node.attributes[name].as_string() if name in node.attributes else ""
-
+    policy = text_of(node, "keep_aspect_ratio_policy", "")
+    mode = text_of(node, "coordinate_transformation_mode", "")
     return bool(
-        number("antialias")
-        or number("exclude_outside")
-        or text("keep_aspect_ratio_policy") in ("not_larger", "not_smaller")
-        or text("coordinate_transformation_mode") in ("tf_crop_and_resize", "half_pixel_symmetric")
+        int_of(node, "antialias", 0)
+        or int_of(node, "exclude_outside", 0)
+        or policy in ("not_larger", "not_smaller")
+        or mode in ("tf_crop_and_resize", "half_pixel_symmetric")
     )
 
 
@@ -129,9 +127,7 @@ def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
         twin = ir.node(
             "ReduceMax", [source, *node.inputs[1:]], attributes=node.attributes, name=f"{node.name}/{name}"
         )
-        value = insert_before(model, node, twin, f"{output.name}/{name}")
-        value.type, value.shape = output.type, output.shape
-        both.append(value)
+        both.append(insert_before(model, node, twin, f"{output.name}/{name}", like=output))
     half = add_constant(model, np.array(0.5, x.dtype.numpy()), f"{output.name}/half")
     has_value = put("Greater", "seen", [both[0], half], ir.DataType.BOOL, output.shape)
     replace_node(node, new_node(node, "Where", [has_value, both[1], lowest]))

@@ -7,7 +7,7 @@ Weights lie in a file of their own, which ONNX Runtime maps; protobuf's limit of
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter, rotation_tables
@@ -16,27 +16,35 @@ from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
+from edgekit.target.adapter import OPTION as ADAPTERS
 from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
 from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
+TAKES_ADAPTERS = True
 INT8_COMPUTE = 4
 """MatMulNBits' ``accuracy_level``: inputs are rounded to int8, block by block. Level 1 (floats) took 1.5
 times as long at 4 bits and 20 times at 8."""
 
 
 def compile_decoder(
-    model: LanguageModel, precision: str, weights: Mapping[str, BlockWeights], context: int
+    model: LanguageModel,
+    precision: str,
+    weights: Mapping[str, BlockWeights],
+    context: int,
+    adapted: Collection[str] = (),
 ) -> Artifact:
     """``model.onnx`` and ``model.data``; arguments and errors as ``DecoderCompiler.compile_decoder``."""
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)} for language models, not {precision}")
-    writer = _OrtDecoder(model, weights, context, half=precision == "fp16")
+    writer = _OrtDecoder(model, weights, context, precision == "fp16", adapted)
     graph = writer.write()
     proto = graph.model(DATA_FILE)
     options: dict[str, Json] = {"precision": precision, OPTION: writer.shape().as_json()}
+    if writer.sites:
+        options[ADAPTERS] = writer.sites
     if model.config.sliding_window and any(model.config.sliding_layers):
         options[WINDOW] = model.config.sliding_window
     facts = {"nodes": len(proto.graph.node)}

@@ -16,6 +16,8 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.system.onnx_runtime import onnxruntime
+from edgekit.target.adapter import NO_MATRICES, Matrices, adapter_inputs
+from edgekit.target.adapter import OPTION as ADAPTERS
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.tensor_spec import Array, Json
 from edgekit_ort.run import MODEL_FILE, engine_version, open_session
@@ -56,7 +58,8 @@ def open_decoder(
         session = open_session(path, threads)
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
-    return OrtDecoder(_Caches(session, shape, slots), str(options["precision"]))
+    caches = _Caches(session, shape, slots, options.get(ADAPTERS, {}))
+    return (OrtAdapterDecoder if caches.sites else OrtDecoder)(caches, str(options["precision"]))
 
 
 class _Caches:
@@ -66,13 +69,16 @@ class _Caches:
         session: ONNX Runtime's session.
         lengths: Number of tokens of each text; None where a place is free.
         parts: Keys, then values, of each layer: [texts, kv_heads, capacity + SPARE, head_dim] each.
+        sites: Products that adapters change, as in the artifact's options.
+        adapters: Name of an adapter -> inputs of the graph, as ONNX Runtime's values.
     """
 
-    def __init__(self, session: Any, shape: DecoderShape, capacity: int) -> None:
-        self.session, self.shape, self.capacity = session, shape, capacity
+    def __init__(self, session: Any, shape: DecoderShape, capacity: int, sites: Mapping[str, Json]) -> None:
+        self.session, self.shape, self.capacity, self.sites = session, shape, capacity, sites
+        self.adapters: dict[str, dict[str, Any]] = {}
         self.lengths: list[int | None] = []
         self.parts: list[Array] = [self._zeros(0) for _ in range(2 * shape.layers)]
-        self._bindings: dict[tuple[int, int], _Binding] = {}
+        self._bindings: dict[tuple[int, int, str], _Binding] = {}
 
     def _zeros(self, texts: int) -> Array:
         """Allocate zeros in fresh system pages, which use no memory until written and are released at once.
@@ -101,24 +107,35 @@ class _Caches:
                 wider[place, :, :length] = part[place, :, :length]
         self.lengths.append(None)
 
-    def run(self, first: int, tokens: Array, rows: int) -> Array:
+    def load(self, name: str, matrices: Matrices) -> None:
+        """Load an adapter, once."""
+        if name not in self.adapters:
+            value = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_numpy
+            inputs = adapter_inputs(self.sites, matrices)
+            self.adapters[name] = {site: value(array) for site, array in inputs.items()}
+
+    def run(self, first: int, tokens: Array, rows: int, adapter: str) -> Array:
         """Run one step of texts in adjacent places.
 
         Args:
             first: Place of the first one.
             tokens: int64 [texts, tokens].
             rows: Number of last tokens for which logits are computed.
+            adapter: Name of a loaded adapter; "": none.
 
         Returns:
             float32 [texts, rows, vocabulary].
         """
         texts, count = tokens.shape
-        binding = self._bindings.get((first, texts))
+        key = first, texts, adapter
+        binding = self._bindings.get(key)
         if binding is None:
             if len(self._bindings) >= BINDINGS_LIMIT:
                 self._bindings.clear()
             parts = [part[first : first + texts] for part in self.parts]
-            binding = self._bindings[first, texts] = _Binding(self.session, parts, self.shape.vocabulary)
+            matrices = self.adapters.get(adapter, {})
+            binding = _Binding(self.session, parts, matrices, self.shape.vocabulary)
+            self._bindings[key] = binding
         lengths = self.lengths[first : first + texts]
         return binding.run(tokens, [(length or 0) + count for length in lengths], rows)
 
@@ -130,10 +147,13 @@ class _Binding:
     Args:
         session: ONNX Runtime's session.
         parts: Keys, then values, of each layer.
+        adapter: Inputs of the graph for the adapter.
         vocabulary: Number of columns of the logits.
     """
 
-    def __init__(self, session: Any, parts: Sequence[Array], vocabulary: int) -> None:
+    def __init__(
+        self, session: Any, parts: Sequence[Array], adapter: Mapping[str, Any], vocabulary: int
+    ) -> None:
         self._session, self._vocabulary = session, vocabulary
         self._io = session.io_binding()
         self._value = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_numpy
@@ -142,6 +162,8 @@ class _Binding:
             shared = self._value(part)  # on the CPU it is the array's memory
             self._io.bind_ortvalue_input(name, shared)
             self._io.bind_ortvalue_output(f"{name}/out", shared)
+        for name, matrix in adapter.items():
+            self._io.bind_ortvalue_input(name, matrix)
         self._shape = (0, 0)
 
     def run(self, tokens: Array, ends: Sequence[int], rows: int) -> Array:
@@ -174,6 +196,7 @@ class OrtDecoder:
     """Loaded decoder, a ``BatchRunner``. Runners of one ``another()`` share weights and lie side by side."""
 
     device = "CPU"
+    adapter = ""
 
     def __init__(self, caches: _Caches, precision: str) -> None:
         self.precision, self.capacity, self.row_consistent = precision, caches.capacity, False
@@ -205,7 +228,7 @@ class OrtDecoder:
     def _run(self, tokens: Sequence[int], rows: int) -> Array:
         padded = len(tokens) == 1 and self.row_consistent
         batch = np.array([[*tokens, *tokens] if padded else tokens], np.int64)
-        logits: Array = self._caches.run(self._place, batch, 2 if padded else rows)[0]
+        logits: Array = self._caches.run(self._place, batch, 2 if padded else rows, self.adapter)[0]
         self.length += len(tokens)
         return logits[:1] if padded else logits
 
@@ -223,7 +246,7 @@ class OrtDecoder:
         batch = np.zeros((last - first + 1, 1), np.int64)
         batch[np.array(places) - first, 0] = tokens
         try:
-            logits = caches.run(first, batch, 1)[:, 0]
+            logits = caches.run(first, batch, 1, self.adapter)[:, 0]
         except Exception as problem:  # as in forward
             raise EngineError(f"{engine_version()} failed to run: {problem}") from None
         for runner in runners:
@@ -245,7 +268,7 @@ class OrtDecoder:
         self.length = tokens
 
     def another(self) -> OrtDecoder:
-        return OrtDecoder(self._caches, self.precision)
+        return type(self)(self._caches, self.precision)
 
     def facts(self) -> dict[str, Json]:
         return {"providers": list(self._caches.session.get_providers())}
@@ -253,3 +276,15 @@ class OrtDecoder:
     def close(self) -> None:
         self._caches.lengths[self._place] = None
         del self._caches
+
+
+class OrtAdapterDecoder(OrtDecoder):
+    """Loaded decoder whose graph has inputs for adapters, an ``AdapterRunner``."""
+
+    def __init__(self, caches: _Caches, precision: str) -> None:
+        super().__init__(caches, precision)
+        caches.load("", NO_MATRICES)
+
+    def adapt(self, name: str, matrices: Matrices) -> None:
+        self._caches.load(name, matrices)
+        self.adapter, self.length = name, 0

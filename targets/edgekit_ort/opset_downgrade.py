@@ -15,12 +15,9 @@ pairs on chips without VNNI, and refuses its own graph.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.opset_downgrade import with_opset
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 OLDER_OPSET = 20
 

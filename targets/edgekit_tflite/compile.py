@@ -6,18 +6,18 @@ A model is checked by lowering it, so the check and the compilation cannot disag
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.byte_pairs import with_bytes_read
 from edgekit.compiler.lowering.io_layouts import LAYOUTS
-from edgekit.compiler.lowering.op_table import open_shapes
+from edgekit.compiler.lowering.op_table import open_shapes, refuse
 from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import opset_of
 from edgekit.compiler.passes.expand_functions import with_expansions
-from edgekit.diagnostics import Finding, Inexpressible, as_lines, errors
-from edgekit.errors import UnsupportedError
+from edgekit.diagnostics import Finding, Inexpressible, errors
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
@@ -61,7 +61,7 @@ FILE = "model.tflite"
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     """Find nodes that TFLite cannot express, and nodes that leave the fast path."""
     builder, findings = _lowered(model, "fp32", _is_plain(profile))
-    findings = [_for_profile(finding, profile) for finding in findings]
+    findings = [replace(finding, target=profile.name) for finding in findings]
     if errors(findings):
         return findings
     warned = warnings_of(builder, builder.graph.pruned(), profile)
@@ -111,11 +111,8 @@ def compile_model(
 def _program(model: ir.Model, profile: Profile, precision: str) -> tuple[Builder, Graph]:
     """Lower the model; return the builder and the part of the graph that is read."""
     builder, findings = _lowered(model, precision, _is_plain(profile))
-    wrong = [_for_profile(finding, profile) for finding in errors(findings)]
-    if wrong:
-        noun = "node has" if len(wrong) == 1 else "nodes have"
-        lines = "\n".join(as_lines(wrong))
-        raise UnsupportedError(f"{profile.name}: {len(wrong)} {noun} no form in TFLite\n{lines}", wrong)
+    wrong = [replace(finding, target=profile.name) for finding in errors(findings)]
+    refuse(profile.name, wrong, "no form in TFLite")
     return builder, builder.graph.pruned()
 
 
@@ -163,10 +160,6 @@ def _lowered_once(model: ir.Model, precision: str, plain: bool) -> tuple[Builder
         for value in graph.outputs:
             builder.add_output(value)
     return builder, findings
-
-
-def _for_profile(finding: Finding, profile: Profile) -> Finding:
-    return Finding(**{**finding.as_json(), "target": profile.name})  # type: ignore[arg-type]
 
 
 def _described(graph: Graph, tensor: int, value: ir.Value) -> dict[str, Json]:

@@ -15,7 +15,7 @@ its own. In floats that would be most of a gigabyte for a small model, so there 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -36,6 +36,7 @@ from edgekit_tflite.compile import compile_model
 from edgekit_tflite.decoder import HIDDEN, PROMPT, WINDOW
 
 PRECISIONS = ("fp32", "fp16", "int8")
+TAKES_ADAPTERS = False
 PROMPT_TOKENS = 32
 """Of a run that reads a prompt."""
 PROMPT_PRECISIONS, PROMPT_LIMIT_BYTES = ("int8",), 1 << 30
@@ -44,7 +45,11 @@ FORMS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8-dynamic"}
 
 
 def compile_decoder(
-    model: LanguageModel, precision: str, weights: Mapping[str, BlockWeights], context: int
+    model: LanguageModel,
+    precision: str,
+    weights: Mapping[str, BlockWeights],
+    context: int,
+    adapted: Collection[str] = (),
 ) -> Artifact:
     """Compile ``model.tflite``; arguments and errors: see ``DecoderCompiler.compile_decoder``.
 
@@ -53,6 +58,8 @@ def compile_decoder(
     """
     if precision not in PRECISIONS:
         raise UsageError(f"tflite supports {', '.join(PRECISIONS)} for language models, not {precision}")
+    if adapted:
+        raise UsageError("tflite takes no adapters for language models")
     rotated = rotated_model(model) if weights else RotatedModel(model, frozenset(), None, None)
     whole = NearestWeights(rotated.model, list(weights), 0)
     writer = _TfliteDecoder(rotated, whole, context)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.activation_parameters import batch_norm_factors, scalar_exponent
-from edgekit.diagnostics import Inexpressible
+from edgekit.compiler.lowering.stored_types import unsupported_type
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.values import STORED
@@ -149,11 +149,7 @@ def cast(b: Builder, input: Value, *, to: int) -> Value:
     """Cast between float32, bool and integers up to 32 bits; int64 is stored as int32."""
     target = ir.DataType(to)
     if target not in STORED:
-        raise Inexpressible(
-            f"it casts to {target.name}, which TFLite does not support",
-            "export the model in float32",
-            "EK1004",
-        )
+        raise unsupported_type(f"it casts to {target.name}", "TFLite")
     dtype = STORED[target]
     if dtype == "bool" and input.dtype != "bool" and input.const is None:
         # TFLite's CAST to bool of a fraction goes through an integer on some runtimes; comparing does not.

@@ -35,7 +35,8 @@ def dense(b: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
 def matmul(b: Builder, x: Value, y: Value) -> Value:
     """Compute ``x @ y`` of rank 2 and more; leading axes broadcast."""
     if y.const is not None and y.rank == 2 and x.const is None:
-        return dense(b, x, y, _following_bias(b))
+        # A bias that the next node adds, if the plan has fused it into this node.
+        return dense(b, x, y, None if b.form is None or b.form.bias is None else b.handle(b.form.bias))
     if x.const is not None and y.const is not None:
         return b.constant(np.matmul(x.const, y.const), x.dtype)
     rank = max(x.rank, y.rank)
@@ -51,11 +52,6 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
         right = b.copy(right)
     out = b.result(shape, (*order, rank - 2, rank - 1))
     return b.emit("BATCH_MATMUL", [left, right], out, adj_x=adj_x, adj_y=adj_y)
-
-
-def _following_bias(b: Builder) -> Value | None:
-    """Return the bias that the next node adds, if the plan has fused it into this node; else None."""
-    return None if b.form is None or b.form.bias is None else b.handle(b.form.bias)
 
 
 def _batch_order(b: Builder, x: Value, y: Value, rank: int) -> Perm:

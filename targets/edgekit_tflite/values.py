@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.diagnostics import Inexpressible
+from edgekit.compiler.lowering.stored_types import check_integers, stored_type
 from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.layout import Perm, Shape
@@ -88,20 +89,8 @@ Operand = Value | int | None
 """A value in the layout it has, the index of a tensor, or an optional input left out."""
 
 
-def stored_dtype(value: ir.Value) -> str:
-    """Return the element type in which an ONNX value is stored.
-
-    Raises:
-        Inexpressible: TFLite's kernels have none.
-    """
-    if value.dtype is None or value.dtype not in STORED:
-        dtype = "unknown" if value.dtype is None else value.dtype.name
-        raise Inexpressible(
-            f"{value.name} is {dtype}, which TFLite does not support",
-            "export the model in float32",
-            "EK1004",
-        )
-    return STORED[value.dtype]
+stored_dtype = partial(stored_type, stored=STORED, engine="TFLite")
+"""Return the element type in which an ONNX value is stored."""
 
 
 def narrowed(array: Array, dtype: str) -> Array:
@@ -113,11 +102,6 @@ def narrowed(array: Array, dtype: str) -> Array:
     if array.dtype.name == dtype:
         return array
     target = np.dtype(dtype)
-    if target.kind in "iu" and array.size:
-        limits = np.iinfo(target)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise Inexpressible(
-                f"a constant contains {array.min()} to {array.max()}, beyond TFLite's {dtype}",
-                code="EK1004",
-            )
+    if target.kind in "iu":
+        check_integers(array, dtype, "TFLite")
     return array.astype(target)

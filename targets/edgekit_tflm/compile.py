@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.lowering.integer_ends import IntegerEnds, with_integer_ends
 from edgekit.compiler.lowering.io_layouts import INTEGERS, KEY, LAYOUTS, asks_for_integers
+from edgekit.compiler.lowering.op_table import refuse
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Finding, as_lines, errors
 from edgekit.errors import UnsupportedError
@@ -55,12 +56,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         lines = "\n".join(as_lines(floats))
         raise UnsupportedError(f"{profile.name}: --io int8 can't be obeyed\n{lines}", floats)
     artifact = _lowered(ends.model, profile)
-    if wrong := _refused(ends.model, artifact, profile):
-        noun = "node has" if len(wrong) == 1 else "nodes have"
-        lines = "\n".join(as_lines(wrong))
-        raise UnsupportedError(
-            f"{profile.name}: {len(wrong)} {noun} no kernel in TFLite Micro\n{lines}", wrong
-        )
+    refuse(profile.name, _refused(ends.model, artifact, profile), "no kernel in TFLite Micro")
     return Artifact(artifact.files, _options(artifact, ends, profile), _facts(artifact))
 
 

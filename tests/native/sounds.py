@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgekit.bundle import Bundle
-from edgekit.native import build
 from edgekit.processing.audio_preparation import mono, prepare_audio
 from edgekit.processing.card import parse_card
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.inputs.audio_features import read_features
 from edgekit.tensor_spec import Array, Json
+from tests.native.library import link_program
 
 LIMITS = {"float32": 1e-6, "float16": 2e-3}
 """Largest difference of a value of a window, as a part of the largest one: 8 and 2 ulp. An integer may differ
@@ -233,7 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     totals = SoundTotals()
     with tempfile.TemporaryDirectory() as name:
-        program = build.compile_program(PROGRAM, Path(name) / "run_sounds", flags=["-O1"])
+        program = link_program(PROGRAM, Path(name) / "run_sounds")
         wrong = compare_sounds(
             range(options.first, options.first + options.cases), program, Path(name), totals
         )

@@ -20,6 +20,7 @@ from edgekit.native import build, webassembly
 from tests.native.case_files import judge_answers, run_emulated, write_cases
 from tests.native.cases import DECODERS
 from tests.native.equality import Totals
+from tests.native.library import link_program
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "edgekit" / "web"
@@ -108,7 +109,7 @@ def test_windows_computes_what_python_computes(tmp_path: Path, monkeypatch: pyte
 def test_the_program_of_the_cases_here(tmp_path: Path) -> None:
     """The same program without emulation: without zig it is what shows that the files are read right."""
     source = Path(__file__).with_name("run_cases.cpp")
-    program = build.compile_program(source, tmp_path / "run", flags=["-O1"])
+    program = link_program(source, tmp_path / "run")
     write_cases(range(20), tmp_path)
     subprocess.run([program, tmp_path, "20"], check=True, timeout=100)
     judge_answers(range(20), tmp_path, Totals())

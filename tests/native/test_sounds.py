@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EdgeKitError
-from edgekit.native import build
 from edgekit.processing.card import parse_card
 from edgekit.runtime import Session
 from edgekit.tensor_spec import TensorSpec
@@ -20,6 +19,7 @@ from tests.native.library import (
     NativePreparation,
     NativeSession,
     RefusedError,
+    link_program,
     ort_library,
     sound,
 )
@@ -42,7 +42,7 @@ CASES = 150
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build.compile_program(PROGRAM, tmp_path_factory.mktemp("run") / "run_sounds", flags=["-O1"])
+    return link_program(PROGRAM, tmp_path_factory.mktemp("run") / "run_sounds")
 
 
 def is_long_and_real(case: SoundCase) -> bool:

@@ -81,6 +81,18 @@ def parse_runtime(text: str) -> str:
     return text
 
 
+def parse_adapter(text: str) -> tuple[str, str]:
+    """Parse ``NAME=ADAPTER``.
+
+    >>> parse_adapter("pirate=lora/a=b")
+    ('pirate', 'lora/a=b')
+    """
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise ValueError(", e.g. pirate=FOLDER")
+    return name, path
+
+
 @dataclass(frozen=True)
 class BuildRequest:
     """Arguments of a build, as ``edgekit.build`` takes them and documents them."""
@@ -217,6 +229,17 @@ class BuildRequest:
         "vocabulary. It is built for the same targets and used where it is faster; the texts stay the same.",
         help="Draft model for speculative decoding: a smaller language model with the same vocabulary.",
         metavar="MODEL", models="language", stored=False,
+        heading="Advanced",
+    ))  # fmt: skip
+    adapters: Mapping[str, Path | str] | None = field(default=None, metadata=option(
+        "Paths of LoRA adapters by name: folders of PEFT, or GGUF files of llama.cpp. The bundle stores each "
+        "once, and a text session uses one or another without loading the model again "
+        "(docs/language-models.md).",
+        help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. Repeatable.",
+        flags=("--adapter",), metavar="NAME=ADAPTER", parse=parse_adapter, repeatable="by name",
+        models="language", stored=False,
+        rebuild_help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. "
+        "Repeatable.",
         heading="Advanced",
     ))  # fmt: skip
     runtime: Sequence[str] = field(default=(), metadata=option(

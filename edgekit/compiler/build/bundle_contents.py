@@ -29,7 +29,7 @@ from edgekit.target import registry
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.target.shape_range import OPTION as RANGE
 from edgekit.target.shape_range import ShapeRange
-from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, Signature
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 """Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""
@@ -79,8 +79,8 @@ def make_bundle(
             **samples.as_json(),
             **({"one_value": True} if hold_one_value(samples.arrays) else {}),
         },
-        "inputs": [_spec_json(spec) for spec in job.inputs],
-        "outputs": [_spec_json(spec) for spec in job.outputs],
+        "inputs": [spec.as_json() for spec in job.inputs],
+        "outputs": [spec.as_json() for spec in job.outputs],
         "card": job.card.as_json() if job.card else None,
         "profiles": {target.profile.name: target.profile.as_json() for target in job.targets},
         "passes": job.passes,
@@ -188,10 +188,6 @@ def _given_shapes(
             if len({spec.shape for spec in specs}) > 1:
                 shapes_by_input[specs[0].name] = [list(spec.shape) for spec in specs]
     return shapes_by_input
-
-
-def _spec_json(spec: TensorSpec) -> dict[str, Json]:
-    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}
 
 
 # Why a variant is larger than its source: evidence for the report.

@@ -54,8 +54,8 @@ class ImportedModel:
             **self.imported.as_json(),
             "opset": self.opset,
             "nodes": self.nodes,
-            "inputs": [_spec_json(spec) for spec in self.inputs],
-            "outputs": [_spec_json(spec) for spec in self.outputs],
+            "inputs": [spec.as_json() for spec in self.inputs],
+            "outputs": [spec.as_json() for spec in self.outputs],
             "compared": self.compared.as_json(),
         }
 
@@ -110,7 +110,3 @@ def import_model(
     compared = check_import(imported, opened, reference, are_random=True)
     opset = opened.opset_imports[""]
     return ImportedModel(imported, inputs, outputs, len(opened.graph), opset, compared)
-
-
-def _spec_json(spec: TensorSpec) -> dict[str, Json]:
-    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.model_shapes import Further, Shapes, Text
@@ -39,14 +38,12 @@ from edgekit.compiler.model.shape_sets import (
 )
 from edgekit.compiler.passes import run_passes
 from edgekit.errors import EdgeKitError, UsageError
+from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import PAD_FROM_TOKENIZER, TextInput
 from edgekit.system.progress import stage
 from edgekit.system.size_range import range_text
 from edgekit.target.shapes import TokenAxes, elements, shapes_text
 from edgekit.tensor_spec import Signature
-
-if TYPE_CHECKING:
-    from edgekit.processing.card import Card
 
 TRIED_SAMPLES = 2
 """Samples that are run at each shape; each costs a run of the source model for each of them."""

@@ -132,7 +132,7 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
         colour = CardLine("colour", habits.colour, whose, guessed)
     lines = [
         CardLine("kind", "image"),
-        CardLine("shape", spec.shape, *((size.reason, size.guessed) if size else ("the model's own", False))),
+        _shape_line(spec, size),
         CardLine("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
         colour,
         CardLine("resize", habits.resize, habits.doubt or whose, guessed or bool(habits.doubt)),
@@ -153,20 +153,13 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
 
 
 def _tensor_table(spec: TensorSpec, sizes: Mapping[str, Size]) -> Table:
-    size = sizes.get(spec.name)
-    shape = CardLine(
-        "shape", spec.shape, *((size.reason, size.guessed) if size else ("the model's own", False))
-    )
-    return key_path("inputs", spec.name), [CardLine("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
+    kind = CardLine("kind", "tensor", f"{spec.dtype}, given as it is")
+    return key_path("inputs", spec.name), [kind, _shape_line(spec, sizes.get(spec.name))]
 
 
-def _task_table(recognized: Recognized) -> Table:
-    return "task", [
-        CardLine("kind", recognized.kind),
-        CardLine("decode", recognized.decode, recognized.evidence, recognized.guessed),
-        CardLine("outputs", dict(recognized.outputs)),
-        *recognized.lines,
-    ]
+def _shape_line(spec: TensorSpec, size: Size | None) -> CardLine:
+    reason, guessed = (size.reason, size.guessed) if size else ("the model's own", False)
+    return CardLine("shape", spec.shape, reason, guessed)
 
 
 def _written(
@@ -180,7 +173,13 @@ def _written(
     title = (folder and folder.resolve().name) or PurePath(name).stem or name
     parts = [_comments(HEAD, name=name), CardLine("title", title).text()]
     if recognized is not None:
-        tables = [*tables, _task_table(recognized)]
+        task_lines = [
+            CardLine("kind", recognized.kind),
+            CardLine("decode", recognized.decode, recognized.evidence, recognized.guessed),
+            CardLine("outputs", dict(recognized.outputs)),
+            *recognized.lines,
+        ]
+        tables = [*tables, ("task", task_lines)]
     parts += [table_text(*table) for table in tables]
     if recognized is None:
         parts.append(_comments(NO_TASK, outputs=", ".join(map(str, facts.outputs))))
@@ -241,12 +240,9 @@ def draft_text(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draftable | None
     inputs = {}
     for spec in facts.inputs:
         part = parts[spec.name]
-        size = sizes.get(spec.name)
         lines = [
             CardLine("kind", "text"),
-            CardLine(
-                "shape", spec.shape, *((size.reason, size.guessed) if size else ("the model's own", False))
-            ),
+            _shape_line(spec, sizes.get(spec.name)),
             CardLine("part", part, f"by its name, {spec.name!r}"),
         ]
         if part == "ids":
@@ -259,11 +255,8 @@ def draft_text(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draftable | None
                 CardLine(key, value, "tokenizer_config.json") for key, value in files.tokenizer_lines.items()
             ]
             if task.reads_pairs:
-                lines.append(
-                    CardLine(
-                        "pair", True, "one number for a text is usually the relevance of a text pair", True
-                    )
-                )
+                reason = "one number for a text is usually the relevance of a text pair"
+                lines.append(CardLine("pair", True, reason, True))
         if spec.dtype != "int64":
             lines.append(CardLine("dtype", spec.dtype, "the input's"))
         inputs[spec.name] = lines

@@ -81,9 +81,7 @@ CENTERNET = Habits(
     "CenterNet", "BGR", "letterbox", "center", size=(512, 512), certain=False,
     pixels=((119.85, 113.985, 104.04), (70.89, 69.87, 73.695)),
 )  # fmt: skip
-NANODET = Habits(
-    "NanoDet", "BGR", pixels=((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)), size=(416, 416)
-)
+NANODET = Habits("NanoDet", "BGR", pixels=IMAGENET, size=(416, 416))
 FASTESTDET = Habits("FastestDet", "BGR", pixels=ZERO_TO_ONE, size=(352, 352))
 ARCFACE = Habits("ArcFace", pixels=MINUS_ONE_TO_ONE, size=(112, 112), certain=False)
 UNKNOWN = Habits("most networks", size=(640, 640), certain=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgekit.compiler.card_inference.facts import GraphFacts
-from edgekit.compiler.card_inference.first_layer import IN_DOUBT, RAW_BELOW, InGraph, in_graph, response
+from edgekit.compiler.card_inference.first_layer import IN_DOUBT, RAW_BELOW, in_graph, response
 from edgekit.compiler.card_inference.image_habits import RAW, ZERO_TO_ONE, Habits, Numbers
 from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import ImageShape
@@ -38,15 +38,15 @@ def _float_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[C
         return _habit_lines(image, replace(habits, colour="RGB"), pixels, "the model's metadata", False)
     arithmetic = in_graph(facts, image.name)
     if arithmetic is not None and arithmetic.divides_pixels:
-        return [
-            _plain_line(image, f"{_ops(arithmetic)} in the graph convert pixels to the model's units", False)
-        ]
+        ops = " and ".join(dict.fromkeys(arithmetic.ops))
+        return [_plain_line(image, f"{ops} in the graph convert pixels to the model's units", False)]
     if habits.is_stated:
         return _habit_lines(image, habits, habits.pixels, habits.origin, False)
     spread = response(facts, image.name)
     if spread is None:
         return _habit_lines(image, habits, habits.pixels, f"{habits.origin}: {_spelt(habits.pixels)}", True)
-    measured = f"its first layer spreads over {_units(spread)} on pixels 0 to 255"
+    units = f"{spread:.0f}" if spread >= 10 else f"{spread:.2g}"
+    measured = f"its first layer spreads over {units} on pixels 0 to 255"
     doubt = IN_DOUBT[0] < spread < IN_DOUBT[1]
     if spread < RAW_BELOW:
         return [_plain_line(image, f"{measured}: pixels are not scaled", doubt)]
@@ -84,11 +84,3 @@ def _by_channel(numbers: Numbers, channels: int, colour: str) -> list[float]:
 
 def _spelt(pixels: tuple[Numbers, Numbers]) -> str:
     return SPELT.get(pixels[1][0], "minus the mean, divided by the standard deviation, of ImageNet's pixels")
-
-
-def _units(spread: float) -> str:
-    return f"{spread:.0f}" if spread >= 10 else f"{spread:.2g}"
-
-
-def _ops(arithmetic: InGraph) -> str:
-    return " and ".join(dict.fromkeys(arithmetic.ops))

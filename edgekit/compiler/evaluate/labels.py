@@ -92,7 +92,8 @@ def _classes(files: Sequence[Path]) -> list[Label] | None:
     missing = [path for path in files if path not in by_file]
     if missing:
         raise SampleError(f"{tables[missing[0].parent]} has no line for {missing[0].name}")
-    return [Label(by_file[path], _no_boxes(), None) for path in files]
+    nothing = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+    return [Label(by_file[path], nothing, None) for path in files]
 
 
 def _boxes(files: Sequence[Path], card: Card) -> list[Label] | None:
@@ -134,7 +135,3 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise SampleError(f"{path} can't be read as labels: {reason}") from None
-
-
-def _no_boxes() -> Detections:
-    return Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.cost_text import cost_notes
@@ -30,6 +31,9 @@ from edgekit.target.precisions import precision_of
 from edgekit.target.registry import open_ready
 from edgekit.target.shapes import shapes_text
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.bundle.adapter_entry import AdapterEntry
 
 
 class CheckOutcome(Enum):
@@ -117,10 +121,16 @@ def render(checks: Sequence[Check]) -> str:
 
 
 def _check_decoders(bundle: Bundle) -> list[Check]:
-    """Check the decoders of a language model and of its draft."""
+    """Check the decoders of a language model, with each of its adapters, and of its draft."""
+    from edgekit.bundle.adapter_entry import adapters_of
     from edgekit.bundle.draft_entry import draft_of  # here and below: most bundles hold no language model
 
-    checks = [_check_decoder(bundle, variant) for variant in _counted(kept_variants(bundle))]
+    checks, adapters = [], adapters_of(bundle)
+    for variant in _counted(kept_variants(bundle)):
+        checks.append(_check_decoder(bundle, variant))
+        for name, adapter in adapters.items():
+            check = _check_decoder(bundle, variant, adapter.logits, adapter)
+            checks.append(replace(check, variant=f"{check.variant} with {name}"))
     draft = draft_of(bundle.name, bundle.manifest)
     for variant in draft.variants if draft is not None else ():
         if draft is not None and variant.usable:
@@ -129,10 +139,12 @@ def _check_decoders(bundle: Bundle) -> list[Check]:
     return checks
 
 
-def _check_decoder(bundle: Bundle, variant: Variant, logits: str | None = None) -> Check:
+def _check_decoder(
+    bundle: Bundle, variant: Variant, logits: str | None = None, adapter: AdapterEntry | None = None
+) -> Check:
     from edgekit.compiler.evaluate.verify_language import run_decoder
 
-    outcome, reason, errors = run_decoder(bundle, variant, logits)
+    outcome, reason, errors = run_decoder(bundle, variant, logits, adapter)
     return Check(variant.name, CheckOutcome(outcome), reason, errors)
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.bundle.adapter_entry import AdapterEntry, read_adapter
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.verify import OutputError, compare, verified_on
 from edgekit.errors import BundleError, MissingDependency, reason_of
+from edgekit.runtime.generate.cached_decoder import CachedDecoder
+from edgekit.runtime.generate.prefix_cache import PrefixCache
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db
 from edgekit.system.formats.npy import NpyError, parse_npy
@@ -34,7 +37,7 @@ def golden_prompts(
     Args:
         bundle: Has them.
         vocabulary: Number of the decoder's tokens.
-        entry: Entry of a draft's logits; None: those of the bundle's own decoder.
+        entry: Entry of a draft's or an adapter's logits; None: those of the bundle's own decoder.
 
     Raises:
         BundleError: they are absent or malformed.
@@ -64,14 +67,15 @@ def _is_prompt(prompt: Any, vocabulary: int) -> bool:
 
 
 def run_decoder(
-    bundle: Bundle, variant: Variant, logits: str | None = None
+    bundle: Bundle, variant: Variant, logits: str | None = None, adapter: AdapterEntry | None = None
 ) -> tuple[str, str, Mapping[str, OutputError]]:
     """Load a variant and run the golden prompts.
 
     Args:
         bundle: Has it.
         variant: Variant of the bundle or of its draft.
-        logits: Entry of a draft's logits.
+        logits: Entry of a draft's logits, or of an adapter's.
+        adapter: The adapter to use; None: none.
 
     Returns:
         ``verified`` or ``failed`` or ``not run``; on which engine, or why not; the error of the logits.
@@ -90,7 +94,7 @@ def run_decoder(
         return "failed", f"its options are not those of a decoder: {reason_of(problem)}", {}
     prompts, expected = golden_prompts(bundle, vocabulary, logits)
     try:
-        rows = _rows(bundle, variant, prompts, shape)
+        rows = _rows(bundle, variant, prompts, shape, adapter)
     except Exception as problem:  # an engine may throw anything at a file from elsewhere
         return "failed", f"{version}: {reason_of(problem)}", {}
     limit_db = evidence_limit_db(variant.evidence, OUTPUT)
@@ -100,11 +104,19 @@ def run_decoder(
     return "verified", verified_on(version, ""), {OUTPUT: error}
 
 
-def _rows(bundle: Bundle, variant: Variant, prompts: Sequence[Sequence[int]], shape: DecoderShape) -> Array:
+def _rows(
+    bundle: Bundle,
+    variant: Variant,
+    prompts: Sequence[Sequence[int]],
+    shape: DecoderShape,
+    adapter: AdapterEntry | None,
+) -> Array:
     files = unpacked_files.unpack(bundle, variant)
     capacity = min(shape.context, max(map(len, prompts)))
     runner = registry.open_decoder(variant.target, files, variant.options, 1, capacity)
     try:
+        if adapter is not None:
+            CachedDecoder(runner, PrefixCache(0)).adapt("golden", lambda name: read_adapter(bundle, adapter))
         rows = []
         for prompt in prompts:
             runner.truncate(0)

@@ -21,7 +21,7 @@ from edgekit.compiler.explain.explain import (
     named_by,
     supported_reports,
 )
-from edgekit.compiler.explain.text import NAMED, called, in_decibels, indented
+from edgekit.compiler.explain.text import NAMED, called, in_decibels, value_rows
 from edgekit.errors import BundleError, UsageError, reason_of
 from edgekit.processing.generation import refuse_generation
 from edgekit.runtime.fallback.accelerated import (
@@ -31,7 +31,6 @@ from edgekit.runtime.fallback.accelerated import (
     refuse_unknown,
 )
 from edgekit.runtime.loading import golden_check, probe, unpacked_files
-from edgekit.system.formats.plain_text import shortened
 from edgekit.target import registry
 from edgekit.target.accelerators import KINDS, PlacedNode, named
 from edgekit.target.contract import Runner
@@ -241,21 +240,8 @@ def _lines(explanation: AcceleratedExplanation) -> list[str]:
         f"  wrong     {_named(fact)}: {in_decibels(fact, fact['snr_db'])}" for fact in explanation["wrong"]
     ]
     lines.append(f"  accuracy  {len(explanation['values'])} values compared with those on the CPU, by SQNR")
-    return [*lines, *_rows(explanation["values"][:NAMED])]
+    return [*lines, *value_rows(explanation["values"][:NAMED])]
 
 
 def _named(value: ValueFact) -> str:
     return f"{called(value, value['node'])} ({value['op']})"
-
-
-def _rows(values: Sequence[ValueFact]) -> list[str]:
-    cells = [
-        (
-            shortened(called(value, value["node"])),
-            in_decibels(value, value["adds_db"]),
-            in_decibels(value, value["snr_db"]),
-            value["op"],
-        )
-        for value in values
-    ]
-    return indented(("largest error", "own SQNR", "total SQNR", "op"), cells)

@@ -33,16 +33,7 @@ def _lines(explanation: Explanation) -> list[str]:
         values = _counted(len(explanation["values"]), "value")
         lines += [f"  accuracy  {values} inside the network compared with {explanation['against']}, by SQNR"]
         worst = [v for v in explanation["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
-        cells = [
-            (
-                shortened(called(v, v["node"])),
-                in_decibels(v, v["adds_db"]),
-                in_decibels(v, v["snr_db"]),
-                v["op"],
-            )
-            for v in worst
-        ]
-        lines += indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
+        lines += value_rows(worst)
     else:
         lines.append(f"  accuracy  {explanation['no_values']}")
     causes = [f"  cause     {CauseText(**cause)}" for cause in explanation["causes"]]
@@ -159,6 +150,15 @@ def _by_op(explanation: Explanation, total: float) -> str:
 def in_decibels(value: ValueFact, db: float | None) -> str:
     """Format the SQNR ``db`` of a value with its unit, or state that the value is not finite."""
     return "not finite" if not value["finite"] else _decibels(db)
+
+
+def value_rows(values: Sequence[ValueFact]) -> list[str]:
+    """Return the lines of a table of values, with the noise that their nodes add."""
+    cells = [
+        (shortened(called(v, v["node"])), in_decibels(v, v["adds_db"]), in_decibels(v, v["snr_db"]), v["op"])
+        for v in values
+    ]
+    return indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
 
 
 def indented(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -48,7 +48,6 @@ def average_by_conv(model: ir.Model, node: ir.Node) -> None:
         return
     conv = new_node(node, "Conv", inputs, attributes, f"{node.name}/sums")
     conv.metadata_props[PART_OF] = str(node.name)
-    sums = insert_before(model, node, conv, f"{name}/sums")
-    sums.type, sums.shape = node.outputs[0].type, node.outputs[0].shape
+    sums = insert_before(model, node, conv, f"{name}/sums", like=node.outputs[0])
     multiplier = add_constant(model, factors[None, None].astype(np.float32), f"{name}/factors")
     replace_node(node, new_node(node, "Mul", [sums, multiplier]))

@@ -7,12 +7,9 @@ elements 56 and 60 dB, with 95 % of the weights still in fp16.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 FP16_MIN_ELEMENTS = 4096
 """Weights with fewer elements stay in fp32."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import onnx
+import onnx
 
 INLINED_ELEMENTS = 1024
 """Constants up to this size go into the probe (axes, shapes, scales: kernels read them at load); larger ones

@@ -26,7 +26,8 @@ import onnx_ir as ir
 from edgekit.compiler.lowering.op_arguments import DECODERS, Decoded, attributes_of, defaults_of
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import node_name
-from edgekit.diagnostics import Finding, Inexpressible
+from edgekit.diagnostics import Finding, Inexpressible, as_lines
+from edgekit.errors import UnsupportedError
 
 H = TypeVar("H")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -205,6 +206,22 @@ class OpTable(Generic[H]):
             for since, function in sorted(versions.items()):
                 first = (inspect.getdoc(function) or "").partition("\n")[0]
                 yield f"{domain}.{op}" if domain else op, since, first
+
+
+def refuse(profile: str, findings: Sequence[Finding], reason: str) -> None:
+    """Check that there are no findings.
+
+    Args:
+        profile: Name of the device profile.
+        findings: Errors of nodes.
+        reason: Reason in words, e.g. ``no form in TFLite``.
+
+    Raises:
+        UnsupportedError: there are some; all are named.
+    """
+    if findings:
+        noun, lines = "node has" if len(findings) == 1 else "nodes have", "\n".join(as_lines(findings))
+        raise UnsupportedError(f"{profile}: {len(findings)} {noun} {reason}\n{lines}", findings)
 
 
 def open_shapes(model: ir.Model, target: str) -> list[Finding]:

@@ -13,10 +13,9 @@ between add operators, attributes and element types, and change the definition o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
+import onnx_ir as ir
 
 IR_VERSIONS: Mapping[int, int] = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10}
 """Opset -> its IR version: https://github.com/onnx/onnx/blob/main/docs/Versioning.md"""

@@ -253,12 +253,18 @@ def new_node(
     return ir.node(op, inputs, attributes=attributes or {}, name=like.name if name is None else name)
 
 
-def insert_before(model: ir.Model, anchor: ir.Node, node: ir.Node, name: str) -> ir.Value:
-    """Insert a node with one output before ``anchor``. Return its output, named ``name``."""
+def insert_before(
+    model: ir.Model, anchor: ir.Node, node: ir.Node, name: str, like: ir.Value | None = None
+) -> ir.Value:
+    """Insert a node with one output before ``anchor``. Return its output, named ``name``, with the type and
+    shape of ``like``."""
     assert anchor.graph is not None
-    node.outputs[0].name = free_name(model, name)
+    value = node.outputs[0]
+    value.name = free_name(model, name)
+    if like is not None:
+        value.type, value.shape = like.type, like.shape
     anchor.graph.insert_before(anchor, node)
-    return node.outputs[0]
+    return value
 
 
 def put_before(

@@ -240,8 +240,7 @@ def _softmax(model: ir.Model, node: ir.Node) -> str | None:
     flattened = insert_before(model, node, source, f"{output.name}/flat")
     flattened.type, flattened.shape = output.type, ir.Shape(flat)
     middle = new_node(node, node.op_type, [flattened], {"axis": -1})
-    value_2d = insert_before(model, node, middle, f"{output.name}/2d")
-    value_2d.type, value_2d.shape = output.type, ir.Shape(flat)
+    value_2d = insert_before(model, node, middle, f"{output.name}/2d", like=flattened)
     node.op_type = "Reshape"
     node.attributes.pop("axis", None)
     node.name = f"{name}/unflat"
@@ -315,14 +314,10 @@ def _swish(model: ir.Model, node: ir.Node) -> None:
     name = node.name or "Swish"
     if alpha != 1.0:
         scale = _float_constant(model, node, alpha, "alpha")
-        inner = insert_before(
-            model, node, new_node(node, "Mul", [x, scale], name=f"{name}/alpha"), f"{output.name}/ax"
-        )
-        inner.type, inner.shape = x.type, x.shape
-    gate = insert_before(
-        model, node, new_node(node, "Sigmoid", [inner], name=f"{name}/sigmoid"), f"{output.name}/sigmoid"
-    )
-    gate.type, gate.shape = x.type, x.shape
+        scaled = new_node(node, "Mul", [x, scale], name=f"{name}/alpha")
+        inner = insert_before(model, node, scaled, f"{output.name}/ax", like=x)
+    sigmoid = new_node(node, "Sigmoid", [inner], name=f"{name}/sigmoid")
+    gate = insert_before(model, node, sigmoid, f"{output.name}/sigmoid", like=x)
     node.op_type = "Mul"
     node.attributes.pop("alpha", None)
     _set_inputs(node, [x, gate])

@@ -114,8 +114,7 @@ def _counted_and_hanging_over(model: ir.Model, node: ir.Node) -> bool:
     pad = new_node(
         node, "Pad", [source, add_constant(model, amounts, f"{name}/pads")], name=f"{node.name}/pad"
     )
-    padded_image = insert_before(model, node, pad, f"{name}/padded")
-    padded_image.type = source.type
+    padded_image = insert_before(model, node, pad, f"{name}/padded", like=source)
     rank = len(dims)
     padded_image.shape = ir.Shape(
         [size + int(amounts[k]) + int(amounts[rank + k]) for k, size in enumerate(dims)]

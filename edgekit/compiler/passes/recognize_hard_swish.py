@@ -22,6 +22,7 @@ from edgekit.compiler.model.rewriting import (
     input_of,
     new_node,
     node_pass,
+    only_consumer,
     replace_node,
     scalar_of,
 )
@@ -54,7 +55,7 @@ def recognize_hard_swish(model: ir.Model, node: ir.Node) -> bool:
         return False
     for position, value in enumerate(product.numerators):
         others = product.numerators[:position] + product.numerators[position + 1 :]
-        gate = _gate(value.producer()) if _read_once(value) else None
+        gate = _gate(value.producer()) if only_consumer(value) is not None else None
         if gate is None or not close_to(product.scalar * gate.height, 1) or not _fits(gate, node):
             continue
         if not others and gate.affine:
@@ -69,10 +70,6 @@ def recognize_hard_swish(model: ir.Model, node: ir.Node) -> bool:
 
 def _hard_sigmoid(node: ir.Node, gate: _Gate) -> ir.Node:
     return new_node(node, "HardSigmoid", [gate.x], {"alpha": gate.alpha, "beta": gate.beta})
-
-
-def _read_once(value: ir.Value) -> bool:
-    return len(list(value.uses())) == 1 and not value.is_graph_output()
 
 
 def _fits(gate: _Gate, node: ir.Node) -> bool:

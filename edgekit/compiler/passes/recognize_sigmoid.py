@@ -36,8 +36,7 @@ def recognize_sigmoid(model: ir.Model, node: ir.Node) -> bool:
             return True
         if product.numerators == [x]:
             sigmoid = new_node(node, "Sigmoid", [x], name=f"{node.name}/sigmoid")
-            gate = insert_before(model, node, sigmoid, f"{node.outputs[0].name}/sigmoid")
-            gate.type, gate.shape = x.type, x.shape
+            gate = insert_before(model, node, sigmoid, f"{node.outputs[0].name}/sigmoid", like=x)
             replace_node(node, new_node(node, "Mul", [x, gate]))
             return True
     elif node.op_type == "Mul":

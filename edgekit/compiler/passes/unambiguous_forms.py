@@ -102,8 +102,7 @@ def _hard_sigmoid(model: ir.Model, node: ir.Node) -> bool:
     scale = new_node(
         node, "Mul", [x, number(float_of(node, "alpha", 0.2), "alpha")], name=f"{node.name}/alpha"
     )
-    scaled = insert_before(model, node, scale, f"{output.name}/scaled")
-    scaled.type, scaled.shape = x.type, x.shape
+    scaled = insert_before(model, node, scale, f"{output.name}/scaled", like=x)
     replace_node(node, new_node(node, "Clip", [scaled, number(0, "min"), number(1, "max")]))
     return True
 

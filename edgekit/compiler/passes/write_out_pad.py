@@ -76,7 +76,6 @@ def _fill(
     zeros = new_node(
         node, "Pad", [node.inputs[0], node.inputs[1], None, input_of(node, 3)], name=f"{node.name}/zeros"
     )
-    padded = insert_before(model, node, zeros, f"{name}/zeros")
-    padded.type, padded.shape = node.outputs[0].type, node.outputs[0].shape
+    padded = insert_before(model, node, zeros, f"{name}/zeros", like=node.outputs[0])
     replace_node(node, new_node(node, "Where", [mask, padded, value]))
     return True

@@ -93,7 +93,8 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
         UsageError: an environment variable is not a positive number.
     """
     model = Path(options["model"])
-    size = _size_bytes(model) + (_size_bytes(Path(options["draft"])) if options.get("draft") else 0)
+    others = [path for path in (options.get("draft"), *_adapters(options)) if path]
+    size = sum(_size_bytes(Path(path)) for path in (model, *others))
     memory = BYTES_BEYOND + TIMES_MODEL * size + TIMES_SHAPES * _shapes_bytes(options.get("shapes"))
     memory += 2 * _arrays_bytes(options)
     seconds = CHECK_SECONDS
@@ -136,11 +137,13 @@ def bounds_of(
         folder: The child's own folder, which it may write to.
         records: Folder of the model's measurements, which the child may write to.
     """
+    # The targets' compilers run in environments of their own, in children of the child.
+    toolchains = [path for environment in _environments(options) for path in environment.reads()]
     reserved = RESERVED_BYTES + (os.cpu_count() or 1) * RESERVED_BYTES_A_CORE
     return Bounds(
         data_bytes=limits.memory_bytes + reserved,
         file_bytes=limits.memory_bytes,
-        reads=[*_named_files(options), *_of_emulator(), *_of_toolchains(options)],
+        reads=[*_named_files(options), *_of_emulator(), *toolchains],
         writes=[str(folder), *([str(records)] if records else []), *_graphics()],
         most_data_bytes=limits.most_memory_bytes + reserved,
     )
@@ -188,8 +191,8 @@ def _size_bytes(model: Path) -> int:
 
 
 def model_files(options: Mapping[str, Any]) -> list[Path]:
-    """Return files and folders of the model and its draft, with external data."""
-    files = []
+    """Return files and folders of the model, its draft and its adapters, with external data."""
+    files = [Path(path) for path in _adapters(options)]
     for key in ("model", "draft"):
         if options.get(key):
             model = Path(options[key])
@@ -225,6 +228,12 @@ def _shapes_bytes(shapes: object) -> int:
     return 0
 
 
+def _adapters(options: Mapping[str, Any]) -> list[str]:
+    """Return the paths of a language model's adapters."""
+    adapters = options.get("adapters")
+    return list(map(os.fspath, adapters.values())) if isinstance(adapters, Mapping) else []
+
+
 def _further(shapes: object) -> list[dict[str, tuple[int, ...]]]:
     with contextlib.suppress(TypeError, UsageError):
         return further_shapes(shapes) if isinstance(shapes, Mapping) else []
@@ -241,6 +250,8 @@ def _arrays_bytes(options: Mapping[str, Any]) -> int:
 
 def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths that options name: folders of model, card and samples, and targets of their links."""
+    for path in _adapters(options):
+        yield os.path.realpath(path)
     for key in ("model", "draft", "card", "samples"):
         if isinstance(options.get(key), str | os.PathLike):
             path = os.path.abspath(os.fspath(options[key]))
@@ -284,11 +295,6 @@ def _environments(options: Mapping[str, Any]) -> list[Environment]:
             environment = installed(release_toolchain(f"{package}=={version}"))
             environments += [environment] if environment else []
     return environments
-
-
-def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
-    """Return environments in which the targets' compilers run, in children of the child."""
-    return [path for environment in _environments(options) for path in environment.reads()]
 
 
 def _graphics() -> list[str]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from edgekit.errors import NonFiniteOutputError
+from edgekit.errors import EngineError, NonFiniteOutputError
 from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache
 from edgekit.runtime.generate.prefix_files import common_length
+from edgekit.target.adapter import NO_MATRICES, AdapterRunner, Matrices
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -47,6 +48,31 @@ class CachedDecoder:
         self.computed = 0
         self.whole = False
         self.owner: Callable[[], TextStream | None] = lambda: None
+
+    @property
+    def adapter(self) -> str:
+        """Return the name of the adapter that computes the cache; "": none."""
+        name: str = getattr(self.runner, "adapter", "")  # most decoders have none; isinstance takes 10 us
+        return name
+
+    def adapt(self, name: str, matrices_of: Callable[[str], Matrices]) -> None:
+        """Use an adapter from now on. Keep what was computed with the last one.
+
+        Raises:
+            BundleError: the adapter is damaged.
+            EngineError: the decoder was compiled without it.
+        """
+        if name == self.adapter:
+            return
+        if not isinstance(self.runner, AdapterRunner):
+            raise EngineError(
+                "the decoder was compiled without adapters; build the bundle again with --adapter"
+            )
+        self.save(len(self.tokens))
+        matrices = matrices_of(name)
+        self.whole, self.tokens = False, []
+        self.runner.adapt(name, matrices)
+        self.whole = True
 
     def common(self, tokens: list[int]) -> int:
         """Return the number of a text's first tokens that the cache holds."""
@@ -100,7 +126,7 @@ class CachedDecoder:
     def save(self, length: int) -> None:
         """Keep what was computed of the first ``length`` tokens, for texts that begin with them."""
         if self.whole and WORTH_SAVING <= length <= len(self.tokens):
-            self.prefixes.keep(self.tokens[:length], self.runner.save()[:, :, :length])
+            self.prefixes.keep(self.tokens[:length], self.runner.save()[:, :, :length], self.adapter)
 
     def forget(self) -> None:
         """Empty the cache after a failure or an interrupt, since its content is unknown."""
@@ -121,7 +147,9 @@ class CachedDecoder:
         if len(self.tokens) - common >= WORTH_SAVING:
             self.save(len(self.tokens))
         self.whole = False
-        saved = self.prefixes.longest(tokens[:max_prefix]) if max_prefix - common >= WORTH_SAVING else None
+        saved = None
+        if max_prefix - common >= WORTH_SAVING:
+            saved = self.prefixes.longest(tokens[:max_prefix], self.adapter)
         if saved is not None and saved[0] >= common + WORTH_SAVING:
             common, cache = saved
             self.tokens = []
@@ -140,10 +168,18 @@ class CachePool:
         runner: The loaded decoder; the first cache is its own.
         prefixes: Saved caches of earlier texts.
         limit: Maximum number of caches.
+        matrices_of: Returns the matrices of an adapter by its name.
     """
 
-    def __init__(self, runner: DecoderRunner, prefixes: PrefixCache, limit: int) -> None:
+    def __init__(
+        self,
+        runner: DecoderRunner,
+        prefixes: PrefixCache,
+        limit: int,
+        matrices_of: Callable[[str], Matrices] = lambda name: NO_MATRICES,
+    ) -> None:
         self.runner, self._prefixes, self._limit = runner, prefixes, limit
+        self._matrices_of = matrices_of
         self._caches = [CachedDecoder(runner, prefixes)]
 
     def __len__(self) -> int:
@@ -154,8 +190,9 @@ class CachePool:
         return next((cache for cache in self._caches if cache.owner() is stream), None)
 
     def holding(self, tokens: list[int]) -> CachedDecoder | None:
-        """Return a cache that holds these first tokens of a text."""
-        return next((cache for cache in self._caches if cache.common(tokens) == len(tokens)), None)
+        """Return a cache that holds these first tokens of a text, computed without an adapter."""
+        plain = [cache for cache in self._caches if not cache.adapter]
+        return next((cache for cache in plain if cache.common(tokens) == len(tokens)), None)
 
     def is_used_by_another(self, stream: TextStream) -> bool:
         """Return whether a text other than ``stream`` is being generated."""
@@ -163,10 +200,19 @@ class CachePool:
         return any(owner is not None and owner is not stream and not owner.ended for owner in owners)
 
     def assign(
-        self, stream: TextStream, tokens: list[int], pinned: Collection[CachedDecoder | None] = ()
+        self,
+        stream: TextStream,
+        tokens: list[int],
+        pinned: Collection[CachedDecoder | None] = (),
+        adapter: str = "",
     ) -> CachedDecoder | None:
-        """Return the cache for a text: its own, else a free one that shares most of its tokens, else a new
-        one, else the least recently used one. None: all of them are ``pinned``."""
+        """Return the cache for a text, with its adapter in use: its own, else a free one that shares most of
+        its tokens, else a new one, else the least recently used one. None: all of them are ``pinned``.
+
+        Raises:
+            BundleError: the adapter is damaged.
+            EngineError: the decoder was compiled without it.
+        """
         assigned = self.owned_by(stream)
         if assigned is None:
             usable = [cache for cache in self._caches if cache not in pinned]
@@ -175,12 +221,14 @@ class CachePool:
                 runner = self.runner.another()
                 runner.row_consistent = self.runner.row_consistent
                 free = [CachedDecoder(runner, self._prefixes)]
-            assigned = max(free or usable[:1], key=lambda cache: cache.common(tokens), default=None)
+            same = [cache for cache in free if cache.adapter == adapter]
+            assigned = max(same or free or usable[:1], key=lambda cache: cache.common(tokens), default=None)
             if assigned is None:
                 return None
             assigned.owner = weakref.ref(stream)
         # A new list, the most recently used cache last: an interrupt loses none of them.
         self._caches = [*(cache for cache in self._caches if cache is not assigned), assigned]
+        assigned.adapt(adapter, self._matrices_of)
         return assigned
 
     def close(self, keeps_first: bool = False) -> None:

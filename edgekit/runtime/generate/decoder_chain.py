@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.adapter_entry import adapters_of, read_adapter
 from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, UsageError, reason_of
 from edgekit.runtime import local_timings
 from edgekit.runtime.chain import Chain
@@ -15,6 +16,8 @@ from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
 from edgekit.target import registry
+from edgekit.target.adapter import NO_MATRICES, Matrices, inputs_bytes
+from edgekit.target.adapter import OPTION as ADAPTERS
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -36,6 +39,7 @@ class OneDecoder:
         self.fallbacks: tuple[Fallback, ...] = ()
         self.history: tuple[Fallback, ...] = ()
         self.identity = identity
+        self.adapters: tuple[str, ...] = ()
 
     def load(self) -> DecoderRunner:
         """Return the decoder. Raises EngineError: it is closed."""
@@ -60,6 +64,10 @@ class OneDecoder:
         """Return None: there is no draft."""
         return None
 
+    def matrices_of(self, adapter: str) -> Matrices:
+        """Return no matrices: there are no adapters."""
+        return NO_MATRICES
+
     def close(self) -> None:
         """Free the decoder."""
         runner, self.runner = self.runner, None
@@ -83,6 +91,7 @@ class DecoderChain(Chain["DecoderRunner"]):
 
     Raises:
         UsageError, NoVariantError, MissingDependency, EngineError: as a Session.
+        BundleError: the adapters are malformed.
     """
 
     _not_a_variants_fault = (UsageError,)
@@ -98,6 +107,9 @@ class DecoderChain(Chain["DecoderRunner"]):
     ) -> None:
         super().__init__(bundle, options, states)
         self.identity = ""
+        self._adapters = adapters_of(bundle)
+        self.adapters = tuple(self._adapters)
+        self._matrices: dict[str, Matrices] = {"": NO_MATRICES}
         self._context, self._conversations, self._kept_bytes = context, conversations, kept_bytes
         self._loader = VariantLoader(bundle, options, OutputChecks(bundle.outputs, ()), None)
         self._plan: tuple[MemoryPlan, int]
@@ -154,12 +166,20 @@ class DecoderChain(Chain["DecoderRunner"]):
             self._bundle, self.candidate.variant, plan, spare_bytes, self._options, version, probe
         )
 
+    def matrices_of(self, adapter: str) -> Matrices:
+        """Read the matrices of an adapter; "": none. Raises BundleError: they are damaged."""
+        if adapter not in self._matrices:
+            self._matrices[adapter] = read_adapter(self._bundle, self._adapters[adapter])
+        return self._matrices[adapter]
+
     def close(self) -> None:
         """Free what is loaded."""
         self.drop_runner()
 
     def _admit(self, variant: Variant) -> None:
         size_bytes = sum(self._bundle.size_bytes(entry) for entry in variant.files.values())
+        sites = variant.options.get(ADAPTERS, {})
+        size_bytes += sum(inputs_bytes(sites, entry.matrices) for entry in self._adapters.values())
         self._plan = check_memory(
             variant.name, variant.options, size_bytes, self._context, self._conversations, self._kept_bytes
         )

@@ -164,7 +164,7 @@ class LoadedDecoder:
             self.speculation = speculation_on(runner, options.speculate, identity, options.threads, draft)
             self._draft = draft if self.speculation.on and self.speculation.proposer == DRAFT else None
         runner.row_consistent = self.batches or self.speculation.on
-        self.pool = CachePool(runner, self._prefixes, options.conversations)
+        self.pool = CachePool(runner, self._prefixes, options.conversations, self._decoders.matrices_of)
 
     def _drop_draft(self) -> None:
         draft, self._draft = self._draft, None

@@ -29,6 +29,7 @@ class GenerateOptions(NamedTuple):
         stop: Stop words: the text ends before the first of them.
         json_schema: JSON schema that the text must match.
         grammar: Grammar that the text must match, in the Lark form of llguidance.
+        adapter: Name of one of the bundle's LoRA adapters; "": none.
         deadline_ms: Time limit from the call, in ms. The text so far is the answer, its reason ``timeout``.
     """
 
@@ -42,6 +43,7 @@ class GenerateOptions(NamedTuple):
     stop: tuple[str, ...] = ()
     json_schema: Mapping[str, Any] | None = None
     grammar: str | None = None
+    adapter: str = ""
     deadline_ms: float | None = None
 
     @property
@@ -76,6 +78,8 @@ def checked_options(arguments: Mapping[str, Any]) -> GenerateOptions:
         raise UsageError(f"json_schema is a mapping, not a {type(options.json_schema).__name__}")
     if options.grammar is not None and not isinstance(options.grammar, str):
         raise UsageError(f"grammar is a text, not a {type(options.grammar).__name__}")
+    if not isinstance(options.adapter, str):
+        raise UsageError(f"adapter is the name of an adapter, not a {type(options.adapter).__name__}")
     return options._replace(stop=_stop_words(options.stop))
 
 

@@ -16,6 +16,7 @@ LIMIT_BYTES = 64 << 20
 class _Prefix(NamedTuple):
     tokens: list[int]
     cache: Array
+    adapter: str
 
 
 class PrefixCache:
@@ -26,7 +27,7 @@ class PrefixCache:
             none.
 
     Attributes:
-        files: Caches on disk; None: none are there.
+        files: Caches on disk, of texts without an adapter; None: none are there.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -42,14 +43,16 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def longest(self, tokens: list[int]) -> tuple[int, Array] | None:
-        """Return the saved cache with the longest beginning in common with a text.
+    def longest(self, tokens: list[int], adapter: str = "") -> tuple[int, Array] | None:
+        """Return the saved cache of an adapter with the longest beginning in common with a text.
 
         Returns:
             How many tokens they have in common, and the cache of those; None if no token is.
         """
-        lengths = [common_length(entry.tokens, tokens) for entry in self._entries]
-        on_disk = 0 if self.files is None else self.files.common(tokens)
+        lengths = [
+            common_length(entry.tokens, tokens) if entry.adapter == adapter else 0 for entry in self._entries
+        ]
+        on_disk = 0 if self.files is None or adapter else self.files.common(tokens)
         if self.files is not None and on_disk >= max(lengths, default=0) + WORTH_SAVING:
             read = self.files.longest(tokens)
             if read is not None:
@@ -62,18 +65,21 @@ class PrefixCache:
         self._entries.append(self._entries.pop(best))
         return lengths[best], self._entries[-1].cache[:, :, : lengths[best]]
 
-    def keep(self, tokens: list[int], cache: Array) -> None:
-        """Save a cache. It takes the place of those whose tokens are its beginning.
+    def keep(self, tokens: list[int], cache: Array, adapter: str = "") -> None:
+        """Save a cache. It takes the place of those of the adapter whose tokens are its beginning.
 
         Args:
             tokens: The whole text of the cache.
             cache: Result of ``DecoderRunner.save``, [2 * layers, heads, tokens, size]; copied if it is part
                 of another array.
+            adapter: Name of the adapter that computed it; "": none.
         """
         entries = []
         for entry in self._entries:
             common = common_length(entry.tokens, tokens)
-            if common == len(tokens):  # it is saved already, with more after it perhaps
+            if entry.adapter != adapter:
+                entries.append(entry)
+            elif common == len(tokens):  # it is saved already, with more after it perhaps
                 entries.append(entry)
                 tokens = []
             elif common < len(entry.tokens):
@@ -82,7 +88,7 @@ class PrefixCache:
         if not tokens or cache.nbytes > self.limit_bytes:
             return
         owned = cache.copy() if cache.base is not None else cache
-        self._entries.append(_Prefix(tokens[:], owned))
+        self._entries.append(_Prefix(tokens[:], owned, adapter))
         while self.size_bytes > self.limit_bytes:
             del self._entries[0]
 

@@ -197,6 +197,7 @@ class Scheduler:
 
         Raises:
             NoVariantError, EngineError: no variant works.
+            BundleError: the text's adapter is damaged.
             UsageError: the scheduler is closed.
         """
         if self.closed or self.lost:
@@ -206,7 +207,8 @@ class Scheduler:
         pool = self.decoder.load()
         with self._lock:
             others = [r for r in self._requests if isinstance(r, LogitsRequest) and r is not request]
-        cache = pool.assign(request.stream, request.tokens, [other.cache for other in others])
+        pinned = [other.cache for other in others]
+        cache = pool.assign(request.stream, request.tokens, pinned, request.stream.adapter)
         if cache is not None:
             request.use(cache)
         return cache is not None
@@ -237,15 +239,17 @@ class Scheduler:
         if pool is None or not isinstance(request, LogitsRequest) or request.rows != 1:
             return False
         cache = pool.owned_by(request.stream)
-        if cache is None or not cache.lacks_one(request.tokens):
+        if cache is None or cache.adapter != request.stream.adapter or not cache.lacks_one(request.tokens):
             return False
         request.use(cache)
         return True
 
     def _compute_batch(self, request: LogitsRequest) -> None:
-        """Compute the next tokens of all waiting texts in one engine step."""
-        self._wait_for_last_batch()
-        batch = [r for r in self._waiting() if isinstance(r, LogitsRequest) and self._joins_batch(r)]
+        """Compute the next tokens of all waiting texts with the request's adapter in one engine step."""
+        adapter = request.stream.adapter
+        self._wait_for_last_batch(adapter)
+        waiting = [r for r in self._waiting() if isinstance(r, LogitsRequest)]
+        batch = [r for r in waiting if r.stream.adapter == adapter and self._joins_batch(r)]
         caches = [r.cache for r in batch if r.cache is not None]
         if not batch:
             return
@@ -262,12 +266,13 @@ class Scheduler:
         for member, row in zip(batch, logits, strict=True):
             self._reply_logits(member, row[None])
 
-    def _wait_for_last_batch(self) -> None:
-        """Wait for the texts of the last batch, which usually return soon. Do not wait for those of this
-        thread, which generates them one after the other."""
+    def _wait_for_last_batch(self, adapter: str) -> None:
+        """Wait for the texts of the last batch that have this adapter, which usually return soon. Do not wait
+        for those of this thread, which generates them one after the other."""
         stepper = self._stepper
         assert stepper is not None
-        due = {r.stream for r in self._last_batch if r.thread != stepper.thread and not r.stream.ended}
+        last = [r for r in self._last_batch if r.stream.adapter == adapter]
+        due = {r.stream for r in last if r.thread != stepper.thread and not r.stream.ended}
         end_s = time.monotonic() + WAIT_SHARE * self._step_s
         while (left_s := end_s - time.monotonic()) > 0:
             if due <= {r.stream for r in self._requests if isinstance(r, LogitsRequest)}:

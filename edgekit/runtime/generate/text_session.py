@@ -278,6 +278,9 @@ class TextSession:
                 f"the prompt has {len(prompt)} tokens, and the context is {self.capacity}: shorten it, or "
                 "open the session with a larger context"
             )
+        if options.adapter and options.adapter not in self.adapters:
+            available = ", ".join(self.adapters) or "none; build it with --adapter"
+            raise UsageError(f"the bundle has no adapter {options.adapter[:64]!r}; available: {available}")
         guide, speculation = self._guides.guide(options), self._scheduler.decoder.speculation
         stream = TextStream(self, prompt, options, guide=guide, speculation=speculation, began_s=began_s)
         if speculation.on:
@@ -291,6 +294,11 @@ class TextSession:
     def template(self) -> str:
         """Return the template of chats; "" where the model has none."""
         return self._parts.template
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of the bundle's LoRA adapters."""
+        return self._decoders.adapters
 
     @property
     def capacity(self) -> int:

@@ -58,6 +58,7 @@ class TextStream:
 
     Attributes:
         tokens: Tokens of the prompt, then the new ones.
+        adapter: Name of the adapter that computes the text; "": none.
         cached_tokens: Number of prompt tokens that were in the cache; set by the session.
         prefix_tokens: Number of first tokens to keep on disk at the end; set by the session.
         proposer: Proposes tokens in speculative decoding; None: nothing is proposed.
@@ -76,6 +77,7 @@ class TextStream:
     ) -> None:
         self.cached_tokens = self.prefix_tokens = 0
         self._session, self._options, self._guide = session, options, guide
+        self.adapter = options.adapter
         self.proposer, self._speculation = proposer, speculation
         self.tokens, self._prompt_tokens = list(prompt), len(prompt)
         self._used_tokens = set(prompt) if options.repetition_penalty != 1.0 else set()

@@ -33,6 +33,7 @@ from edgekit.runtime.metrics.metrics import Metrics, timed_predict
 from edgekit.runtime.predictor import SessionProtocol
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import timings
+from edgekit.system.closing import Closing
 from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Array
 
@@ -66,7 +67,7 @@ class _StageMonitor:
         self.drift = DriftState()
 
 
-class Budget:
+class Budget(Closing):
     """Runs a session within a latency contract. Thread-safe. In a forked process the session answers.
 
     Args:
@@ -302,12 +303,6 @@ class Budget:
             for replica in self._replicas.values():
                 replica.close()
             self._replicas.clear()
-
-    def __enter__(self) -> Budget:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _times_beside_copy(self, session: SessionProtocol) -> Mapping[str, float]:
         """Return the time of a run in ms of the active accelerated copy and of its variant on the CPU.

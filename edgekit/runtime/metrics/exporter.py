@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from edgekit.errors import UsageError
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.outbox.outbox import Outbox
+from edgekit.system.closing import Closing
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Json
 
@@ -34,7 +35,7 @@ def plain(snapshot: Mapping[str, Json]) -> bytes:
     return strict_json.encode(dict(snapshot))
 
 
-class MetricsExporter:
+class MetricsExporter(Closing):
     """Puts snapshots of metrics into an outbox, as rows of the kind ``metric``.
 
     Args:
@@ -92,12 +93,6 @@ class MetricsExporter:
             self._closing.set()
             self._thread.join()
             self.put()
-
-    def __enter__(self) -> MetricsExporter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _keep_putting(self) -> None:
         while not self._closing.wait(self.wait_s()):

@@ -17,6 +17,7 @@ from typing import Any
 from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.metrics import DROPPED, Metrics
 from edgekit.runtime.metrics.text_metrics import TextMetrics
+from edgekit.system.closing import Closing
 
 LOOPBACK = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -132,7 +133,7 @@ def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-class Page:
+class Page(Closing):
     """``/metrics`` on loopback, not reachable from other machines. One thread while it is open.
 
     Args:
@@ -160,12 +161,6 @@ class Page:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Page:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _handler(metrics: Metrics | TextMetrics) -> type[BaseHTTPRequestHandler]:

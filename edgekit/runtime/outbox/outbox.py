@@ -25,7 +25,6 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import TypeVar
 
 from edgekit.errors import UsageError
@@ -34,6 +33,7 @@ from edgekit.runtime.outbox.receipt import Receipt
 from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel
 from edgekit.runtime.outbox.sinks import RowRefusedError, Sink, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
+from edgekit.system.closing import Closing
 from edgekit.system.interrupts import Background, pass_on
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Delivery:
     retry_after_s: float | None = None
 
 
-class Outbox:
+class Outbox(Closing):
     """A folder of rows, with a thread that accepts them, one that stores them and, with a sink, one that
     delivers.
 
@@ -365,14 +365,6 @@ class Outbox:
             self._store.close()
         if self._sink is not None:
             self._sink.close()
-
-    def __enter__(self) -> Outbox:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _use(self, act: Callable[[OutboxStore], T]) -> T:
         """Return the store, reopened if it failed before."""

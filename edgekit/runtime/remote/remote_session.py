@@ -15,7 +15,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +34,7 @@ from edgekit.runtime.remote.policy import (
     latest_start_s,
     second_opinion,
 )
+from edgekit.system.closing import Closing
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensor_spec import Array, Json
 
@@ -63,7 +63,7 @@ class RemoteResult(dict[str, Array]):
         self.path, self.reason, self.took_ms = path, reason, took_ms
 
 
-class RemoteSession:
+class RemoteSession(Closing):
     """A session with a server next to it. Thread-safe, like the session, which stays open at ``close``.
 
     Policies:
@@ -356,11 +356,3 @@ class RemoteSession:
     def close(self) -> None:
         """Stop the threads and close the connections; the session stays open. Closing twice is fine."""
         self._calls.close()
-
-    def __enter__(self) -> RemoteSession:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

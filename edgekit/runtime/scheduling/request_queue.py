@@ -30,6 +30,7 @@ from edgekit.runtime.scheduling.batching import Batching
 from edgekit.runtime.scheduling.pending import Pending
 from edgekit.runtime.scheduling.run_time import RunTime
 from edgekit.runtime.traces.run_record import RunRecord
+from edgekit.system.closing import Closing
 from edgekit.system.interrupts import Background, Notifier, in_engine
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensor_spec import Array
@@ -53,7 +54,7 @@ class _Request(NamedTuple):
     record: RunRecord | None
 
 
-class Requests:
+class Requests(Closing):
     """A queue in front of a session or a budget. Thread-safe, also under interrupts (Ctrl-C).
 
     A forked process starts with an empty queue.
@@ -227,12 +228,6 @@ class Requests:
             self._queue.clear()
         if thread is not None:
             thread.join()
-
-    def __enter__(self) -> Requests:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _drop_cancelled(self) -> None:
         waiting = [request for request in self._queue if not request.future.cancelled()]

@@ -14,13 +14,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from edgekit.system.closing import Closing
 from edgekit.system.interrupts import Background, Notifier
 
 CLOSE_S = 5.0
 """How long ``close`` waits for a source that does not return."""
 
 
-class LatestFrame:
+class LatestFrame(Closing):
     """An iterator over the newest frame not returned yet; it waits for one if necessary.
 
     Args:
@@ -67,12 +68,6 @@ class LatestFrame:
             thread = self._thread
         if thread is not None:
             thread.join(CLOSE_S)
-
-    def __enter__(self) -> LatestFrame:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _read(self) -> None:
         assert self._frames is not None

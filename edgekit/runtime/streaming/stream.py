@@ -30,6 +30,7 @@ from edgekit.errors import UsageError
 from edgekit.runtime.streaming import parallelism
 from edgekit.runtime.streaming.latest_frame import LatestFrame
 from edgekit.runtime.streaming.replica import Replica
+from edgekit.system.closing import Closing
 from edgekit.system.interrupts import Background, Notifier, in_engine
 from edgekit.tensor_spec import Array
 
@@ -78,7 +79,7 @@ class _Task:
     problem: BaseException | None = None
 
 
-class Stream:
+class Stream(Closing):
     """An iterator over :class:`Result`, in the order of the frames; made by ``Session.stream``.
 
     Threads and runners start with the first frame fetched. They end after the last one, at an error, at
@@ -186,12 +187,6 @@ class Stream:
         if self._plan is not None:
             self._plan.close()
         self._closed = True  # last: an interrupted close can be repeated
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_closed"):  # __init__ was completed

@@ -62,9 +62,9 @@ class TextRequest(NamedTuple):
     stream: bool
     usage: bool
 
-    def begin(self, session: TextSession, deadline_ms: float) -> TextStream:
+    def begin(self, session: TextSession, adapter: str, deadline_ms: float) -> TextStream:
         """Create the stream; as ``TextSession.chat`` and ``generate``."""
-        options = {**self.options, "deadline_ms": deadline_ms}
+        options = {**self.options, "adapter": adapter, "deadline_ms": deadline_ms}
         if isinstance(self.prompt, str):
             return session.generate(self.prompt, **options)
         tools = self.tools

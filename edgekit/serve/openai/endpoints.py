@@ -30,6 +30,7 @@ from edgekit.serve.served_parts import ServedParts
 from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
 from edgekit.serve.served_text2text import ServedText2Text
+from edgekit.target.adapter import is_adapter_name
 
 if TYPE_CHECKING:
     from edgekit.serve.openai.chat_requests import TextRequest
@@ -104,7 +105,9 @@ class OpenAiPath:
                     read = partial(_text_request, path == CHAT, body, text_model)
                     request = await run_in_threadpool(read) if is_large else read()
                     writer = ResponseWriter(body["model"], path == CHAT, request.tools, request.usage)
-                    run = self._begin(text_model, _beginning(request, text_model), lease, since_s)
+                    run = self._begin(
+                        text_model, _beginning(request, text_model, body["model"]), lease, since_s
+                    )
                     await _respond(run, writer, request.stream, receive, send)
 
     # --- models ------------------------------------------------------------------------------------------
@@ -113,13 +116,20 @@ class OpenAiPath:
         models = self._service.models.current()
         return {
             "object": "list",
-            "data": [self._about(name) for name, model in models if model is None or _is_served(model)],
+            "data": [
+                self._about(shown)
+                for name, model in models
+                if model is None or _is_served(model)
+                for shown in (name, *(f"{name}:{adapter}" for adapter in _adapters(model)))
+            ],
         }
 
     def _model(self, name: str) -> dict[str, Any]:
-        model = self._service.models.served(*_named(name))
+        model_name, version, adapter = _named(name)
+        model = self._service.models.served(model_name, version)
         if not _is_served(model):
             raise _not_here(name)
+        _check_adapter(model, adapter)
         return self._about(name)
 
     def _about(self, name: str) -> dict[str, Any]:
@@ -128,12 +138,14 @@ class OpenAiPath:
     @asynccontextmanager
     async def _used(self, name: str) -> AsyncIterator[ServedModel | ServedText]:
         try:
-            key = await self._service.key(*_named(name))
+            model_name, version, adapter = _named(name)
+            key = await self._service.key(model_name, version)
         except RequestError as problem:
             if problem.status != 404:
                 raise
             raise ApiError(str(problem), "model", 404, "model_not_found") from None
         with self._service.models.hold(key) as model:
+            _check_adapter(model, adapter)
             yield model
 
     # --- embeddings --------------------------------------------------------------------------------------
@@ -234,10 +246,10 @@ def _text_request(chat: bool, body: Mapping[str, Any], model: ServedText | Serve
     return (read_chat if chat else read_completion)(body, model.session)
 
 
-def _beginning(request: TextRequest, model: ServedText | ServedText2Text) -> Begin:
+def _beginning(request: TextRequest, model: ServedText | ServedText2Text, name: str) -> Begin:
     if isinstance(model, ServedText2Text):
         return partial(model.write, str(request.prompt), request.options)
-    return partial(request.begin, model.session)
+    return partial(request.begin, model.session, _named(name)[2])
 
 
 async def _stream(run: TextRun, writer: ResponseWriter | TranscriptWriter, send: Any) -> None:
@@ -284,14 +296,29 @@ async def _end(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _named(name: str) -> tuple[str, str | None]:
-    """Return the name and version of ``NAME`` or ``NAME:VERSION``.
+def _named(name: str) -> tuple[str, str | None, str]:
+    """Return name, version and adapter of ``NAME``, ``NAME:VERSION``, ``NAME:ADAPTER`` or
+    ``NAME:VERSION:ADAPTER``. A version is a number, and an adapter begins with a letter.
 
-    >>> _named("chat"), _named("chat:3")
-    (('chat', None), ('chat', '3'))
+    >>> _named("chat"), _named("chat:3"), _named("chat:pirate"), _named("chat:3:pirate")
+    (('chat', None, ''), ('chat', '3', ''), ('chat', None, 'pirate'), ('chat', '3', 'pirate'))
     """
-    model, colon, version = name.partition(":")
-    return model, version if colon else None
+    model, _, rest = name.partition(":")
+    if is_adapter_name(rest):
+        return model, None, rest
+    version, _, adapter = rest.partition(":")
+    return model, version if ":" in name else None, adapter
+
+
+def _adapters(model: ServedModel | ServedText | None) -> tuple[str, ...]:
+    return model.session.adapters if isinstance(model, ServedText) else ()
+
+
+def _check_adapter(model: ServedModel | ServedText, adapter: str) -> None:
+    if adapter and adapter not in _adapters(model):
+        available = ", ".join(_adapters(model)) or "none"
+        message = f"{model.name} has no adapter {adapter[:64]!r}; available: {available}"
+        raise ApiError(message, "model", 404, "model_not_found")
 
 
 def _is_served(model: ServedModel | ServedText) -> bool:

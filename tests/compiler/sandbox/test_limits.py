@@ -55,6 +55,16 @@ def test_memory_grows_with_the_model(model: Path) -> None:
     )
 
 
+def test_adapters_are_read_and_have_memory(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / "adapter.gguf"
+    other.parent.mkdir()
+    other.write_bytes(bytes(500))
+    options = given(model, adapters={"one": str(other)})
+    assert limits_of("build", options).memory_bytes == BYTES_BEYOND + TIMES_MODEL * (SMALL + 500)
+    assert os.path.realpath(other) in bounds_of(limits_of("build", options), options, tmp_path).reads
+    assert other in model_files(options)
+
+
 def test_the_machine_bounds_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On 8 GB a limit is at most 7 GB, also one that a build claims; the variable may say more."""
     monkeypatch.setattr(limits, "all_memory_bytes", lambda: 8_000_000_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.errors import EngineError, UsageError
 from edgekit.runtime.generate.memory_plan import plan_memory
+from edgekit.target.adapter import AdapterRunner
 from edgekit.target.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.target.registry import decoder_compiler, open_decoder
 from tests.targets.language.architecture_kinds import KINDS
@@ -58,6 +60,35 @@ def test_logits_are_the_reference_s(target: str, kind: str, tmp_path: Path) -> N
     expected = reference_logits(model, TOKENS)
     found = [decoder.forward(TOKENS[:17], 3), *(decoder.forward([token]) for token in TOKENS[17:])]
     assert np.abs(np.concatenate(found) - expected[14:]).max() < 1e-4
+
+
+@pytest.mark.parametrize("target", ENGINES[:2])
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_adapters_are_inputs_of_the_decoder(target: str, kind: str, tmp_path: Path) -> None:
+    model, random = tiny_model(**KINDS[kind]), np.random.default_rng(2)
+    shapes = model.config.weight_shapes()
+    matrices = {
+        name: (random.normal(0, 0.1, (shapes[name][1], rank)), random.normal(0, 0.1, (rank, shapes[name][0])))
+        for name, rank in ((name, 2 + len(name) % 3) for name in shapes if name.endswith("_proj.weight"))
+        if "k_proj" not in name  # a gap between q and v, which are multiplied as one
+    }
+    added = {name: (a @ b).T.astype(np.float32) for name, (a, b) in matrices.items()}
+    merged = replace(model, read=lambda name: model.read(name) + added.get(name, np.float32(0)))
+    artifact = decoder_compiler(target).compile_decoder(model, "fp32", {}, 64, tuple(matrices))
+    decoder = open_decoder(target, write_files(artifact, tmp_path), artifact.options, 1, None)
+    other = decoder.another()
+    assert isinstance(decoder, AdapterRunner)
+    plain, expected = (reference_logits(each, TOKENS) for each in (model, merged))
+    assert np.abs(decoder.forward(TOKENS, 40) - plain).max() < 1e-4
+    decoder.adapt("one", matrices)
+    assert (decoder.adapter, decoder.length) == ("one", 0)
+    assert np.abs(decoder.forward(TOKENS, 40) - expected).max() < 1e-4
+    assert np.abs(other.forward(TOKENS, 40) - plain).max() < 1e-4  # its neighbour has none
+    decoder.row_consistent = True
+    decoder.truncate(39)
+    assert np.abs(decoder.forward(TOKENS[39:]) - expected[39]).max() < 1e-4
+    decoder.adapt("", {})
+    assert np.abs(decoder.forward(TOKENS, 40) - plain).max() < 1e-4
 
 
 def test_a_shortened_cache_goes_on_as_if_nothing_had_been_there(runner: DecoderRunner) -> None:
@@ -268,7 +299,7 @@ FORKS = """
 import os
 from edgekit.target.decoder import DecoderShape
 from edgekit_ort.decoder import _Caches
-caches = _Caches(None, DecoderShape(1, 1, 2, 4, 8), 8)
+caches = _Caches(None, DecoderShape(1, 1, 2, 4, 8), 8, {})
 caches.take()
 pid = os.fork()
 if not pid:

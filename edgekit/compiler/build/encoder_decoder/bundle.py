@@ -22,7 +22,7 @@ from edgekit.system.declared_options import stored_options
 from edgekit.system.progress import Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
-from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
+from edgekit.tensor_spec import Array, Content, Json, Signature
 
 TRIED: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in FORMS},
@@ -161,8 +161,8 @@ def assembled(
             **stored_options(request),
         },
         "samples": {"origin": origin},
-        "inputs": [_spec(spec) for spec in inputs],
-        "outputs": [_spec(spec) for spec in outputs],
+        "inputs": [spec.as_json() for spec in inputs],
+        "outputs": [spec.as_json() for spec in outputs],
         "card": card.as_json(),
         "profiles": {target.profile.name: target.profile.as_json() for target in targets},
         "variants": [variant_entry(variant, entries) for variant in variants],
@@ -170,7 +170,3 @@ def assembled(
         "extensions": extensions,
     }
     return Bundle.create(manifest, entries)
-
-
-def _spec(spec: TensorSpec) -> dict[str, Json]:
-    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}

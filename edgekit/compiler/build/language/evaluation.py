@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder, in_windows
 from edgekit.errors import EngineError
 from edgekit.processing.tokenizer import tokenize
+from edgekit.target.decoder import DecoderRunner
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.target.decoder import DecoderRunner
 
 TEXT_TOKENS = 2560
 """Most tokens of the text: a tokenizer with few words makes more of it."""

@@ -12,6 +12,7 @@ from edgekit.compiler.build.build_options import parse_max_drop
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import tool_versions, variant_entry
 from edgekit.compiler.build.faults import Faults
+from edgekit.compiler.build.language.adapters import adapter_contents, judged_adapters, open_adapters
 from edgekit.compiler.build.language.draft import draft_bars, draft_contents, open_draft, parameters
 from edgekit.compiler.build.language.evaluation import WINDOW_TOKENS, reference_of
 from edgekit.compiler.build.language.variants import (
@@ -22,6 +23,7 @@ from edgekit.compiler.build.language.variants import (
 from edgekit.compiler.build.memory_need import Claim, decoder_need, unclaimed
 from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.compiler.lowering.language.graph_writer import OPSET
+from edgekit.compiler.model.language.adapter_files import Adapter
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
@@ -40,6 +42,7 @@ CONTEXT_TOKENS = 2048
 """Most tokens of a text with its answer where nothing is said: the cache grows with it."""
 LEAST_CONTEXT_TOKENS = 64
 """The golden prompts and what is written after them need as many."""
+NO_ADAPTERS: Mapping[str, Adapter] = {}
 MORE_ACCURATE = tuple(reversed(BARS))
 TRIED_FIRST: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in BARS},
@@ -64,14 +67,14 @@ def build_language_model(
 
     Raises:
         UsageError: the precision is unknown, max_drop is not a percentage, the context exceeds the model's,
-            or the draft has other tokens.
-        ModelError: the file is damaged, or has an unsupported architecture.
+            the draft has other tokens, or an adapter's path is not an adapter.
+        ModelError: the file is damaged, or has an unsupported architecture; or an adapter does not fit it.
         ProfileError: a target does not run language models.
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
         BuildFault: every target met a fault.
     """
     bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
-    _check_targets(targets, TRIED_FIRST[request.requested_precision])
+    _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(request.progress, "opened") as notify:
         model = open_language_model(path)
         context = _context(model, request.context)
@@ -79,13 +82,16 @@ def build_language_model(
         small = open_draft(draft, model) if draft else None
         both = (model, small) if small else (model,)
         claim(sum(decoder_need(part.config, len(targets), context, WINDOW_TOKENS) for part in both), 0.0)
-    job, variants = _built(model, path, targets, bars, context, request)
+        adapters = open_adapters(request.adapters or {}, model)
+    job, variants = _built(model, path, targets, bars, context, request, adapters)
+    extension, entries = adapter_contents(job.adapters)
     if not draft or small is None:
-        return _bundle(job, path, targets, variants, {}, {}, request)
+        return _bundle(job, path, targets, variants, extension, entries, request)
     own_context = min(context, small.config.context_length)
     drafted = _built(small, draft, targets, draft_bars(bars), own_context, request)
-    extension, entries = draft_contents(job, *drafted)
-    return _bundle(job, path, targets, variants, extension, entries, request)
+    draft_extension, draft_entries = draft_contents(job, *drafted)
+    extension |= draft_extension
+    return _bundle(job, path, targets, variants, extension, {**entries, **draft_entries}, request)
 
 
 def _built(
@@ -95,14 +101,19 @@ def _built(
     bars: Mapping[str, LanguageBar],
     context: int,
     request: BuildRequest,
+    adapters: Mapping[str, Adapter] = NO_ADAPTERS,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
     """Build and judge the variants of one model."""
     progress = request.progress
     with stage(progress, "reference") as notify:
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
-        notify(f"perplexity {reference.perplexity():.2f} on {reference.tokens} tokens of English prose")
-    job = LanguageJob(model, decoder, reference, context, bars, request.force, Faults(model.sha256))
+        judged = judged_adapters(adapters, model, context)
+        adapted = [f", {row.reference.perplexity():.2f} with {name}" for name, row in judged.items()]
+        shown = f"{reference.perplexity():.2f}{''.join(adapted)}"
+        notify(f"perplexity {shown} on {reference.tokens} tokens of English prose")
+    faults = Faults(model.sha256)
+    job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)
     variants: list[VariantBuild] = []
     for target in targets:
         variants += _variants_of(job, target, request.requested_precision, job.faults.passing(progress))
@@ -160,8 +171,8 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
     return {**bars, **{name: bars[name]._replace(perplexity=drop) for name in PRECISIONS}}
 
 
-def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) -> None:
-    """Check that the targets run language models in one of these precisions."""
+def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str], adapters: bool) -> None:
+    """Check that the targets run language models in one of these precisions, with adapters if asked for."""
     for target in targets:
         try:
             available = registry.decoder_compiler(target.name).PRECISIONS
@@ -172,6 +183,10 @@ def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) ->
             raise UsageError(
                 f"{target.name} does not support {' or '.join(precisions)} for language models; available: "
                 f"{', '.join(available)}"
+            )
+        if adapters and not registry.decoder_compiler(target.name).TAKES_ADAPTERS:
+            raise UsageError(
+                f"--adapter: {target.name} takes no adapters; leave it out, or merge the weights"
             )
 
 
@@ -211,18 +226,18 @@ def _bundle(
     targets: Sequence[BuildTarget],
     variants: Sequence[VariantBuild],
     extension: Mapping[str, Json],
-    draft_entries: Mapping[str, Content],
+    more: Mapping[str, Content],
     request: BuildRequest,
 ) -> Bundle:
     """Assemble the bundle: the card with its files, the variants, the golden prompts with the reference's
-    logits, and the draft."""
+    logits, the adapters and the draft."""
     model, reference = job.model, job.reference
     template = CHAT_TEMPLATE_FILE if model.chat_template else ""
     about = {"license": model.license} if model.license else {}
     card = GenerationCard(
         model.name, TOKENIZER_FILE, template, model.stop_ids, model.bos_id, job.context, about
     )
-    entries: dict[str, Content] = {entry_of(TOKENIZER_FILE): model.tokenizer, **draft_entries}
+    entries: dict[str, Content] = {entry_of(TOKENIZER_FILE): model.tokenizer, **more}
     entries["golden/logits.npy"] = npy_bytes(reference.logits)
     if template:
         entries[entry_of(template)] = model.chat_template.encode()

@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgekit.bundle.evidence import OutputAccuracy
 from edgekit.bundle.generation_evidence import Generation
 from edgekit.bundle.variant import Status
 from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.language.adapters import JudgedAdapter, adapted_weights
 from edgekit.compiler.build.language.evaluation import (
     GREEDY_TOKENS,
     TextReference,
@@ -33,8 +35,9 @@ from edgekit.compiler.quantize.language.decoder_weights import PRECISIONS
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.target import registry
+from edgekit.target.adapter import AdapterRunner
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.decoder import DecoderShape
+from edgekit.target.decoder import DecoderRunner, DecoderShape
 from edgekit.target.precisions import FULL_PRECISION, LanguageBar
 
 FEW_WINDOWS = 3
@@ -53,6 +56,7 @@ class LanguageJob:
         bars: Accuracy that each precision must reach.
         force: Whether to ship variants that miss their bar, marked as such.
         faults: Faults of this build so far.
+        adapters: Adapters by name.
         weights: Precision -> its integers, shared by the targets.
         answers: Variant name -> tokens that it generated after each golden prompt.
     """
@@ -64,6 +68,7 @@ class LanguageJob:
     bars: Mapping[str, LanguageBar]
     force: bool
     faults: Faults
+    adapters: Mapping[str, JudgedAdapter] = field(default_factory=dict)
     weights: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     answers: dict[str, list[list[int]]] = field(default_factory=dict)
 
@@ -77,7 +82,11 @@ def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str
 
 def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
     artifact = registry.decoder_compiler(target.name).compile_decoder(
-        job.model, precision, _weights(job, precision), job.context
+        job.model,
+        precision,
+        _weights(job, precision),
+        job.context,
+        adapted_weights(job.model, job.adapters),
     )
     return artifact_variant(name, target, precision, artifact, job.force, partial(_run, job))
 
@@ -105,25 +114,20 @@ def _run(job: LanguageJob, variant: VariantBuild) -> None:
             fixed = DecoderShape.from_options(artifact.options).fixed
             windows = FEW_WINDOWS if fixed else None
             written = written_by(runner, job.reference, job.model.stop_ids, windows)
+            adapted = _written_with_adapters(job, runner, windows)
             variant.evidence["runner"] = dict(runner.facts())
             variant.evidence["executed"] = {"device": runner.device, "precision": runner.precision}
     engine = target.engine.engine_version()
-    accuracy = compare([job.reference.logits], [written.logits], bar.logits_db)
     variant.evidence["engine"] = engine
-    variant.evidence["accuracy"] = {"logits": accuracy.as_json()}
-    variant.evidence["generation"] = _figures(job, written, bar)
+    variant.outcome, variant.reason = Status.VERIFIED, f"on {engine}"
+    accuracy, generation = _judge(variant, job.reference, written, bar)
+    variant.evidence["accuracy"] = {"logits": accuracy}
+    variant.evidence["generation"] = {**generation, "answers": written.answers}
     _time(variant, written, load_ms, threads, engine)
     job.answers[variant.name] = written.answers
-    variant.outcome, variant.reason = Status.VERIFIED, f"on {engine}"
-    expected = job.reference.perplexity(written.windows)
-    ratio = written.perplexity / expected
-    if not accuracy.within_limit:
-        variant.reject(f"logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is required")
-    elif not ratio <= 1 + bar.perplexity:
-        variant.reject(
-            f"perplexity {written.perplexity:.2f}, {100 * (ratio - 1):.1f} % above the float model's"
-            f" {expected:.2f}; {100 * bar.perplexity:g} % is allowed"
-        )
+    for name, texts in adapted.items():
+        accuracy, generation = _judge(variant, job.adapters[name].reference, texts, bar, f"adapter {name}: ")
+        variant.evidence.setdefault("adapters", {})[name] = {"logits": accuracy, "generation": generation}
     if variant.rejected:  # nobody reads them any more
         variant.artifact = artifact._replace(files={})
 
@@ -133,14 +137,38 @@ def _longest(reference: TextReference) -> int:
     return max(longest, *(len(window) for window in reference.windows))
 
 
-def _figures(job: LanguageJob, written: VariantTexts, bar: LanguageBar) -> Generation:
-    return {
+def _written_with_adapters(
+    job: LanguageJob, runner: DecoderRunner, windows: int | None
+) -> dict[str, VariantTexts]:
+    """Run a loaded decoder on the text and the golden prompts with each adapter."""
+    written = {}
+    for name, (adapter, reference) in job.adapters.items():
+        assert isinstance(runner, AdapterRunner)
+        runner.adapt(name, adapter.matrices)
+        written[name] = written_by(runner, reference, job.model.stop_ids, windows)
+    return written
+
+
+def _judge(
+    variant: VariantBuild, reference: TextReference, written: VariantTexts, bar: LanguageBar, label: str = ""
+) -> tuple[OutputAccuracy, Generation]:
+    """Reject a variant whose texts miss the bar. Return the evidence."""
+    accuracy = compare([reference.logits], [written.logits], bar.logits_db)
+    expected = reference.perplexity(written.windows)
+    ratio = written.perplexity / expected
+    if not accuracy.within_limit:
+        variant.reject(f"{label}logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is required")
+    elif not ratio <= 1 + bar.perplexity:
+        variant.reject(
+            f"{label}perplexity {written.perplexity:.2f}, {100 * (ratio - 1):.1f} % above the float model's"
+            f" {expected:.2f}; {100 * bar.perplexity:g} % is allowed"
+        )
+    return accuracy.as_json(), {
         "perplexity": _digits(written.perplexity),
-        "float_perplexity": _digits(job.reference.perplexity(written.windows)),
+        "float_perplexity": _digits(expected),
         "limit": bar.perplexity,
-        "tokens": sum(map(len, job.reference.likeliest[: written.windows])),
+        "tokens": sum(map(len, reference.likeliest[: written.windows])),
         "agreement": _digits(written.agreement),
-        "answers": written.answers,
     }
 
 

@@ -11,7 +11,7 @@ scaled embeddings, soft caps, sliding windows).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from edgekit.compiler.lowering.language.block_weights import BlockWeights, stack
 from edgekit.compiler.lowering.language.graph_writer import GraphWriter
 from edgekit.compiler.model.language.language_model import GELU_TANH, LanguageModel
 from edgekit.target.decoder import DecoderShape
-from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array, Json
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -32,13 +32,23 @@ class DecoderWriter(ABC):
         weights: Name -> integers, of the matrices that are stored so; the others are floats.
         context: Tokens that a cache holds at most.
         half: Store the float matrices as float16.
+        adapted: Weights that adapters change (edgekit/target/adapter.py).
+
+    Attributes:
+        sites: The artifact's option on the adapted products.
     """
 
     def __init__(
-        self, model: LanguageModel, weights: Mapping[str, BlockWeights], context: int, half: bool = False
+        self,
+        model: LanguageModel,
+        weights: Mapping[str, BlockWeights],
+        context: int,
+        half: bool = False,
+        adapted: Collection[str] = (),
     ) -> None:
         self.model, self.config, self.weights = model, model.config, weights
-        self.context, self.half = context, half
+        self.context, self.half, self._adapted = context, half, adapted
+        self.sites: dict[str, Json] = {}
         self.graph = GraphWriter()
         self._angles: dict[bytes, tuple[str, str]] = {}
 
@@ -123,8 +133,22 @@ class DecoderWriter(ABC):
         """Multiply x by the transposed matrix of that name."""
         packed = self.weights.get(name)
         if packed is not None:
-            return self.product(x, packed, name, out)
-        return self.graph.op("MatMul", x, self.floats(name, transposed=True), out=out)
+            y = self.product(x, packed, name, out)
+        else:
+            y = self.graph.op("MatMul", x, self.floats(name, transposed=True), out=out)
+        return self._with_adapter(x, y, [name])
+
+    def _with_adapter(self, x: str, product: str, names: list[str]) -> str:
+        """Add (x A) B to a product, if an adapter changes one of its weights."""
+        if not set(names) & set(self._adapted):
+            return product
+        g, site, shapes = self.graph, "+".join(names), [self.config.weight_shapes()[name] for name in names]
+        inputs, sizes = shapes[0][1], [shape[0] for shape in shapes]
+        self.sites[site] = {"inputs": inputs, "outputs": list(map(list, zip(names, sizes, strict=True)))}
+        rank = f"rank{len(self.sites)}"
+        a = g.input(f"{site}/lora_a", "float32", [inputs, rank])
+        b = g.input(f"{site}/lora_b", "float32", [rank, sum(sizes)])
+        return g.op("Add", product, g.op("MatMul", g.op("MatMul", x, a), b))
 
     @abstractmethod
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
@@ -143,9 +167,9 @@ class DecoderWriter(ABC):
         packed, name = [self.weights.get(weight_name) for weight_name in names], "+".join(names)
         if not any(p is not None for p in packed):
             floats = np.concatenate([self.model.weight(weight_name) for weight_name in names])
-            return self.graph.op("MatMul", x, self._float(floats.T, name))
+            return self._with_adapter(x, self.graph.op("MatMul", x, self._float(floats.T, name)), names)
         stored = stacked([p for p in packed if p is not None]) if all(p is not None for p in packed) else None
-        return None if stored is None else self.product(x, stored, name)
+        return None if stored is None else self._with_adapter(x, self.product(x, stored, name), names)
 
     def floats(self, name: str, *, transposed: bool = False) -> str:
         """Return the name of a float matrix, stored as float32 in the graph."""

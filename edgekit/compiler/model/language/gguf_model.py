@@ -71,7 +71,7 @@ def open_gguf_model(path: Path) -> LanguageModel:
         tensor_name, rows = places[weight]
         tensor = file.tensors[tensor_name]
         raw, shape = _rows(file.read(tensor_name), tensor.shape, rows)
-        return _half_rotation(read_values(tensor.kind, raw, shape), weight, config)
+        return half_rotation(read_values(tensor.kind, raw, shape), weight, config)
 
     def packed(weight: str) -> PackedWeight | None:
         tensor_name, rows = places[weight]
@@ -81,15 +81,15 @@ def open_gguf_model(path: Path) -> LanguageModel:
         raw, shape = _rows(file.read(tensor_name), tensor.shape, rows)
         packed_weight = read_packed(tensor.kind, raw, shape)
         return packed_weight._replace(
-            integers=_half_rotation(packed_weight.integers, weight, config),
-            scales=_half_rotation(packed_weight.scales, weight, config),
-            minima=_half_rotation(packed_weight.minima, weight, config),
+            integers=half_rotation(packed_weight.integers, weight, config),
+            scales=half_rotation(packed_weight.scales, weight, config),
+            minima=half_rotation(packed_weight.minima, weight, config),
         )
 
     return LanguageModel(
         name, config, tokenizer_json(file, config.vocabulary),
         file.get("tokenizer.chat_template", str) or "", stop_ids, bos_id, "GGUF",
-        file.get("general.license", str) or "", _digest(path), read, packed,
+        file.get("general.license", str) or "", file_digest(path), read, packed,
     )  # fmt: skip
 
 
@@ -220,6 +220,13 @@ def _place(name: str, config: DecoderConfig) -> tuple[str, slice]:
     return f"blk.{layer}.{fused or names[part]}.{ending}", rows
 
 
+def adapter_tensor(name: str, config: DecoderConfig) -> str:
+    """Return the tensor of a weight, to which an adapter's ``.lora_a`` and ``.lora_b`` refer. "": a part of a
+    fused one, which is not adapted."""
+    tensor, rows = _place(name, config)
+    return tensor if rows.stop is None else ""
+
+
 def _fused(part: str, config: DecoderConfig) -> tuple[str, slice]:
     """Return a part of a fused matrix: Phi 3 has q, k and v in one, and gate and up in another."""
     queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
@@ -239,7 +246,7 @@ def _rows(raw: Array, shape: tuple[int, ...], rows: slice) -> tuple[Array, tuple
     return cut.reshape(-1), (rows.stop - rows.start, *shape[1:])
 
 
-def _half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
+def half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
     """Undo ``LlamaModel.permute``: llama-type files have the rows of q and k in the order of an interleaved
     rotation, pairs (2 i, 2 i + 1); ours are (i, i + head_size / 2)."""
     if config.architecture != "llama" or not any(name in weight for name in (".q_proj.", ".k_proj.")):
@@ -248,7 +255,8 @@ def _half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """Compute the sha256 of a file. Raises ModelError: it can't be read."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

@@ -95,10 +95,8 @@ def _gated(model: ir.Model, node: ir.Node, observations: dict[str, Observation])
     bias = add_constant(model, np.full(channels, 0.5, np.float32), f"{name}/bias")
     attributes: dict[str, Attribute] = {"group": channels, "kernel_shape": [1, 1]}
     conv = new_node(node, "Conv", [x, weights, bias], attributes, f"{node.name}/line")
-    line = insert_before(model, node, conv, f"{name}/line")
-    gate = insert_before(model, node, _clip(model, node, line), f"{name}/gate")
-    for value in (line, gate):
-        value.type, value.shape = x.type, x.shape
+    line = insert_before(model, node, conv, f"{name}/line", like=x)
+    gate = insert_before(model, node, _clip(model, node, line), f"{name}/gate", like=x)
     is_unshared = only_consumer(x) is None and {use.node for use in x.uses()} == {node, conv}
     if is_unshared and not x.is_graph_output():  # below -3 the gate is 0
         observation = mapped(observation, lambda a: np.maximum(a, np.float32(-3)))
@@ -242,8 +240,7 @@ def _split(
             rows = scale.reshape(-1, *[1] * (array.ndim - 1))
             inputs.append(add_constant(model, (array / rows).astype(np.float32), f"{x.name}/scaled/{name}"))
     scaled_conv = ir.Node("", "Conv", inputs, conv.attributes.values(), name=f"{conv.name}/scaled")
-    z = insert_before(model, product, scaled_conv, f"{x.name}/scaled")
-    z.type, z.shape = x.type, x.shape
+    z = insert_before(model, product, scaled_conv, f"{x.name}/scaled", like=x)
     product.replace_input_with(list(product.inputs).index(x), z)
     kernel = array_of(depthwise.inputs[1])
     assert kernel is not None

@@ -99,7 +99,7 @@ def moments_of(
                 for i, (start, end) in enumerate(blocks):
                     cross[i] += rows[:, start:end] @ y.swapaxes(1, 2)
             if squared:
-                if waiting and (not _exact(affine) or sum(map(_width, [*waiting, rows])) > step):
+                if waiting and (not _exact(affine) or sum(part.shape[2] for part in [*waiting, rows]) > step):
                     multiply()
                 waiting.append(rows)
     if waiting:
@@ -130,10 +130,6 @@ def _sums(rows: Array, affine: Affine | None) -> Array:
 def _exact(affine: Affine | None) -> bool:
     """Return whether float32 sums CHUNK products of such values without rounding."""
     return affine is not None and affine.dtype in ("int8", "uint8")
-
-
-def _width(rows: Array) -> int:
-    return int(rows.shape[2])
 
 
 def _column_scales(product: WeightMatrix, affine: Affine | None, shape: tuple[int, ...]) -> Array:
