@@ -48,8 +48,8 @@ def main(shared: Path, emulator: str, root: Path, ort: Path) -> None:
             items = session.predict(frame)
         rows = zip([one.label for one in items], items.scores, np.asarray(items.boxes), strict=True)
         expected = [f"{label} {score:.3f} " + " ".join(f"{x:.0f}" for x in box) for label, score, box in rows]
-        command = [emulator, "-L", root, "-E", f"LD_LIBRARY_PATH={folder}"]
-        command += [compile_detector(folder), bundle, ort, folder / "photo.ppm"]
+        command = [emulator, "-L", str(root), "-E", f"LD_LIBRARY_PATH={folder}"]
+        command += map(str, [compile_detector(folder), bundle, ort, folder / "photo.ppm"])
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     print(done.stdout, end="")
     assert len(expected) > 3
