@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.bench_word_errors talk.edgekit FOLDER
 
-FOLDER has NAME.wav and NAME.txt, the words in it. Texts are compared in small letters and without punctuation,
-by the least edits of words (Levenshtein, 1966). Each variant runs on one thread; "points" is its rate less
-that of the first variant, in percent of the words, with a 95 % interval over resampled recordings (Efron,
-1979).
+FOLDER has NAME.wav and NAME.txt, the words in it. Texts are compared in small letters and without
+punctuation, by the least edits of words (Levenshtein, 1966). Each variant runs on one thread; "points" is its
+rate less that of the first variant, in percent of the words, with a 95 % interval over resampled recordings
+(Efron, 1979).
 
 Without recordings, a synthesizer reads texts, e.g. Debian's flite and fortunes:
 
