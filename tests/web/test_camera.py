@@ -30,8 +30,6 @@ from tests.web.host import (
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
 LIVE, FAILED = "body[data-state=live]", "body[data-state=failed]"
 INSECURE = "--host-resolver-rules=MAP insecure.test 127.0.0.1"
-FLOWING = r"/ frames\/s; ([6-9]|\d\d)/.test(document.querySelector('#rate').innerText)"
-"""Whether more than five frames were dropped: 30 a second arrive."""
 FRAME = """async () => {
   const video = document.querySelector('#video'), {videoWidth: width, videoHeight: height} = video;
   const canvas = new OffscreenCanvas(width, height), context = canvas.getContext('2d');
@@ -84,9 +82,11 @@ def test_boxes_over_the_live_video_are_python_s(npm_package: Path, shared: Path,
     ):
         page.click("#camera")
         page.wait_for_selector(LIVE, timeout=WAIT_MS)
-        page.wait_for_function(FLOWING, timeout=WAIT_MS)
+        page.wait_for_timeout(2500)
         found = page.evaluate(FRAME)
         labels = page.locator("#items bdi").all_inner_texts()
+        assert " frames/s; " in page.inner_text("#rate")
+        assert int(page.inner_text("#rate").split("; ")[1].split()[0]) > 5  # 30 a second arrive
         assert all(page.inner_text(f"#time-{stage}") for stage in ("read", "prepare", "run", "decode"))
         for size in (DESK, PHONE):
             page.set_viewport_size({"width": size[0], "height": size[1]})
