@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TypeVar
 
 T = TypeVar("T", bound="Closing")
 
 
-class Closing:
+class Closing(ABC):
     """Context manager that is closed at the end of its block."""
+
+    __slots__ = ()
 
     def __enter__(self: T) -> T:
         return self
@@ -16,6 +19,6 @@ class Closing:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Release what the object holds."""
-        raise NotImplementedError

@@ -1,11 +1,22 @@
-"""Pairs after a Concat, in a form that OpenVINO's CPU plugin does not crash on.
+"""Pairs of QuantizeLinear and DequantizeLinear as FakeQuantize, which computes the same values.
+
+Bytes that an image input gives (``with_fake_quantize``):
+
+    x, uint8 -> Cast -> [Sub(m)] -> Q(1, m) -> DQ(1, m) -> Conv
+        =>   x -> Cast -> [Sub(m)] -> FakeQuantize(-m to 255 - m, 256 levels) -> Conv
+
+From the pair, OpenVINO's CPU plugin makes a Convert to float and multiplies floats; from the FakeQuantize an
+integer convolution that reads the bytes, layout included (2026.4, by its execution graph: YOLOX-nano's first
+convolution takes 1.5 ms instead of 8).
+
+Pairs after a Concat (``with_fake_quantized_concats``):
 
     Concat -> [Relu ...] -> Q -> DQ -> [Relu ...] -> Q -> DQ
         =>   Concat -> [Relu ...] -> FakeQuantize -> [Relu ...] -> Q -> DQ
 
 where the first zero point is not 0. compile_model of 2026.4.1 ends the process by SIGSEGV on such a pair (its
-low precision transformations do: with them off it does not). The FakeQuantize computes the same values.
-CenterNet's int8 has the pair: its Concat of two branches is quantized, and once more after the Relu.
+low precision transformations do: with them off it does not). CenterNet's int8 has the pair: its Concat of two
+branches is quantized, and once more after the Relu.
 """
 
 from __future__ import annotations
@@ -26,6 +37,8 @@ from edgekit.compiler.model.rewriting import (
 )
 from edgekit.tensor_spec import Array
 
+DOMAIN = "org.openvinotoolkit"
+"""Domain of the operators that OpenVINO's ONNX reader adds to the standard's."""
 BETWEEN = ("Add", "Div", "Mul", "Relu", "Sub")
 """Operators, with constants, that may stand between the pairs. With LeakyRelu, Sigmoid, Elu, HardSwish, Clip,
 Max, MaxPool, Transpose, Reshape and Split 2026.4.1 does not crash."""
@@ -116,20 +129,6 @@ def _ends(node: ir.Node, real: ir.Value | None) -> list[Array]:
         ((np.float32(code) - zero_point.astype(np.float32)) * scale).astype(np.float32).reshape(shape)
         for code in (codes.min, codes.max)
     ]
-
-
-# Bytes that an image input gives, as OpenVINO's CPU plugin computes on them without a step in between.
-#
-#     x, uint8 -> Cast -> [Sub(m)] -> Q(1, m) -> DQ(1, m) -> Conv
-#         =>   x -> Cast -> [Sub(m)] -> FakeQuantize(-m to 255 - m, 256 levels) -> Conv
-#
-# From the pair, its plugin makes a Convert to float and multiplies floats; from the FakeQuantize an integer
-# convolution that reads the bytes, layout included (2026.4, by its execution graph: YOLOX-nano's first
-# convolution takes 1.5 ms instead of 8).
-
-
-DOMAIN = "org.openvinotoolkit"
-"""Of operators that OpenVINO's ONNX reader has beside the standard's."""
 
 
 def with_fake_quantize(model: ir.Model) -> ir.Model:

@@ -1,4 +1,9 @@
-"""Comparisons, logic, selection and bits."""
+"""Comparisons, logic, selection and bits: and, or, xor, not, shifts, float32 as int32.
+
+    a & b = ((a + b) - (a ^ b)) / 2        a | b = (a ^ b) + (a & b)
+
+TFLite has BITWISE_XOR. The sum of 32-bit numbers would overflow, so they are computed in halves.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +50,6 @@ def is_inf(b: Builder, X: Value, *, detect_negative: int = 1, detect_positive: i
     if not detect_negative and not detect_positive:
         return b.elementwise("LOGICAL_AND", [is_nan(b, X), b.constant(np.zeros(1, bool))], "bool")
     return b.elementwise("EQUAL", [X, b.scalar(np.inf if detect_positive else -np.inf)], "bool")
-
-
-# Bits of numbers: and, or, xor, not, shifts, float32 as int32.
-#
-#     a & b = ((a + b) - (a ^ b)) / 2        a | b = (a ^ b) + (a & b)
-#
-# TFLite has BITWISE_XOR. The sum of 32-bit numbers would overflow, so they are computed in halves.
 
 
 HALF = 1 << 16

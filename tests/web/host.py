@@ -21,7 +21,7 @@ OFFLINE = "body[data-offline]"
 WAIT_MS = 60_000
 GPU_FLAGS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 GPU_FLAGS += ["--enable-features=Vulkan,WebGPU", "--ignore-gpu-blocklist"]
-"""Of Chromium, whose WebGPU then runs on SwiftShader, a GPU in software."""
+"""Chromium's flags for WebGPU on SwiftShader, a GPU in software."""
 FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
 PREDICT = """async (photo) => {
   const {Session} = await import('./edgekit.js');

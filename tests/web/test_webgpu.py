@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ def program() -> Iterator[Any]:
         running.close()
 
 
+@contextmanager
+def on_the_gpu(program: Any, site: Path) -> Iterator[Any]:
+    """Open the page of a folder where the browser has WebGPU."""
+    with hosted(site) as host, opened(program, host.url) as (page, _):
+        if not page.evaluate(ADAPTER):
+            pytest.skip("this Chromium has no WebGPU adapter")
+        yield page
+
+
 @pytest.mark.needs_shared
 def test_a_gpu_that_computes_another_model_is_left(
     program: Any, npm_package: Path, shared: Path, tmp_path: Path
@@ -36,9 +46,7 @@ def test_a_gpu_that_computes_another_model_is_left(
     write_web(colours_bundle(), tmp_path / "site", [npm_package], webgpu=True)
     silero = shared / "models" / "silero_vad_16k_sequence.onnx"
     bundle = edgekit.build(silero, targets=["ort"], shapes={"input": (1, 576)})
-    with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, _):
-        if not page.evaluate(ADAPTER):
-            pytest.skip("this Chromium has no WebGPU adapter")
+    with on_the_gpu(program, tmp_path / "site") as page:
         assert "WebGPU" in page.inner_text("#summary")
         assert checks(page)[1].startswith("passed colours on webgpu, golden vector 1, scores: ")
         choose_bundle(page, bundle.save(tmp_path / "silero.edgekit"))
@@ -61,9 +69,7 @@ def test_litert_js_runs_on_the_gpu_or_says_what_it_lacks(
     shapes = {"input": (1, 576)}
     silero = edgekit.build(models / "silero_vad_16k_sequence.onnx", targets=["tflite"], shapes=shapes)
     write_web(keywords, tmp_path / "site", [litert_package], webgpu=True)
-    with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, _):
-        if not page.evaluate(ADAPTER):
-            pytest.skip("this Chromium has no WebGPU adapter")
+    with on_the_gpu(program, tmp_path / "site") as page:
         assert "tflite-fp32 on LiteRT.js 2.5.3, WebGPU: verified" in page.inner_text("#summary")
         assert checks(page)[1].startswith("passed tflite-fp32 on webgpu, golden vector 1, Identity: ")
         choose_bundle(page, silero.save(tmp_path / "silero.edgekit"))

@@ -13,12 +13,13 @@ from edgekit.compiler.build.build_options import BuildOptions, precisions_to_com
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.causes import add_float16_causes
 from edgekit.compiler.build.distilled import TrainingParts, distillation, split_for_training
-from edgekit.compiler.build.estimates import estimate_costs, hold_to_memory
+from edgekit.compiler.build.estimates import estimate_costs
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.float8 import add_float8, refuse_without_float8
 from edgekit.compiler.build.held_out import evaluate_held_out
 from edgekit.compiler.build.import_check import ImportCheck, check_import
 from edgekit.compiler.build.int8 import add_int8, find_all_rules, without_fallbacks
+from edgekit.compiler.build.memory_limits import hold_to_memory
 from edgekit.compiler.build.quantization_data import (
     CALIBRATION_SAMPLES,
     QuantizationData,

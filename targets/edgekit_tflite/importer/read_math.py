@@ -170,7 +170,7 @@ OF_BOOLS: Mapping[str, str] = {"REDUCE_ALL": "ReduceMin", "REDUCE_ANY": "ReduceM
 def _reduced(g: OnnxGraph, op_type: str, value: str) -> str:
     rank = len(g.shape(g.op.inputs[0]))
     axes = sorted({axis_of(g, axis, rank) for axis in g.ints(g.op.inputs[1])})
-    if not axes:  # no axis is all of them to ONNX, unless it is told
+    if not axes:  # TFLite reduces no axis then, and ONNX all of them
         return g.node("Identity", [value])
     return g.node(op_type, [value, g.int64(axes)], keepdims=int(g.op.options["keep_dims"]))
 

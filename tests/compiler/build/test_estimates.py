@@ -12,7 +12,7 @@ import pytest
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.bundle.evidence import Evidence
-from edgekit.compiler.build.estimates import hold_to_memory
+from edgekit.compiler.build.memory_limits import hold_to_memory
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate.verify_bundle import render as verified
 from edgekit.compiler.evaluate.verify_bundle import verify_bundle

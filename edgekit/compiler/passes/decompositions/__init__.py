@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing them fills the table)
     attention,
-    classifiers,
     convolutions,
     counting,
     einsum,
@@ -17,6 +16,7 @@ from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing t
     integers,
     linear_algebra,
     linear_attention,
+    linear_models,
     normalization,
     placing,
     pooling,
@@ -24,6 +24,7 @@ from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing t
     recurrent,
     sampling,
     selection,
+    support_vectors,
     tables,
     trees,
 )

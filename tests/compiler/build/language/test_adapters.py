@@ -81,7 +81,7 @@ def test_texts_are_those_of_merged_weights_and_nothing_is_loaded_again(
     with TextSession(built, engine=engine, threads=1, speculate="off") as session:
         assert session.adapters == ("one", "two")
         loaded = session._decoders.runner
-        for name in (*NAMES, *reversed(NAMES)):  # a saved cache of another adapter is no use
+        for name in (*NAMES, *reversed(NAMES)):  # caches of other adapters are not used
             assert session.generate(PROMPT, max_tokens=24, adapter=name).text() == alone[name]
         stream = session.generate(PROMPT, max_tokens=24, adapter="one")
         assert stream.text() == alone["one"]
