@@ -87,7 +87,7 @@ WEIGHT_FORMS = (
         "int8-dynamic",
         ("Gemm", "MatMul"),
         "https://docs.openvino.ai/2024/openvino-workflow/running-inference/inference-devices-and-modes/"
-        "cpu-device.html: DYNAMIC_QUANTIZATION_GROUP_SIZE; measured with VNNI: 0.48 of fp32's time on"
+        "cpu-device.html: DYNAMIC_QUANTIZATION_GROUP_SIZE; measured with VNNI: 0.44 of fp32's time on"
         " MiniLM-L3 at 32.7 dB; without VNNI floats",
     ),
 )
