@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -11,11 +12,13 @@ from edgekit._version import __version__
 from edgekit.bundle import card_files, shape_entries
 from edgekit.bundle import source_names as source_names_entry
 from edgekit.bundle.bundle import Bundle
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.import_check import ImportCheck
 from edgekit.compiler.build.stages import BuildJob
 from edgekit.compiler.build.variant_build import Shrunk, VariantBuild
 from edgekit.compiler.evaluate.samples import Sample, Samples, hold_one_value
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.compiler.lowering.shared_transposes import transposed_pairs
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.compiler.model.origins import source_names
@@ -26,6 +29,7 @@ from edgekit.system.formats.plain_text import shortened, size
 from edgekit.system.formats.strict_json import encode
 from edgekit.system.size_range import range_text
 from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.target.shape_range import OPTION as RANGE
 from edgekit.target.shape_range import ShapeRange
@@ -61,14 +65,11 @@ def make_bundle(
     names = encode(source_names(job.source, job.canonical))
     entries: dict[str, Content] = {source_names_entry.ENTRY: names}
     entries |= {card_files.entry_of(name): content for name, content in files.items()}
-    manifest: dict[str, Json] = {
-        "edgekit": __version__,
-        "tools": tool_versions(),
+    manifest = _manifest(job.request, job.targets, variants, entries)
+    manifest |= {
         "source": _source(job, import_check),
         "options": {
-            "targets": [target.profile.name for target in job.targets],
-            "precision": job.request.precision,
-            **stored_options(job.request),
+            **manifest["options"],
             **job.options.as_json(),
             **({"no_int8": job.no_int8} if job.no_int8 else {}),
             "shapes": _given_shapes(job, shapes, of_range),
@@ -82,9 +83,7 @@ def make_bundle(
         "inputs": [spec.as_json() for spec in job.inputs],
         "outputs": [spec.as_json() for spec in job.outputs],
         "card": job.card.as_json() if job.card else None,
-        "profiles": {target.profile.name: target.profile.as_json() for target in job.targets},
         "passes": job.passes,
-        "variants": [variant_entry(variant, entries) for variant in variants],
         "golden": [shape_entries.golden_json(0, _first(reference), entries)],
         "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
     }
@@ -95,6 +94,67 @@ def make_bundle(
     if of_range is not None:
         manifest["extensions"][RANGE] = of_range.as_json()
     return Bundle.create(manifest, entries)
+
+
+def generation_manifest(
+    path: Path,
+    sha256: str,
+    targets: Sequence[BuildTarget],
+    variants: Sequence[VariantBuild],
+    request: BuildRequest,
+    entries: dict[str, Content],
+    *,
+    source: Mapping[str, Json],
+    origin: str,
+    card: Json,
+    signature: Signature = Signature((), ()),
+) -> dict[str, Json]:
+    """Return the manifest of a model that generates tokens, without what differs between such models. Files
+    of the variants are added to ``entries``.
+
+    Args:
+        path: Path of the model.
+        sha256: Hash of its files.
+        targets: The targets that it was built for.
+        variants: All variants.
+        request: Arguments of the build.
+        entries: Entries of the bundle.
+        source: Facts of the model, by their key in the manifest's ``source``.
+        origin: Description of the samples.
+        card: The card.
+        signature: Inputs and outputs of a variant; none of a language model.
+    """
+    nodes = max((variant.artifact.facts.get("nodes", 0) for variant in variants), default=0)
+    manifest = _manifest(request, targets, variants, entries)
+    manifest["options"]["precision"] = request.requested_precision
+    return {
+        **manifest,
+        "source": {"file": path.name, "sha256": sha256, "opset": OPSET, "nodes": nodes, **source},
+        "samples": {"origin": origin},
+        "inputs": [spec.as_json() for spec in signature.inputs],
+        "outputs": [spec.as_json() for spec in signature.outputs],
+        "card": card,
+    }
+
+
+def _manifest(
+    request: BuildRequest,
+    targets: Sequence[BuildTarget],
+    variants: Sequence[VariantBuild],
+    entries: dict[str, Content],
+) -> dict[str, Json]:
+    """Return the manifest's part that all models have; files of the variants are added to ``entries``."""
+    return {
+        "edgekit": __version__,
+        "tools": tool_versions(),
+        "options": {
+            "targets": [target.profile.name for target in targets],
+            "precision": request.precision,
+            **stored_options(request),
+        },
+        "profiles": {target.profile.name: target.profile.as_json() for target in targets},
+        "variants": [variant_entry(variant, entries) for variant in variants],
+    }
 
 
 def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:

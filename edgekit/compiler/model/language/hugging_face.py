@@ -66,10 +66,15 @@ def open_hugging_face(folder: Path) -> LanguageModel:
         return values + np.float32(1) if config.output_norms and name.endswith("norm.weight") else values
 
     return LanguageModel(
-        str(config_json.get("_name_or_path") or "") or folder.name or "model",
+        title_of(config_json, folder, "model"),
         config, tokenizer, _chat_template(folder, settings), stop_ids, _bos_id(tokenizer, vocabulary),
         "Hugging Face", "", folder_digest(folder, shards), read,
     )  # fmt: skip
+
+
+def title_of(config_json: Mapping[str, Json], folder: Path, default: str) -> str:
+    """Return the name of a model: by its ``config.json``, its folder, or a default."""
+    return str(config_json.get("_name_or_path") or "") or folder.name or default
 
 
 def tensor_files(folder: Path) -> dict[str, SafetensorsFile]:
