@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -18,7 +17,6 @@ from edgekit.compiler.build.stages import BuildJob
 from edgekit.compiler.build.variant_build import Shrunk, VariantBuild
 from edgekit.compiler.evaluate.samples import Sample, Samples, hold_one_value
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
-from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.compiler.lowering.shared_transposes import transposed_pairs
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.compiler.model.origins import source_names
@@ -33,7 +31,7 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.target.shape_range import OPTION as RANGE
 from edgekit.target.shape_range import ShapeRange
-from edgekit.tensor_spec import Array, Content, Json, Signature
+from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 """Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""
@@ -65,24 +63,20 @@ def make_bundle(
     names = encode(source_names(job.source, job.canonical))
     entries: dict[str, Content] = {source_names_entry.ENTRY: names}
     entries |= {card_files.entry_of(name): content for name, content in files.items()}
-    manifest = _manifest(job.request, job.targets, variants, entries)
+    manifest = manifest_of(
+        job.request, job.targets, variants, entries, source=_source(job, import_check),
+        samples={**samples.as_json(), **({"one_value": True} if hold_one_value(samples.arrays) else {})},
+        inputs=job.inputs, outputs=job.outputs, card=job.card.as_json() if job.card else None,
+    )  # fmt: skip
+    manifest["options"] |= {
+        "precision": job.request.precision,
+        **job.options.as_json(),
+        **({"no_int8": job.no_int8} if job.no_int8 else {}),
+        "shapes": _given_shapes(job, shapes, of_range),
+        **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
+        **({"io": job.layouts} if job.layouts else {}),
+    }
     manifest |= {
-        "source": _source(job, import_check),
-        "options": {
-            **manifest["options"],
-            **job.options.as_json(),
-            **({"no_int8": job.no_int8} if job.no_int8 else {}),
-            "shapes": _given_shapes(job, shapes, of_range),
-            **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
-            **({"io": job.layouts} if job.layouts else {}),
-        },
-        "samples": {
-            **samples.as_json(),
-            **({"one_value": True} if hold_one_value(samples.arrays) else {}),
-        },
-        "inputs": [spec.as_json() for spec in job.inputs],
-        "outputs": [spec.as_json() for spec in job.outputs],
-        "card": job.card.as_json() if job.card else None,
         "passes": job.passes,
         "golden": [shape_entries.golden_json(0, _first(reference), entries)],
         "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
@@ -96,62 +90,32 @@ def make_bundle(
     return Bundle.create(manifest, entries)
 
 
-def generation_manifest(
-    path: Path,
-    sha256: str,
+def manifest_of(
+    request: BuildRequest,
     targets: Sequence[BuildTarget],
     variants: Sequence[VariantBuild],
-    request: BuildRequest,
     entries: dict[str, Content],
     *,
     source: Mapping[str, Json],
-    origin: str,
+    samples: Mapping[str, Json],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
     card: Json,
-    signature: Signature = Signature((), ()),
 ) -> dict[str, Json]:
-    """Return the manifest of a model that generates tokens, without what differs between such models. Files
-    of the variants are added to ``entries``.
-
-    Args:
-        path: Path of the model.
-        sha256: Hash of its files.
-        targets: The targets that it was built for.
-        variants: All variants.
-        request: Arguments of the build.
-        entries: Entries of the bundle.
-        source: Facts of the model, by their key in the manifest's ``source``.
-        origin: Description of the samples.
-        card: The card.
-        signature: Inputs and outputs of a variant; none of a language model.
-    """
-    nodes = max((variant.artifact.facts.get("nodes", 0) for variant in variants), default=0)
-    manifest = _manifest(request, targets, variants, entries)
-    manifest["options"]["precision"] = request.requested_precision
-    return {
-        **manifest,
-        "source": {"file": path.name, "sha256": sha256, "opset": OPSET, "nodes": nodes, **source},
-        "samples": {"origin": origin},
-        "inputs": [spec.as_json() for spec in signature.inputs],
-        "outputs": [spec.as_json() for spec in signature.outputs],
-        "card": card,
-    }
-
-
-def _manifest(
-    request: BuildRequest,
-    targets: Sequence[BuildTarget],
-    variants: Sequence[VariantBuild],
-    entries: dict[str, Content],
-) -> dict[str, Json]:
-    """Return the manifest's part that all models have; files of the variants are added to ``entries``."""
+    """Return the manifest's keys that all models have. Files of the variants are added to ``entries``."""
     return {
         "edgekit": __version__,
         "tools": tool_versions(),
+        "source": dict(source),
         "options": {
             "targets": [target.profile.name for target in targets],
-            "precision": request.precision,
+            "precision": request.requested_precision,
             **stored_options(request),
         },
+        "samples": dict(samples),
+        "inputs": [spec.as_json() for spec in inputs],
+        "outputs": [spec.as_json() for spec in outputs],
+        "card": card,
         "profiles": {target.profile.name: target.profile.as_json() for target in targets},
         "variants": [variant_entry(variant, entries) for variant in variants],
     }

@@ -15,11 +15,21 @@ from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.variant_build import VariantBuild, lost_variant
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.tensor_spec import Json
+
+
+def source_entry(
+    path: Path, sha256: str, variants: Sequence[VariantBuild], about: Mapping[str, Json]
+) -> dict[str, Json]:
+    """Return the manifest's ``source``: file, hash of the content, nodes of the largest graph, and further
+    facts."""
+    nodes = max((variant.artifact.facts.get("nodes", 0) for variant in variants), default=0)
+    return {"file": path.name, "sha256": sha256, "opset": OPSET, "nodes": nodes, **about}
 
 
 class LoadedModel(Protocol):
@@ -35,6 +45,7 @@ class LoadedModel(Protocol):
         """Free it."""
 
 
+NO_DESCRIPTIONS: Mapping[str, str] = {}
 Loaded = TypeVar("Loaded", bound=LoadedModel)
 
 
@@ -45,7 +56,7 @@ def build_in_turn(
     fallbacks: Sequence[str],
     faults: Faults,
     progress: Progress,
-    describe: Callable[[VariantBuild], str] = lambda variant: "",
+    described: Mapping[str, str] = NO_DESCRIPTIONS,
 ) -> list[VariantBuild]:
     """Build precisions for a target; then further ones, until a variant is good enough.
 
@@ -56,7 +67,7 @@ def build_in_turn(
         fallbacks: Further precisions, the first one first.
         faults: Faults of this build so far.
         progress: Progress of this build.
-        describe: Returns what the progress shows of a kept variant beside its status.
+        described: Name of a kept variant -> what the progress shows beside its status.
     """
     variants, further, shown = list[VariantBuild](), list(fallbacks), faults.passing(progress)
     waiting = [*precisions]
@@ -64,12 +75,12 @@ def build_in_turn(
         precision = waiting.pop(0)
         name = f"{target.profile.name}-{precision}"
         with stage(shown, "compiled") as notify:
-            made = faults.contain(target.profile.name, name, partial(build, target, precision, name))
-            if isinstance(made, Fault):
-                made = lost_variant(name, target, precision, None, made)
-            variants.append(made)
-            kept = "" if made.rejected else describe(made)
-            notify(f"{name}  {made.status}{kept}")
+            outcome = faults.contain(target.profile.name, name, partial(build, target, precision, name))
+            if isinstance(outcome, Fault):
+                outcome = lost_variant(name, target, precision, None, outcome)
+            variants.append(outcome)
+            more = "" if outcome.rejected else described.get(name, "")
+            notify(f"{name}  {outcome.status}{more}")
         is_lost = target.profile.name in faults.by_profile
         if not waiting and not is_lost and all(variant.rejected for variant in variants):
             waiting, further = further[:1], further[1:]

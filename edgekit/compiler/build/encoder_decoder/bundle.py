@@ -12,13 +12,13 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
 from edgekit.bundle.shape_entries import EXTENSION, as_json, golden_json
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.bundle_contents import generation_manifest
+from edgekit.compiler.build.bundle_contents import manifest_of
 from edgekit.compiler.build.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of
-from edgekit.compiler.build.encoder_decoder.speech import SpeechJob
-from edgekit.compiler.build.encoder_decoder.text2text import Text2TextJob
+from edgekit.compiler.build.encoder_decoder.speech import SPEECH
+from edgekit.compiler.build.encoder_decoder.text2text import TEXT2TEXT
 from edgekit.compiler.build.encoder_decoder.variants import build_variant, form_of
 from edgekit.compiler.build.faults import Faults
-from edgekit.compiler.build.generation import build_in_turn
+from edgekit.compiler.build.generation import build_in_turn, source_entry
 from edgekit.compiler.build.memory_need import Claim, unclaimed
 from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.compiler.model.speech.open_speech import is_speech_model
@@ -59,10 +59,10 @@ def build_encoder_decoder(
         MissingDependency: a compiler or the package ``tokenizers`` is not installed.
         BuildFault: every target met a fault.
     """
-    kind: type[EncoderDecoderJob] = SpeechJob if is_speech_model(path) else Text2TextJob
+    kind = SPEECH if is_speech_model(path) else TEXT2TEXT
     if others := [name for name in request.given_beside("any") if name not in kind.options]:
-        raise UsageError(f"{', '.join(others)}: does not apply to {kind.kind}; leave it out")
-    _check_precision(kind.kind, targets, request.requested_precision)
+        raise UsageError(f"{', '.join(others)}: does not apply to {kind.models}; leave it out")
+    _check_precision(kind.models, targets, request.requested_precision)
     limits = kind.checked_limits(request)
     with stage(request.progress, "opened") as notify:
         model = kind.open(path, request.context)
@@ -71,16 +71,14 @@ def build_encoder_decoder(
         notify(f"{path.name}  {model.source_format}, {model.family}, {parameters / 1e6:.1f} M parameters")
         claim(4 * (copies * parameters + SCORE_COPIES * config.heads * config.positions**2), 0.0)
     with stage(request.progress, "reference") as notify:
-        sources = kind.read_sources(request.samples, model)
-        job = kind(model, limits, request.force, Faults(model.sha256), sources)
-        notify(f"{job.described()}; {sources.origin}")
+        sources = kind.read(request.samples, model)
+        job = EncoderDecoderJob(kind, model, limits, request.force, Faults(model.sha256), sources)
+        notify(f"{kind.described(job)}; {sources.origin}")
     precisions, variants = TRIED[request.requested_precision], list[VariantBuild]()
     further = [name for name in (FULL_PRECISION,) if name not in precisions]
+    build, described = partial(build_variant, job), job.described
     for target in targets:
-        build = partial(build_variant, job)
-        variants += build_in_turn(
-            build, target, precisions, further, job.faults, request.progress, job.result
-        )
+        variants += build_in_turn(build, target, precisions, further, job.faults, request.progress, described)
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return _bundle(job, path, targets, variants, request)
 
@@ -107,7 +105,7 @@ def _bundle(
     request: BuildRequest,
 ) -> Bundle:
     """Assemble the bundle: the card with its files, the variants, a golden vector for each shape."""
-    model, card = job.model, job.card()
+    model, card = job.model, job.kind.card(job.model)
     config, signatures = model.config, [ends_of(shape.config) for shape in model.at_shapes()]
     entries: dict[str, Content] = {entry_of(name): content for name, content in card.files.items()}
     golden = [job.golden(number) for number in range(len(signatures))]
@@ -115,8 +113,10 @@ def _bundle(
     extensions = {EXTENSION: as_json(signatures, golden, entries)} if len(signatures) > 1 else {}
     architecture = model.family if config.reads_text else model.family.lower()
     about = {"format": model.source_format, "architecture": architecture, "sizes": config.sizes()}
-    manifest = generation_manifest(
-        path, model.sha256, targets, variants, request, entries, source={job.entry: about},
-        origin=job.sources.origin, card=card.as_json(), signature=signatures[-1],
+    inputs, outputs = signatures[-1]
+    manifest = manifest_of(
+        request, targets, variants, entries,
+        source=source_entry(path, model.sha256, variants, {job.kind.entry: about}),
+        samples={"origin": job.sources.origin}, inputs=inputs, outputs=outputs, card=card.as_json(),
     )  # fmt: skip
     return Bundle.create({**manifest, "golden": [names], "extensions": extensions}, entries)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
-from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.encoder_decoder.job import (
     FORMS,
     OUTPUTS,
     EncoderDecoderJob,
+    JudgedText,
+    Kind,
     Sources,
-    VariantText,
     constants,
-    padded,
 )
 from edgekit.compiler.build.encoder_decoder.recordings import read_recordings
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.compiler.model.speech.speech_model import SpeechModel
-from edgekit.errors import UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.inputs.audio_features import Features
@@ -33,7 +30,7 @@ from edgekit.processing.task import Task
 from edgekit.processing.tasks.transcribe.metric import word_edits
 from edgekit.processing.tasks.transcribe.options import TOKENIZER_FILE, TranscribeOptions
 from edgekit.processing.tasks.transcribe.words import words_of
-from edgekit.target.encoder_decoder import FEATURES, MASK, PROMPT_TOKENS, SAMPLES
+from edgekit.target.encoder_decoder import FEATURES, MASK, SAMPLES
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.target.token_rules import TokenRules
 
@@ -41,86 +38,39 @@ FEATURE_SHIFT, FEATURE_SCALE = -4.0, 4.0
 """Features are (log10 + 4) / 4 (Whisper's ``log_mel_spectrogram``)."""
 
 
-@dataclass(eq=False)
-class SpeechJob(EncoderDecoderJob):
-    """Build job of a speech model. Its limits are shares of words that differ from the float model's."""
+def _open(path: Path, context: int | None) -> SpeechModel:
+    return open_speech_model(path)  # a context is not an option of such models
 
-    kind: ClassVar[str] = "speech models"
-    entry: ClassVar[str] = "speech_model"
-    samples: ClassVar[str] = "recordings"
-    options: ClassVar[tuple[str, ...]] = ("--samples",)
-    loss: ClassVar[str] = "of words that int8 may write otherwise"
-    exact: ClassVar[tuple[str, ...]] = (FULL_PRECISION,)
-    judges_all: ClassVar[bool] = False
-    model: SpeechModel
 
-    @staticmethod
-    def open(path: Path, context: int | None) -> SpeechModel:
-        """Open the folder; a context is not an option of such models."""
-        return open_speech_model(path)
+def _read(samples: object, model: SpeechModel) -> Sources:
+    entry = card_of(model).sources()[0]
+    assert isinstance(entry, AudioInput)
+    return read_recordings(samples, entry, model.further_windows)
 
-    @staticmethod
-    def read_sources(samples: object, model: SpeechModel) -> Sources:
-        """Read recordings, or generate a sound."""
-        entry = card_of(model).sources()[0]
-        assert isinstance(entry, AudioInput)
-        return read_recordings(samples, entry, model.further_windows)
 
-    @staticmethod
-    def default_limits() -> dict[str, float]:
-        """Return the largest share of different words by precision."""
-        return {name: bar.words for name, bar in FORMS.items()}
+def _described(job: EncoderDecoderJob) -> str:
+    return f"{sum(len(job.model.text_of(text.tokens).split()) for text in job.texts)} words"
 
-    @classmethod
-    def checked_limits(cls, request: BuildRequest) -> dict[str, float]:
-        """Return the largest share of different words by precision, with ``--max-drop``.
 
-        Raises:
-            UsageError: ``--max-drop`` is not a percentage, does not apply, or has no recordings.
-        """
-        limits = super().checked_limits(request)
-        if request.max_drop is not None and request.samples is None:
-            raise UsageError("--max-drop of a speech model needs recordings; add --samples FOLDER")
-        return limits
-
-    def card(self) -> Card:
-        """Return the card, with its files."""
-        return card_of(self.model)
-
-    def described(self) -> str:
-        """Return the number of words that the float reference writes."""
-        return f"{sum(len(self.model.text_of(text.tokens).split()) for text in self.texts)} words"
-
-    def new_tokens(self) -> int:
-        """Return the maximum number of new tokens of a text."""
-        return self.model.config.context // 2
-
-    def judge_texts(self, written: Sequence[VariantText], variant: VariantBuild) -> str:
-        """Add the evidence of a variant's probabilities of no speech, and of its words."""
-        limit, from_user = self.limits[variant.precision], self.sources.from_user
-        expected, actual = (np.concatenate([text.figures for text in rows]) for rows in (self.texts, written))
-        silence = compare([expected], [actual], FORMS[variant.precision].figures_db)
-        variant.evidence["accuracy"]["figures"] = silence.as_json()
-        texts = [[self.model.text_of(text.tokens) for text in rows] for rows in (self.texts, written)]
-        words, edits = sum(len(words_of(text)) for text in texts[0]), sum(map(word_edits, *texts))
-        variant.evidence["transcription"] = {
-            "recordings": len(written), "given": from_user, "words": words, "different": edits,
-            "seconds": round(sum(source.length for source in self.sources.all) / self.model.sound.rate, 2),
-            "limit": limit,
-        }  # fmt: skip
-        if not silence.within_limit:
-            return f"probability of no speech: {silence}; {silence.limit_db:g} dB is required"
-        if from_user and edits > limit * words:
-            return f"{edits} of {words} words differ from the float model's; {100 * limit:g} % is allowed"
-        return ""
-
-    @staticmethod
-    def result(variant: VariantBuild) -> str:
-        """Return the number of a variant's words that are the float model's."""
-        counts = variant.evidence.get("transcription")
-        if counts is None or not counts["given"]:
-            return ""
-        return f"; {counts['words'] - counts['different']} of {counts['words']} words are the float model's"
+def _judge(job: EncoderDecoderJob, written: Sequence[JudgedText], variant: VariantBuild) -> tuple[str, str]:
+    """Judge a variant by its probabilities of no speech, and by its words where the recordings are the
+    user's."""
+    limit, from_user = job.limits[variant.precision], job.sources.from_user
+    expected, actual = (np.concatenate([text.figures for text in rows]) for rows in (job.texts, written))
+    silence = compare([expected], [actual], FORMS[variant.precision].figures_db)
+    variant.evidence["accuracy"]["figures"] = silence.as_json()
+    texts = [[job.model.text_of(text.tokens) for text in rows] for rows in (job.texts, written)]
+    words, edits = sum(len(words_of(text)) for text in texts[0]), sum(map(word_edits, *texts))
+    variant.evidence["transcription"] = {
+        "recordings": len(written), "given": from_user, "words": words, "different": edits, "limit": limit,
+        "seconds": round(sum(text.source.length for text in written) / job.model.sound.rate, 2),
+    }  # fmt: skip
+    reason = ""
+    if not silence.within_limit:
+        reason = f"probability of no speech: {silence}; {silence.limit_db:g} dB is required"
+    elif from_user and edits > limit * words:
+        reason = f"{edits} of {words} words differ from the float model's; {100 * limit:g} % is allowed"
+    return f"; {words - edits} of {words} words are the float model's" if from_user else "", reason
 
 
 def card_of(model: SpeechModel) -> Card:
@@ -129,7 +79,7 @@ def card_of(model: SpeechModel) -> Card:
     limit = c.context - 1 if c.window else c.context // 2
     inputs: dict[str, AudioInput | TensorInput] = {
         **(_samples(model) if c.window else _features(model)),
-        **constants(padded([model.start], PROMPT_TOKENS), limit),
+        **constants(model, limit),
     }
     options = TranscribeOptions(
         tokenizer=TOKENIZER_FILE, spelling=model.spelling, start=model.start,
@@ -171,3 +121,13 @@ def _features(model: SpeechModel) -> dict[str, AudioInput | TensorInput]:
             mean=FEATURE_SHIFT, std=FEATURE_SCALE,
         ),
     }  # fmt: skip
+
+
+SPEECH = Kind(
+    models="speech models", samples="recordings", entry="speech_model", options=("--samples",),
+    limits={name: bar.words for name, bar in FORMS.items()}, loss="of words that int8 may write otherwise",
+    exact=(FULL_PRECISION,), needs_samples=True, judges_all=False,
+    new_tokens=lambda context: context // 2, open=_open, read=_read, card=card_of, described=_described,
+    judge=_judge,
+)  # fmt: skip
+"""Build of a speech model. Its limits are shares of words that differ from the float model's."""

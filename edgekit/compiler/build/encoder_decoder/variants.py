@@ -52,7 +52,7 @@ def build_variant(job: EncoderDecoderJob, target: BuildTarget, precision: str, n
         return registry.open_runner(target.engine, files, *ends, artifact.options, threads)
 
     def run(variant: VariantBuild) -> None:
-        run_variant(variant, job.kind, open_runner, partial(job.judge, variant=variant))
+        run_variant(variant, job.kind.models, open_runner, partial(job.judge, variant=variant))
 
     return artifact_variant(name, target, precision, artifact, job.force, run)
 
@@ -82,12 +82,12 @@ def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -
             table[part] = dict(other.options)
     if model.config.reads_text:
         table, content = stored_embedding(model.weight(EMBEDDING), weights.get(EMBEDDING), files)
-        options["embedding"] = table
+        options |= {"embedding": table, "pad": job.model.pad}
         files |= content
 
     def described(shape: EncoderDecoderModel, parts: Mapping[str, Json]) -> dict[str, Json]:
         sizes = {**shape_of(shape.config)._asdict(), "rules": model.rules.as_json()}
-        return {"precision": precision, OPTION: {**sizes, **parts, **job.further_options()}}
+        return {"precision": precision, OPTION: {**sizes, **parts}}
 
     artifact = Artifact(files, described(model, options), {"nodes": nodes})
     entries = [

@@ -10,9 +10,9 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
 from edgekit.compiler.build.build_options import parse_max_drop
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.bundle_contents import generation_manifest
+from edgekit.compiler.build.bundle_contents import manifest_of
 from edgekit.compiler.build.faults import Faults
-from edgekit.compiler.build.generation import build_in_turn
+from edgekit.compiler.build.generation import build_in_turn, source_entry
 from edgekit.compiler.build.language.adapters import adapter_contents, judged_adapters, open_adapters
 from edgekit.compiler.build.language.draft import draft_bars, draft_contents, open_draft, parameters
 from edgekit.compiler.build.language.evaluation import WINDOW_TOKENS, reference_of
@@ -240,9 +240,10 @@ def _bundle(
     origin = (
         f"{reference.tokens} tokens of English prose, where its perplexity is {reference.perplexity():.2f}"
     )
-    manifest = generation_manifest(
-        path, model.sha256, targets, variants, request, entries, source={"language_model": language},
-        origin=origin, card=card.as_json(),
+    manifest = manifest_of(
+        request, targets, variants, entries,
+        source=source_entry(path, model.sha256, variants, {"language_model": language}),
+        samples={"origin": origin}, inputs=(), outputs=(), card=card.as_json(),
     )  # fmt: skip
     manifest["options"]["context"] = job.context
     manifest["extensions"] = {

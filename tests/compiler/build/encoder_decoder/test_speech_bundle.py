@@ -197,7 +197,7 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
     )
     assert refusal(io="nhwc") == "--io: does not apply to speech models; leave it out"
     assert refusal(max_drop="2%", precision="int8") == (
-        "--max-drop of a speech model needs recordings; add --samples FOLDER"
+        "--max-drop of speech models needs recordings; add --samples FOLDER"
     )
     assert refusal(max_drop="20dB", precision="int8", samples="x").startswith(
         "--max-drop is '20dB'; for speech"
