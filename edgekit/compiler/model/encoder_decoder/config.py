@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.compiler.model.language.activations import GELU
 from edgekit.errors import ModelError
 from edgekit.processing.spelling import BYTE_LEVEL
 from edgekit.target.sample_stem import STEM
@@ -25,7 +26,6 @@ EMBEDDING_NORM, LOGITS_BIAS = "layernorm_embedding", "final_logits_bias"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
 GATE = "fc1_gate"
 STEM_NORM = "encoder.groupnorm"
-GELU, GELU_TANH, RELU, SILU = "gelu", "gelu_tanh", "relu", "silu"
 SIZE_LIMITS = {
     "width": 8192, "heads": 256, "mlp_width": 65536, "encoder_layers": 128, "decoder_layers": 128,
     "mels": 256, "window": 1 << 21, "positions": 6000, "context": 8192, "vocabulary": 1 << 20,

@@ -20,7 +20,6 @@ from edgekit.compiler.model.encoder_decoder.config import (
 )
 from edgekit.compiler.model.encoder_decoder.folder_settings import (
     activation,
-    check_weights,
     number,
     real,
     refuse_different,
@@ -30,7 +29,13 @@ from edgekit.compiler.model.encoder_decoder.generation_settings import (
     text_rules,
     token_of,
 )
-from edgekit.compiler.model.language.hugging_face import folder_digest, read_json, tensor_files, title_of
+from edgekit.compiler.model.language.hugging_face import (
+    check_weights,
+    folder_digest,
+    read_json,
+    tensor_files,
+    title_of,
+)
 from edgekit.compiler.model.speech.speech_model import LanguageTokens, SoundFormat, SpeechModel
 from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
 from edgekit.errors import ModelError

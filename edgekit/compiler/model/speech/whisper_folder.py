@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig, check_sizes
-from edgekit.compiler.model.encoder_decoder.folder_settings import check_weights, refuse_different
+from edgekit.compiler.model.encoder_decoder.folder_settings import refuse_different
 from edgekit.compiler.model.encoder_decoder.generation_settings import generation_settings
 from edgekit.compiler.model.language.hugging_face import (
+    check_weights,
     folder_digest,
     read_json,
     read_part,

@@ -16,7 +16,6 @@ import numpy as np
 from edgekit.compiler.model.encoder_decoder.config import (
     EMBEDDING,
     GATE,
-    GELU_TANH,
     HEAD,
     LOGITS_BIAS,
     POSITIONS,
@@ -26,7 +25,6 @@ from edgekit.compiler.model.encoder_decoder.config import (
 )
 from edgekit.compiler.model.encoder_decoder.folder_settings import (
     activation,
-    check_weights,
     number,
     real,
     refuse_different,
@@ -36,7 +34,9 @@ from edgekit.compiler.model.encoder_decoder.generation_settings import (
     text_rules,
     token_of,
 )
+from edgekit.compiler.model.language.activations import GELU_TANH
 from edgekit.compiler.model.language.hugging_face import (
+    check_weights,
     folder_digest,
     is_hugging_face,
     read_json,
