@@ -34,19 +34,21 @@ def encode(kind: Any, value: Any, *without: str) -> Json:
         without: Fields of a dataclass that are not written, because the reader has them itself.
     """
     origin: Any = get_origin(kind) or kind
-    members = get_args(kind)
+    arguments = get_args(kind)
     if origin is UnionType:
-        return None if value is None else encode(members[0], value)
+        return None if value is None else encode(arguments[0], value)
     if origin is Literal:
         return value
     if origin in _CHECKS:
         return origin(value) if origin is not float or math.isfinite(value) else repr(float(value))
     if hasattr(origin, "__dataclass_fields__"):
-        return {name: encode(of, getattr(value, name)) for name, of in _types(origin, without).items()}
+        return {
+            name: encode(member, getattr(value, name)) for name, member in _types(origin, without).items()
+        }
     if issubclass(origin, Mapping):
-        return {name: encode(members[1], entry) for name, entry in value.items()}
+        return {name: encode(arguments[1], entry) for name, entry in value.items()}
     entries = sorted(value) if origin is frozenset else value
-    return [encode(of, entry) for of, entry in zip(_items(kind, len(value)), entries, strict=True)]
+    return [encode(member, entry) for member, entry in zip(_items(kind, len(value)), entries, strict=True)]
 
 
 def decode(kind: Any, value: Json, location: str, **supplied: Any) -> Any:
@@ -62,25 +64,25 @@ def decode(kind: Any, value: Json, location: str, **supplied: Any) -> Any:
         ManifestError: it is not of this type; the text names the place.
     """
     origin: Any = get_origin(kind) or kind
-    members = get_args(kind)
+    arguments = get_args(kind)
     if origin is UnionType:
-        return None if value is None else decode(members[0], value, location)
+        return None if value is None else decode(arguments[0], value, location)
     if origin is Literal or origin in _CHECKS:
-        _CHECKS.get(origin, partial(_among, members))(value, location)
+        _CHECKS.get(origin, partial(_among, arguments))(value, location)
         return value if origin is Literal else origin(value)
     if hasattr(origin, "__dataclass_fields__"):
         types = _types(origin, tuple(supplied))
         record(dict.fromkeys(types, _any))(value, location)
-        parts = {name: decode(of, value[name], f"{location}.{name}") for name, of in types.items()}
+        parts = {name: decode(member, value[name], f"{location}.{name}") for name, member in types.items()}
         return origin(**supplied, **parts)
     if issubclass(origin, Mapping):
         map_of(text, _any, ITEMS_LIMIT)(value, location)
-        return {name: decode(members[1], entry, f"{location}.{name}") for name, entry in value.items()}
+        return {name: decode(arguments[1], entry, f"{location}.{name}") for name, entry in value.items()}
     list_of(_any, ITEMS_LIMIT)(value, location)
     kinds = _items(kind, len(value))
     if len(kinds) != len(value):
         raise ManifestError(f"{location}: {len(value)} items where {len(kinds)} are expected")
-    items = [decode(of, value[i], f"{location}[{i}]") for i, of in enumerate(kinds)]
+    items = [decode(member, value[i], f"{location}[{i}]") for i, member in enumerate(kinds)]
     make: Callable[..., Any] = getattr(origin, "_make", origin if origin in (tuple, frozenset) else list)
     return make(items)
 
@@ -89,9 +91,9 @@ def _items(kind: Any, count: int) -> list[Any]:
     """Return the type of each item of a list, of which there are ``count`` if the type leaves it open."""
     if hasattr(kind, "_fields"):
         return list(_types(kind, ()).values())
-    members = get_args(kind)
-    is_open = get_origin(kind) is not tuple or members[-1] is Ellipsis
-    return [members[0]] * count if is_open else list(members)
+    arguments = get_args(kind)
+    is_open = get_origin(kind) is not tuple or arguments[-1] is Ellipsis
+    return [arguments[0]] * count if is_open else list(arguments)
 
 
 @cache
