@@ -13,7 +13,7 @@ from typing import Any
 
 from edgekit.compiler.evaluate.sample_files import RECURSIVE
 from edgekit.compiler.sandbox.limits import external_names
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import MissingDependency, UsageError, need_package
 from edgekit.system.atomic_files import write_atomically
 
 PIECE_BYTES = 1 << 20
@@ -201,10 +201,8 @@ def _plain_name(source: str) -> str:
 
 def _file_system(url: str) -> Any:
     """Return fsspec's file system for a URL."""
-    try:
+    with need_package("fsspec", f"opening {url}", extra="catalogue"):
         from fsspec.core import url_to_fs
-    except ImportError:
-        raise MissingDependency("fsspec", f"opening {url}", extra="catalogue") from None
     try:
         return url_to_fs(url)[0]
     except ValueError as problem:
