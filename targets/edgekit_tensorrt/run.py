@@ -16,9 +16,10 @@ from typing import Any
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.runtime.device_builds.build import EngineLimits, ready_or_build
-from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint, sha256_of
+from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
+from edgekit.system.regular_file import sha256_of
 from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.target.shape_range import OPTION as RANGE
 from edgekit.tensor_spec import Json, TensorSpec, with_shapes

@@ -18,6 +18,7 @@ from edgekit.compiler.importers.original import package_version
 from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, UsageError, printable
+from edgekit.system.regular_file import sha256_of
 from edgekit.tensor_spec import Array, Json
 
 
@@ -146,13 +147,9 @@ def _digest(source: Source) -> str:
     if not isinstance(source, Path) or not source.is_file():
         return ""
     try:
-        with source.open("rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
+        return sha256_of(source)
     except OSError as problem:
         raise ModelError(f"{source}: cannot be read ({problem.strerror})") from None
-    return digest.hexdigest()
 
 
 def _stamp(source: Source) -> object:

@@ -6,7 +6,6 @@ Names and rules: ``gguf-py/gguf/constants.py`` and ``tensor_mapping.py``, ``conv
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from edgekit.compiler.model.language.language_model import (
     check_sizes,
 )
 from edgekit.errors import ModelError
+from edgekit.system.regular_file import sha256_of
 from edgekit.tensor_spec import Array
 
 ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
@@ -257,11 +257,7 @@ def half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
 
 def file_digest(path: Path) -> str:
     """Compute the sha256 of a file. Raises ModelError: it can't be read."""
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        return sha256_of(path)
     except OSError as problem:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
-    return digest.hexdigest()

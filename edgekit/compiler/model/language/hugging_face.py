@@ -25,7 +25,7 @@ from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
-from edgekit.system.regular_file import read_plain
+from edgekit.system.regular_file import read_plain, sha256_of
 from edgekit.tensor_spec import Array, Json
 
 JSON_LIMIT_BYTES = 4 << 20
@@ -243,11 +243,7 @@ def folder_digest(
     whole = hashlib.sha256()
     try:
         for name in sorted(names):
-            digest = hashlib.sha256()
-            with (folder / name).open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-            whole.update(f"{digest.hexdigest()}  {name}\n".encode())
+            whole.update(f"{sha256_of(folder / name)}  {name}\n".encode())
     except OSError as problem:
         raise ModelError(f"{folder}: cannot be read ({problem.strerror})") from None
     return whole.hexdigest()
