@@ -53,6 +53,14 @@ def _ort_is_after_1_23() -> bool:
     return (int(major), int(minor)) > (1, 23)
 
 
+def _has_cuda() -> bool:
+    if find_spec("onnxruntime") is None:
+        return False
+    from edgekit_ort.accelerators import find_accelerator
+
+    return find_accelerator("cuda") is not None
+
+
 def _has_compiler() -> bool:
     return find_spec("ziglang") is not None or any(map(shutil.which, ("g++", "clang++")))
 
@@ -67,6 +75,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: lavapipe.driver().is_file() and find_spec("onnxruntime_ep_webgpu") is not None,
         "no software GPU: tests/vulkan/setup makes it (Debian, half a minute)",
     ),
+    "needs_cuda": (_has_cuda, "no NVIDIA GPU, or no 'onnxruntime-gpu[cuda,cudnn]'"),
     "needs_sshd": (board.present, "no board behind sshd: tests/devices/setup makes it (Debian, a minute)"),
     "needs_arm_counts": (
         lambda: emulator_folder() is not None,
