@@ -78,10 +78,9 @@ def open_runner(
 
     def command() -> list[str]:
         request = store.root / f"{name}.request"
-        specs = [[[s.name, s.dtype, list(s.shape)] for s in group] for group in (inputs, outputs)]
         paths = {file: str(path) for file, path in files.items()}
-        content = {"files": paths, "inputs": specs[0], "outputs": specs[1], "precision": options["precision"]}
-        content["extents"] = extents
+        content = {"files": paths, "precision": options["precision"], "extents": extents}
+        content |= {"inputs": list(inputs), "outputs": list(outputs)}
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         request.write_bytes(strict_json.encode(content))
         return [sys.executable, "-m", "edgekit_tensorrt.device.build_engine", str(request)]
