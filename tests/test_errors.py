@@ -70,9 +70,7 @@ def test_a_line_of_its_own_is_kept() -> None:
 @pytest.mark.parametrize("name", [None, "vendor"])
 def test_a_package_that_is_not_there_has_its_pip_line(name: str | None) -> None:
     with (
-        pytest.raises(
-            MissingDependency, match=r"^vendor-kit is not installed, .* needs it: get it$"
-        ),
+        pytest.raises(MissingDependency, match=r"^vendor-kit is not installed, .* needs it: get it$"),
         need_package("vendor-kit", "running", "get it", module="vendor"),
     ):
         raise ImportError("No module named 'vendor'", name=name)
