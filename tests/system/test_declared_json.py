@@ -39,11 +39,12 @@ class Whole:
     ready: bool = True
     note: str | None = None
     best: Part | None = field(default=None)
+    side: Literal["left", "right"] | None = None
 
 
 WHOLE = Whole(
     None, [Part(0.1), Part(-math.inf, "odd")], {"é": Pair("x", (1, -1))}, (3, "c"), frozenset("ba"), False,
-    None, Part(1e-300),
+    None, Part(1e-300), "left",
 )  # fmt: skip
 
 
@@ -90,6 +91,7 @@ PART = r"whole\.parts\[0\]"
         ({"names": [1]}, r"whole\.names\[0\]: 1 where a text is expected"),
         ({"ready": 1}, r"whole\.ready: 1 where true or false is expected"),
         ({"note": "\x1b"}, r"whole\.note: .*control character"),
+        ({"side": "up"}, r"whole\.side: 'up' is not one of left, right"),
         ({"best": 1}, r"whole\.best: 1 where an object is expected"),
         ({"held": None}, r"whole: key 'held' is unknown"),
         ({"names": ["a"] * (ITEMS_LIMIT + 1)}, rf"whole\.names: {ITEMS_LIMIT + 1} items; the limit is "),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache, partial
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from edgekit.system.formats.json_schema import Check, ManifestError, list_of, map_of, record, text, whole
 from edgekit.system.formats.strict_json import brief
@@ -35,7 +35,7 @@ def encode(kind: Any, value: Any, *without: str) -> Json:
     """
     origin: Any = get_origin(kind) or kind
     arguments = get_args(kind)
-    if origin is UnionType:
+    if origin in (Union, UnionType):
         return None if value is None else encode(arguments[0], value)
     if origin is Literal:
         return value
@@ -65,7 +65,7 @@ def decode(kind: Any, value: Json, location: str, **supplied: Any) -> Any:
     """
     origin: Any = get_origin(kind) or kind
     arguments = get_args(kind)
-    if origin is UnionType:
+    if origin in (Union, UnionType):
         return None if value is None else decode(arguments[0], value, location)
     if origin is Literal or origin in _CHECKS:
         _CHECKS.get(origin, partial(_among, arguments))(value, location)
