@@ -24,10 +24,9 @@ from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.accelerators import Accelerator, PlacedNode, absent, named
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_ort.device import providers
-from edgekit_ort.device.cuda_graph import OPTION as CUDA_GRAPH
-from edgekit_ort.device.cuda_graph import UNRECORDED, CudaGraph
 from edgekit_ort.device.placement import placed_nodes
-from edgekit_ort.device.providers import OPENVINO, Provider
+from edgekit_ort.device.providers import OPENVINO, Provider, Recording
+from edgekit_ort.device.recorded_run import UNRECORDED, RecordedRun
 from edgekit_ort.run import MODEL_FILE, OrtRunner, engine_version, open_session
 
 INTERFACES = providers.INTERFACES
@@ -74,9 +73,10 @@ def open_on(
         EngineError: the accelerator is missing, refused the model, or runs no node.
     """
     available = _require_device(device)
-    if available.interface.recordable:
+    recording = available.interface.recording
+    if recording is not None:
         with contextlib.suppress(EngineError):  # the CPU takes part, or a kernel can't be recorded
-            return _open(available, files[MODEL_FILE], inputs, outputs, options, threads, record=True)
+            return _open(available, files[MODEL_FILE], inputs, outputs, options, threads, recording)
     return _open(available, files[MODEL_FILE], inputs, outputs, options, threads)
 
 
@@ -87,11 +87,11 @@ def _open(
     outputs: Sequence[TensorSpec],
     options: Mapping[str, Json],
     threads: int | None,
-    record: bool = False,
+    recording: Recording | None = None,
 ) -> AcceleratedRunner:
     label, provider = available.interface.label, available.interface.provider
     with TemporaryDirectory(prefix="edgekit-ort-") as folder:
-        session = _session(available, model, options, threads, Path(folder, "profile"), record)
+        session = _session(available, model, options, threads, Path(folder, "profile"), recording)
         runner = AcceleratedRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
         try:
             runner.warm_up(inputs)
@@ -104,10 +104,10 @@ def _open(
         error = EngineError(f"{label} runs none of the {total} nodes")
         error.blame = "bundle"  # this version will again
         raise error
-    if record:
+    if recording is not None:
         if on_cpu or runner.copies:
             raise EngineError(f"{label} can't record a run in which the CPU takes part")
-        runner.record(inputs, outputs)
+        runner.record(inputs, outputs, recording.memory)
     split = f", {on_cpu} of {total} nodes on the CPU" if on_cpu else ""
     runner.device = f"{available.interface.kind.upper()} ({label}{split})"
     return runner
@@ -148,7 +148,7 @@ class AcceleratedRunner(OrtRunner):
         super().__init__(session, outputs, precision)
         self.placement: list[PlacedNode] = []
         self.copies = 0
-        self._graph: CudaGraph | None = None
+        self._recorded: RecordedRun | None = None
 
     @property
     def on_cpu(self) -> list[PlacedNode]:
@@ -167,29 +167,29 @@ class AcceleratedRunner(OrtRunner):
         with _failures_of_a_run():
             self._session.run(self._outputs, {spec.name: spec.zeros() for spec in inputs}, settings)
 
-    def record(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Record a run; from now on it is replayed.
+    def record(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], memory: str) -> None:
+        """Record a run in memory of the GPU, ``cuda`` or ``webgpu``; from now on it is replayed.
 
         Raises:
             EngineError: ONNX Runtime failed.
         """
         with _failures_of_a_run():
-            self._graph = CudaGraph(self._session, inputs, outputs)
+            self._recorded = RecordedRun(self._session, inputs, outputs, memory)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if self._graph is None:
+        if self._recorded is None:
             return super().run(feeds)
         with _failures_of_a_run():
-            return self._graph.run(feeds)
+            return self._recorded.run(feeds)
 
     def close(self) -> None:
-        self._graph = None
+        self._recorded = None
         super().close()
 
     def facts(self) -> dict[str, Json]:
         return {
             **super().facts(),
-            "cuda_graph": self._graph is not None,
+            "recorded": self._recorded is not None,
             "nodes_by_provider": dict(sorted(Counter(node.provider for node in self.placement).items())),
             "nodes_on_cpu": [f"{node.node} ({node.op})" for node in self.on_cpu[:NAMED_NODES]],
             "copies_between_processors": self.copies,
@@ -202,10 +202,10 @@ def _session(
     options: Mapping[str, Json],
     threads: int | None,
     profile_into: Path | None = None,
-    record: bool = False,
+    recording: Recording | None = None,
 ) -> Any:
     interface = available.interface
-    chosen = {**interface.options, **({CUDA_GRAPH: "1"} if record else {})}
+    chosen = {**interface.options, **({recording.option: "1"} if recording is not None else {})}
     if interface.cuda:
         # Those that pip installed are on no search path.
         onnxruntime("running an ONNX model", "ort").preload_dlls(directory="")
@@ -218,6 +218,7 @@ def _session(
             keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
             profile_into=profile_into,
+            fixed_memory=recording is not None,
             accelerator=(interface.provider, chosen, available.devices),
         )
     except EngineError as problem:

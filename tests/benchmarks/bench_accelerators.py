@@ -11,7 +11,7 @@ Each model is built for ort and tflite in fp32. The first form runs on a GPU mad
 build of an engine. Each variant's accelerated copy is verified as a session does it, and compared with the
 CPU on further random inputs, which no verdict has seen.
 With --own, the first form runs on this machine's own GPU, and prints the times of a run on it and on the CPU
-too, and those without a recorded CUDA graph: 2 threads, minima of 50 runs in turns.
+too, and those of runs that are not recorded: 2 threads, minima of 50 runs in turns.
 Printed are the verdict, the nodes by provider from the engine's own profile, and the lowest SNR of any output
 on the golden vectors and on the others. A copy is wrong if any output of the others is below the limit.
 lavapipe computes on the CPU: its times say nothing of a GPU, and are not printed.
@@ -93,7 +93,7 @@ for variant in bundle.variants:
         row["wrong_on_" + name] = worst[0] is not None and worst[0] < 0
     if sys.argv[5:] == ["times"]:
         runners = {"cpu_ms": cpu, "gpu_ms": gpu}
-        if gpu.facts().get("cuda_graph"):
+        if gpu.facts().get("recorded"):
             from edgekit_ort import accelerators
 
             found, model = accelerators._require_device(device), files["model.onnx"]

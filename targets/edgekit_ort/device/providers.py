@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from edgekit.errors import install_line
 from edgekit.target.accelerators import Interface
@@ -12,6 +13,13 @@ OPENVINO = "OpenVINOExecutionProvider"
 DOCUMENTATION = "https://onnxruntime.ai/docs/execution-providers/"
 LINUX, WINDOWS, MAC = "linux", "win32", "darwin"
 APPLE = "the macOS wheels of onnxruntime have it"
+
+
+class Recording(NamedTuple):
+    """A provider's option that records a run, and ONNX Runtime's name of the memory that it takes."""
+
+    option: str
+    memory: str
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class Provider(Interface):
         libraries: Libraries of the system that the device needs, by system.
         cuda: Whether it needs CUDA's libraries, which are the system's or pip's.
         libraries_package: Package of pip whose import loads ``libraries``, which it keeps on no search path.
-        recordable: Whether it can record a run as a CUDA graph.
+        recording: Option and memory for recording a run; None: it can't record one.
         threads: Option that takes the number of threads of a provider that computes on the CPU.
     """
 
@@ -33,7 +41,7 @@ class Provider(Interface):
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cuda: bool = False
     libraries_package: str = ""
-    recordable: bool = False
+    recording: Recording | None = None
     threads: str = ""
 
 
@@ -47,7 +55,7 @@ INTERFACES = (
         "float32; use_tf32=0, because TF32, the default, keeps 10 bits of a mantissa",
         DOCUMENTATION + "CUDA-ExecutionProvider.html", "an NVIDIA H200",
         options={"use_tf32": "0"}, provider="CUDAExecutionProvider", libraries=NVIDIA, cuda=True,
-        recordable=True,
+        recording=Recording("enable_cuda_graph", "cuda"),
     ),
     Provider(
         "tensorrt", "gpu", "TensorRT", (LINUX, WINDOWS),
@@ -81,6 +89,7 @@ INTERFACES = (
         "float32, its default",
         "https://onnxruntime.ai/docs/execution-providers/WebGPU-ExecutionProvider.html",
         "an NVIDIA H200, a software GPU", provider="WebGpuExecutionProvider", plugin="onnxruntime_ep_webgpu",
+        recording=Recording("enableGraphCapture", "webgpu"),
     ),
     Provider(
         "coreml-npu", "npu", "Core ML", (MAC,), APPLE,
