@@ -28,7 +28,8 @@ Any other exception that escapes is a bug and keeps its traceback.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 REASON_LIMIT_CHARS = 400
@@ -177,6 +178,28 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
         self.needed_for = needed_for
         self.install = install
         self.for_bundles = printable(f"{missing}: {index_line(extra) if extra else install}")
+
+
+@contextmanager
+def need_package(
+    name: str, needed_for: str, install: str = "", *, extra: str = "", module: str = ""
+) -> Iterator[None]:
+    """Import an optional package in the block.
+
+    Args:
+        name, needed_for, install, extra: Arguments of MissingDependency.
+        module: Module that is missing if the package is. The ImportError of another one, of a damaged
+            installation, is raised as it is. "": any that fails.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    try:
+        yield
+    except ImportError as problem:
+        if module and problem.name not in (None, module):
+            raise
+        raise MissingDependency(name, needed_for, install, extra=extra) from None
 
 
 class ToolchainError(EdgeKitError):

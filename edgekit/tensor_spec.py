@@ -61,6 +61,11 @@ class Signature(NamedTuple):
     outputs: tuple[TensorSpec, ...]
 
 
+def specs_of(rows: Json) -> tuple[TensorSpec, ...]:
+    """Return the specs that crossed JSON, which makes a list of each: name, dtype and shape."""
+    return tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in rows)
+
+
 def with_shapes(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
     """Return the specs with other shapes, by name; those without one are unchanged."""
     return tuple(spec._replace(shape=tuple(shapes.get(spec.name, spec.shape))) for spec in specs)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgekit import errors
-from edgekit.errors import MissingDependency, install_line, with_local_lines
+from edgekit.errors import MissingDependency, install_line, need_package, with_local_lines
 
 
 @pytest.fixture
@@ -65,3 +65,26 @@ def test_a_bundle_gets_no_path_of_the_machine_that_built_it(installed: Path) -> 
 def test_a_line_of_its_own_is_kept() -> None:
     error = MissingDependency("tensorrt", "a test", "JetPack has it")
     assert str(error) == error.for_bundles == "tensorrt is not installed, and a test needs it: JetPack has it"
+
+
+@pytest.mark.parametrize("name", [None, "vendor"])
+def test_a_package_that_is_not_there_has_its_pip_line(name: str | None) -> None:
+    with (
+        pytest.raises(MissingDependency, match=r"^vendor-kit is not installed, .* needs it: get it$"),
+        need_package("vendor-kit", "running", "get it", module="vendor"),
+    ):
+        raise ImportError("No module named 'vendor'", name=name)
+    with (
+        pytest.raises(MissingDependency, match=r"^tuf is not installed, and updates needs it: pip "),
+        need_package("tuf", "updates", extra="update"),
+    ):
+        raise ImportError("cannot import", name="securesystemslib")
+
+
+@pytest.mark.parametrize("name", ["vendor.core", "numpy"])
+def test_what_a_damaged_package_lacks_is_told_as_it_is(name: str) -> None:
+    with (
+        pytest.raises(ImportError, match=r"^DLL load failed$"),
+        need_package("vendor-kit", "running", "get it", module="vendor"),
+    ):
+        raise ImportError("DLL load failed", name=name)

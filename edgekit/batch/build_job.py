@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from edgekit.batch.content_key import tool_versions
 from edgekit.batch.matrix import MatrixBuild
-from edgekit.batch.stored_files import Folder, fetch_card, fetch_model, fetch_samples, file_digest
+from edgekit.batch.stored_files import Folder, fetch_card, fetch_model, fetch_samples
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import parse_status
 from edgekit.compiler.sandbox import public
@@ -34,6 +34,7 @@ from edgekit.system.formats.json_schema import (
     text_that,
     whole,
 )
+from edgekit.system.regular_file import sha256_of
 from edgekit.tensor_spec import Json
 
 RECORDS = ".records"
@@ -102,7 +103,7 @@ def run_job(job: Job) -> CatalogueRow:
             bundle = _built(job.build, Path(folder))
             bundle_path = bundle.save(Path(folder) / "made.edgekit")
             name = row["bundle"] = f"{job.build.name}.edgekit"
-            row["sha256"], row["size_bytes"] = file_digest(bundle_path), bundle_path.stat().st_size
+            row["sha256"], row["size_bytes"] = sha256_of(bundle_path), bundle_path.stat().st_size
             row["variants"] = variant_rows(bundle)
             row["seconds"] = round(time.monotonic() - started, 1)
             row["state"] = "built"

@@ -16,11 +16,11 @@ from edgekit.batch.stored_files import (
     fetch_card,
     fetch_model,
     fetch_samples,
-    file_digest,
     model_files,
     sample_files,
 )
 from edgekit.system.formats import strict_json
+from edgekit.system.regular_file import sha256_of
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Json
 
@@ -72,7 +72,7 @@ def _model_digest(source: str) -> Json:
     with TemporaryDirectory(prefix="edgekit-") as folder:
         path = fetch_model(source, Path(folder))
         top = path if path.is_dir() else path.parent
-        return [path.name, {str(file.relative_to(top)): file_digest(file) for file in model_files(path)}]
+        return [path.name, {str(file.relative_to(top)): sha256_of(file) for file in model_files(path)}]
 
 
 def _card_digest(source: str) -> Json:
@@ -88,5 +88,5 @@ def _samples_digest(source: str) -> str:
     digest = hashlib.sha256()
     with TemporaryDirectory(prefix="edgekit-") as folder:
         for file in sample_files(fetch_samples(source, Path(folder))):
-            digest.update(f"{file_digest(file)}  {file.name}\n".encode())
+            digest.update(f"{sha256_of(file)}  {file.name}\n".encode())
     return digest.hexdigest()

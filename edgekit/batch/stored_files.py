@@ -6,15 +6,14 @@ A path needs no package; a URL needs fsspec, and the package of its protocol.
 from __future__ import annotations
 
 import glob
-import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.evaluate.sample_files import RECURSIVE
 from edgekit.compiler.sandbox.limits import external_names
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import MissingDependency, UsageError, need_package
 from edgekit.system.atomic_files import write_atomically
+from edgekit.system.regular_file import sha256_of
 
 PIECE_BYTES = 1 << 20
 
@@ -90,7 +89,7 @@ class Folder:
                 self._files.exists(self.path(name)) and self._files.size(self.path(name)) == size_bytes
             )
         path = Path(self.path(name))
-        return path.is_file() and path.stat().st_size == size_bytes and file_digest(path) == sha256
+        return path.is_file() and path.stat().st_size == size_bytes and sha256_of(path) == sha256
 
     def _make_folder(self, name: str) -> None:
         assert self._files is not None
@@ -176,20 +175,6 @@ def sample_files(source: str) -> list[Path]:
     return sorted(file for file in paths if file.is_file())
 
 
-def file_digest(path: Path) -> str:
-    """sha256 of a file, in hexadecimal. Raises: OSError: it can't be read."""
-    digest = hashlib.sha256()
-    for piece in _pieces(path):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with open(path, "rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
-
-
 def _plain_name(source: str) -> str:
     """Return the last part of a URL or path, so that a file name from an untrusted store stays in our
     folder."""
@@ -201,10 +186,8 @@ def _plain_name(source: str) -> str:
 
 def _file_system(url: str) -> Any:
     """Return fsspec's file system for a URL."""
-    try:
+    with need_package("fsspec", f"opening {url}", extra="catalogue"):
         from fsspec.core import url_to_fs
-    except ImportError:
-        raise MissingDependency("fsspec", f"opening {url}", extra="catalogue") from None
     try:
         return url_to_fs(url)[0]
     except ValueError as problem:

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple, TypeVar
 
-from edgekit.errors import EngineError, MissingDependency, UsageError
+from edgekit.errors import EngineError, UsageError, need_package
 
 T = TypeVar("T")
 LOCAL, DASK, RAY = "local", "dask://", "ray://"
@@ -114,10 +114,8 @@ def _idle(
 
 @contextlib.contextmanager
 def _dask(on: str) -> Iterator[BuildWorkers]:
-    try:
+    with need_package("distributed", f"building on {on}", extra="dask"):
         from distributed import Client, KilledWorker
-    except ImportError:
-        raise MissingDependency("distributed", f"building on {on}", extra="dask") from None
     host = on.removeprefix(DASK)
     address = host if ":" in host else f"{host}:{DASK_PORT}"
     try:
@@ -134,11 +132,9 @@ def _dask(on: str) -> Iterator[BuildWorkers]:
 
 @contextlib.contextmanager
 def _ray(on: str) -> Iterator[BuildWorkers]:
-    try:
+    with need_package("ray", f"building on {on}", extra="ray"):
         import ray
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
-    except ImportError:
-        raise MissingDependency("ray", f"building on {on}", extra="ray") from None
     host = on.removeprefix(RAY)
     ours = not ray.is_initialized()
     if ours:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit._version import __version__
 from edgekit.devices.inventory import Inventory, normalized
-from edgekit.errors import DeviceError, MissingDependency, ProfileError
+from edgekit.errors import DeviceError, MissingDependency, ProfileError, need_package
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.formats import strict_json
@@ -122,10 +122,8 @@ def missing_packages(
 
 
 def _requirements(target: str) -> list[Requirement]:
-    try:
+    with need_package("packaging", "finding what the device lacks", extra="devices"):
         from packaging.requirements import Requirement
-    except ModuleNotFoundError:
-        raise MissingDependency("packaging", "finding what the device lacks", extra="devices") from None
     points = {point.name: point for point in metadata.entry_points(group="edgekit.runners")}
     point = points.get(target)
     if point is None or point.dist is None:

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from edgekit.errors import CardError, MissingDependency, UsageError
+from edgekit.errors import CardError, UsageError, need_package
 from edgekit.processing.tokenizer_bounds import TokenizerBounds, checked_charsmaps
 from edgekit.system.interrupts import pass_on
 
@@ -147,10 +147,8 @@ def open_whole(content: bytes) -> Any:
         CardError: the file is not a tokenizer.
         MissingDependency: the package is not installed.
     """
-    try:
+    with need_package("tokenizers", "a text", extra="text"):
         from tokenizers import Tokenizer
-    except ModuleNotFoundError:
-        raise MissingDependency("tokenizers", "a text", extra="text") from None
     tokenizer = guarded(Tokenizer.from_buffer, checked_charsmaps(content))
     tokenizer.no_padding()
     tokenizer.no_truncation()

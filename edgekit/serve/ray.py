@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import BusyError, EngineError, MissingDependency, UsageError
+from edgekit.errors import BusyError, EngineError, UsageError, need_package
 from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.serve.bundle_names import NAME
 from edgekit.serve.inference_requests import LENGTH, Request, RequestError
@@ -173,10 +173,8 @@ def deployment(
         BundleError: a bundle can't be read.
         MissingDependency: ray is not installed.
     """
-    try:
+    with need_package("ray", "a deployment of Ray Serve", extra="ray"):
         from ray import serve
-    except ImportError:
-        raise MissingDependency("ray", "a deployment of Ray Serve", extra="ray") from None
     wrong = [name for name in bundles if not NAME.fullmatch(name)]
     if not bundles or wrong:
         raise UsageError(f"bundles is {dict(bundles)}; give at least one, with names for a URL")

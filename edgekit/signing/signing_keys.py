@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import UsageError, need_package
 from edgekit.system.regular_file import read_plain
 
 KEY_LIMIT_BYTES = 65_536
@@ -144,8 +144,6 @@ def _read(path: str | os.PathLike[str]) -> bytes:
 
 
 def _serialization() -> Any:
-    try:
+    with need_package("cryptography", "signing and checking signatures", extra="trust"):
         from cryptography.hazmat.primitives import serialization
-    except ImportError:
-        raise MissingDependency("cryptography", "signing and checking signatures", extra="trust") from None
     return serialization

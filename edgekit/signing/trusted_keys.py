@@ -25,9 +25,7 @@ from edgekit.signing.signature_file import (
 from edgekit.signing.signing_keys import PrivateKey, PublicKey, load_public_key
 from edgekit.signing.statement import signed_digest, statement_of
 from edgekit.system.formats.strict_json import JsonError
-from edgekit.system.regular_file import open_regular, read_plain
-
-CHUNK_BYTES = 1 << 20
+from edgekit.system.regular_file import read_plain, sha256_of
 
 
 @dataclass(frozen=True)
@@ -144,16 +142,3 @@ def sign_file(path: Path, key: PrivateKey) -> bytes:
 def signature_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file's signature: beside it, with ``.sig`` added to its name."""
     return Path(os.fsdecode(path) + SUFFIX)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a regular file, as hexadecimal digits.
-
-    Raises:
-        OSError: it can't be read.
-    """
-    digest = hashlib.sha256()
-    with open_regular(path) as file:
-        while piece := file.read(CHUNK_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from edgekit.errors import MissingDependency
+from edgekit.errors import need_package
 
 SWITCH = "ORT_DISABLE_TELEMETRY"
 OFF = ("1", "true", "yes", "on")
@@ -40,12 +40,8 @@ def onnxruntime(
     if not os.environ.get(SWITCH):
         _imported_too_early = sys.modules.get("onnxruntime") is not None
         os.environ[SWITCH] = "1"
-    try:
+    with need_package("onnxruntime", needed_for, extra=extra, module="onnxruntime"):
         import onnxruntime as package
-    except ImportError as problem:
-        if problem.name not in (None, "onnxruntime"):
-            raise
-        raise MissingDependency("onnxruntime", needed_for, extra=extra) from None
     if not _enabled_by_user():
         # For a process that had imported it before, and for Windows builds that ignore the variable.
         package.disable_telemetry_events()

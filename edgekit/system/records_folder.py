@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder
 from edgekit.system.cache_folder import cache_folder
+from edgekit.system.regular_file import sha256_of
 
 MODELS = "models"
 """Folder of the models' folders, in the cache folder."""
@@ -70,14 +70,9 @@ def _digest(files: Iterable[Path]) -> str:
         entries = sorted(path.rglob("*"))[:FILES_LIMIT] if path.is_dir() else [path]
         for entry in entries:
             with contextlib.suppress(OSError):
-                if not stat.S_ISREG(os.stat(entry).st_mode):
-                    continue
-                file_digest = hashlib.sha256()
-                with open(entry, "rb") as file:
-                    while block := file.read(1 << 20):
-                        file_digest.update(block)
+                content = bytes.fromhex(sha256_of(entry))
                 name = "" if entry is path else os.fspath(entry.relative_to(path))
-                digest.update(os.fsencode(name) + b"\0" + file_digest.digest())
+                digest.update(os.fsencode(name) + b"\0" + content)
     return digest.hexdigest()[:32]
 
 

@@ -3,12 +3,16 @@ and a device has no end."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import sys
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Protocol
+
+PIECE_BYTES = 1 << 20
+"""Bytes of a file that are read at one time."""
 
 
 class NotRegularFileError(OSError):
@@ -163,3 +167,16 @@ def read_plain(path: Path, limit_bytes: int, *, follow_links: bool = True) -> by
         limit = f"{limit_bytes >> 20} MB" if limit_bytes >> 20 else f"{limit_bytes >> 10} kB"
         raise NotRegularFileError(f"it has more than {limit}", path)
     return content
+
+
+def sha256_of(path: Path, *, follow_links: bool = True) -> str:
+    """Return the sha256 of a regular file in hexadecimal; the file is read in pieces.
+
+    Raises:
+        OSError: as :func:`open_regular`, or it can't be read.
+    """
+    digest = hashlib.sha256()
+    with open_regular(path, follow_links=follow_links) as file:
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()

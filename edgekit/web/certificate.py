@@ -9,7 +9,7 @@ import ssl
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from edgekit.errors import MissingDependency
+from edgekit.errors import need_package
 
 HOURS = 24
 
@@ -23,12 +23,10 @@ def own_certificate(host: str) -> tuple[ssl.SSLContext, str]:
     Raises:
         MissingDependency: cryptography is not installed.
     """
-    try:
+    with need_package("cryptography", "a certificate for https", extra="browser"):
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        raise MissingDependency("cryptography", "a certificate for https", extra="browser") from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "EdgeKit")])
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, need_package
 from edgekit.system.redirection import without_lines
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
@@ -212,13 +212,9 @@ def _on_a_mac() -> bool:
 
 def _coreai() -> Any:
     """Import the runtime: the module that loads packages, which also has the type of their arrays."""
-    try:
+    with need_package("coreai-core", "running an .aimodel", extra="coreai", module="coreai"):
         from coreai.authoring import asset
         from coreai.runtime import NDArray
-    except ImportError as problem:
-        if problem.name is None or problem.name.partition(".")[0] != "coreai":
-            raise
-        raise MissingDependency("coreai-core", "running an .aimodel", extra="coreai") from None
     from types import SimpleNamespace
 
     return SimpleNamespace(AIModelAsset=asset.AIModelAsset, NDArray=NDArray)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, need_package
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -187,12 +187,8 @@ def _on_a_mac() -> bool:
 
 def _coremltools() -> Any:
     logging.getLogger("coremltools").setLevel(logging.ERROR)
-    try:
+    with need_package("coremltools", "running an .mlpackage on a Mac", extra="coreml", module="coremltools"):
         import coremltools
-    except ImportError as problem:
-        if problem.name not in (None, "coremltools"):
-            raise
-        raise MissingDependency("coremltools", "running an .mlpackage on a Mac", extra="coreml") from None
     return coremltools
 
 

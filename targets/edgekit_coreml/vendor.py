@@ -11,7 +11,7 @@ import sys
 import warnings
 from typing import Any
 
-from edgekit.errors import MissingDependency
+from edgekit.errors import need_package
 
 
 def coremltools() -> Any:
@@ -24,12 +24,8 @@ def coremltools() -> Any:
     if loaded is not None:
         return loaded
     logging.getLogger("coremltools").setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import coremltools as package
-    except ImportError as problem:
-        if problem.name not in (None, "coremltools"):
-            raise
-        raise MissingDependency("coremltools", "writing an .mlpackage", extra="coreml") from None
+    needed = need_package("coremltools", "writing an .mlpackage", extra="coreml", module="coremltools")
+    with needed, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import coremltools as package
     return package

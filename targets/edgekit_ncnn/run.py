@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, need_package
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -163,10 +163,6 @@ def _ncnn() -> Any:
     Raises:
         MissingDependency: it is not installed.
     """
-    try:
+    with need_package("ncnn", "running an ncnn network", extra="ncnn", module="ncnn"):
         import ncnn
-    except ImportError as problem:
-        if problem.name is None or problem.name.partition(".")[0] != "ncnn":
-            raise
-        raise MissingDependency("ncnn", "running an ncnn network", extra="ncnn") from None
     return ncnn

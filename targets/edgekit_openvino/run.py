@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, need_package
 from edgekit.system import cpu
 from edgekit.system.signal_stack import kept_signal_stack
 from edgekit.target.contract import EngineInfo, TritonForm
@@ -369,11 +369,8 @@ def openvino() -> Any:
     if hidden:
         sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     try:
-        import openvino as package
-    except ImportError as problem:
-        if problem.name not in (None, "openvino"):
-            raise
-        raise MissingDependency("openvino", "running an OpenVINO IR", extra="openvino") from None
+        with need_package("openvino", "running an OpenVINO IR", extra="openvino", module="openvino"):
+            import openvino as package
     finally:
         if hidden:
             del sys.modules["openvino_telemetry"]

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, need_package
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
@@ -219,10 +219,6 @@ def _plain(message: str) -> str:
 
 
 def _qnn() -> Any:
-    try:
+    with need_package("onnxruntime-qnn", "running on a Hexagon NPU", extra="qnn", module="onnxruntime_qnn"):
         import onnxruntime_qnn
-    except ImportError as problem:
-        if problem.name not in (None, "onnxruntime_qnn"):
-            raise
-        raise MissingDependency("onnxruntime-qnn", "running on a Hexagon NPU", extra="qnn") from None
     return onnxruntime_qnn

@@ -16,9 +16,10 @@ from typing import Any
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.runtime.device_builds.build import EngineLimits, ready_or_build
-from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint, sha256_of
+from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
+from edgekit.system.regular_file import sha256_of
 from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.target.shape_range import OPTION as RANGE
 from edgekit.tensor_spec import Json, TensorSpec, with_shapes
@@ -77,10 +78,9 @@ def open_runner(
 
     def command() -> list[str]:
         request = store.root / f"{name}.request"
-        specs = [[[s.name, s.dtype, list(s.shape)] for s in group] for group in (inputs, outputs)]
         paths = {file: str(path) for file, path in files.items()}
-        content = {"files": paths, "inputs": specs[0], "outputs": specs[1], "precision": options["precision"]}
-        content["extents"] = extents
+        content = {"files": paths, "precision": options["precision"], "extents": extents}
+        content |= {"inputs": list(inputs), "outputs": list(outputs)}
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         request.write_bytes(strict_json.encode(content))
         return [sys.executable, "-m", "edgekit_tensorrt.device.build_engine", str(request)]

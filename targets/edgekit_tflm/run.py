@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, MissingDependency, need_package
 from edgekit.system.redirection import without_lines
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
@@ -255,12 +255,7 @@ def _converted(stored: Array, end: _End) -> Array:
 
 def _module() -> Any:
     """Import TFLM's runtime module."""
-    try:
+    purpose = "running a .tflite file as a microcontroller does"
+    with need_package("tflite-micro", purpose, extra="tflm", module="tflite_micro"):
         from tflite_micro.python.tflite_micro import runtime
-    except ImportError as problem:
-        if problem.name is None or problem.name.partition(".")[0] != "tflite_micro":
-            raise
-        raise MissingDependency(
-            "tflite-micro", "running a .tflite file as a microcontroller does", extra="tflm"
-        ) from None
     return runtime

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -40,8 +41,10 @@ def test_each_fact_of_a_search_makes_another_key(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cpu, "cpu_name", lambda: "another CPU")
     keys.add(measurement_cache.key("a", 1))
     assert len(keys) == 4
-    assert measurement_cache.record("k", {"tried": []})
-    assert measurement_cache.recall("k") == {"tried": []}
+    assert measurement_cache.record("k", dict[str, float], {"a": math.inf, "b": 0.1})
+    assert measurement_cache.recall("k", dict[str, float]) == {"a": math.inf, "b": 0.1}
+    assert measurement_cache.recall("k", dict[str, str]) is None
+    assert measurement_cache.recall("other", dict[str, float]) is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permission bits")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
-from edgekit.system.regular_file import NotRegularFileError, PlainFile, read_plain
+from edgekit.system.regular_file import PIECE_BYTES, NotRegularFileError, PlainFile, read_plain, sha256_of
 
 
 def test_a_file_has_a_size_within_its_limit(tmp_path: Path) -> None:
@@ -43,3 +44,14 @@ def test_pipes_folders_links_and_odd_names_are_no_files(tmp_path: Path) -> None:
         with pytest.raises(NotRegularFileError, match=why):
             read_plain(tmp_path / name, 9, follow_links=follow)
     assert read_plain(tmp_path / "link", 9) == b"1"
+
+
+def test_the_sha256_of_a_file_larger_than_a_piece(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4097  # the last piece is a part of one
+    (tmp_path / "a").write_bytes(content)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert len(content) % PIECE_BYTES
+    assert sha256_of(tmp_path / "a") == sha256_of(tmp_path / "link") == hashlib.sha256(content).hexdigest()
+    for path, follow_links in ((tmp_path, True), (tmp_path / "link", False), (tmp_path / "b", True)):
+        with pytest.raises(OSError, match=r"not a regular file|symbolic link|No such file"):
+            sha256_of(path, follow_links=follow_links)

@@ -14,19 +14,13 @@ from edgekit.compiler.build.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import best_so_far, with_better_times
-from edgekit.compiler.quantize.search.measurement import (
-    CandidateConfig,
-    Measurement,
-    measurement_as_json,
-    parse_measurement,
-)
+from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
 from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import Rules
-from edgekit.tensor_spec import Json
 
 
 @dataclass(frozen=True)
@@ -76,8 +70,8 @@ def search_int8(
         default_threads(),
         [options.precision, options.goal.as_json(), candidates.timed, candidates.estimates_for],
     )
-    cached = _parse_cached(measurement_cache.recall(key))
-    if cached is not None:
+    cached = measurement_cache.recall(key, SearchResult)
+    if cached is not None and cached.measured:
         return cached
     clock = _Clock(seconds)
     block_snr_db: dict[str, float] = {}
@@ -132,9 +126,7 @@ def search_int8(
     if candidates.estimator is not None and candidates.estimator.out_of_time:
         clock.left_out += 1
     if not clock.left_out and not candidates.deaths:
-        rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
-        damage = measurement_cache.figures_as_json(block_snr_db)
-        measurement_cache.record(key, {"tried": rows, "damage": damage})
+        measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
     return SearchResult(measured, block_snr_db, clock.left_out)
 
 
@@ -173,16 +165,6 @@ class _Clock:
         started = time.monotonic()
         yield
         self._last[config.recipe.rounding] = time.monotonic() - started
-
-
-def _parse_cached(cached: Json) -> SearchResult | None:
-    try:
-        parsed = [parse_measurement(CandidateConfig.parse(row), row) for row in cached["tried"]]
-        block_snr_db = measurement_cache.parse_figures(cached["damage"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-    valid = [measurement for measurement in parsed if measurement is not None]
-    return SearchResult(valid, block_snr_db) if valid and len(valid) == len(parsed) else None
 
 
 def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:

@@ -173,8 +173,8 @@ class OlderRelease:
             request: dict[str, Json] = {
                 "do": "open",
                 "files": list(files),
-                "inputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in inputs],
-                "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in outputs],
+                "inputs": list(inputs),
+                "outputs": list(outputs),
                 "options": dict(options),
                 "threads": threads,
             }

@@ -25,7 +25,7 @@ from edgekit.compiler.evaluate.labels import Label
 from edgekit.compiler.evaluate.output_parts import OutputSlice, Parts, unlike
 from edgekit.compiler.evaluate.task_metric import metric_named, metric_of
 from edgekit.compiler.evaluate.verify import compare
-from edgekit.errors import EngineError, printable
+from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
@@ -57,16 +57,6 @@ class Score:
         """Convert to JSON; infinities become None."""
         value = round(self.value, 4) if math.isfinite(self.value) else None
         return {"metric": self.metric, "value": value, "unit": self.unit}
-
-    def record(self) -> list[str]:
-        """Return its three fields as texts, with every digit: JSON has no infinity."""
-        return [self.metric, repr(float(self.value)), self.unit]
-
-    @classmethod
-    def parse(cls, row: Sequence[Json]) -> Score:
-        """Parse the output of :meth:`record`. Raises TypeError or ValueError for anything else."""
-        metric, value, unit = row
-        return cls(printable(str(metric)), float(value), printable(str(unit)))
 
     def __str__(self) -> str:
         if self.value == math.inf:
@@ -111,25 +101,6 @@ class Fidelity:
             "snr_db": round(self.snr_db, 2),
             "task": None if self.task is None else self.task.as_json(),
         }
-
-    def record(self) -> dict[str, Json]:
-        """Return its figures as texts, for caches and messages. The keys are a file format."""
-        return {
-            "agreement": self.score.record(),
-            "snr_db": repr(float(self.snr_db)),
-            "task": self.task and self.task.record(),
-            "kept": self.kept and [str(value) for value in self.kept],
-        }
-
-    @classmethod
-    def parse(cls, row: Json) -> Fidelity:
-        """Parse the output of :meth:`record`. Raises KeyError, TypeError or ValueError for anything else."""
-        preserved = None
-        if row["kept"] is not None:
-            count, total, share, base_count = row["kept"]
-            preserved = Kept(int(count), int(total), float(share), int(base_count))
-        task = None if row["task"] is None else Score.parse(row["task"])
-        return cls(Score.parse(row["agreement"]), float(row["snr_db"]), task, preserved)
 
 
 class Evaluator:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from edgekit.compiler.evaluate.tiff_directory import check_directory
-from edgekit.errors import MissingDependency, SampleError
+from edgekit.errors import SampleError, need_package
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array
 
@@ -92,11 +92,9 @@ def _opened(read: Callable[[bytes], Result], content: bytes, name: str) -> Resul
 
 
 def _need_pillow() -> None:
-    try:
+    # Only Pillow: a device that runs one picture needs no other package of the host.
+    with need_package("pillow", "reading a picture", "pip install pillow"):
         import PIL  # noqa: F401
-    except ModuleNotFoundError:
-        # Only Pillow: a device that runs one picture needs no other package of the host.
-        raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
 
 
 TOO_LARGE = f"it has more than {PIXELS_LIMIT // 10**6} million pixels; scale it down first"

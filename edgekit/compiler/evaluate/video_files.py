@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
-from edgekit.errors import MissingDependency, SampleError
+from edgekit.errors import SampleError, need_package
 from edgekit.tensor_spec import Array
 
 VIDEOS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm")
@@ -86,10 +86,8 @@ def _opened(path: Path) -> Any:
     """Open the video as a ``cv2.VideoCapture``."""
     # FFmpeg writes to stderr what it does not like of a file; the error says it once.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-    try:
+    with need_package("opencv-python-headless", "reading a video", extra="samples"):
         import cv2
-    except ModuleNotFoundError:
-        raise MissingDependency("opencv-python-headless", "reading a video", extra="samples") from None
     if not path.is_file():  # a pipe would block
         raise SampleError(f"{path}: {'is not a file' if path.exists() else 'file not found'}")
     try:

@@ -24,7 +24,7 @@ from edgekit.compiler.importers.original import Original, Samples, convert_objec
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
 from edgekit.compiler.importers.torch_forms import missing_forms
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
-from edgekit.errors import MissingDependency, ModelError, UsageError
+from edgekit.errors import MissingDependency, ModelError, UsageError, need_package
 from edgekit.tensor_spec import Array
 
 INSTALL = "pip install torch onnxscript"
@@ -107,10 +107,8 @@ def _check_file(path: Path, kind: FileKind, options: ImportOptions) -> None:
 
 
 def _torch() -> Any:
-    try:
+    with need_package("torch", "importing PyTorch models", INSTALL):
         import torch
-    except ImportError:
-        raise MissingDependency("torch", "importing PyTorch models", INSTALL) from None
     return torch
 
 

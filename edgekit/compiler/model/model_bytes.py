@@ -10,6 +10,7 @@ from pathlib import Path
 from edgekit.compiler.model.foreign_formats import describe_folder
 from edgekit.compiler.model.untrusted import MAX_BYTES, read_external_file
 from edgekit.errors import ModelError
+from edgekit.system.regular_file import sha256_of
 
 
 def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
@@ -30,14 +31,10 @@ def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
 
 def file_digest(path: Path) -> str:
     """Compute the sha256 (hexadecimal) of a file. Raises ModelError: it can't be read."""
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        return sha256_of(path)
     except OSError as problem:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
-    return digest.hexdigest()
 
 
 def file_stamp(folder: Path, name: str) -> object:

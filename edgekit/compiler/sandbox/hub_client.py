@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from edgekit.compiler.sandbox.hub_address import HubAddress
-from edgekit.errors import EdgeKitError, MissingDependency, ModelError, UsageError, printable
+from edgekit.errors import EdgeKitError, ModelError, UsageError, need_package, printable
 
 FILES_LIMIT = 100_000
 """Maximum number of files in a repository."""
@@ -53,13 +53,11 @@ def hub_library(address: HubAddress, action: str) -> Any:
         MissingDependency: the package is not installed.
         UsageError: the name does not follow the hub's rules.
     """
-    try:
+    with need_package("huggingface_hub", f"{action} {address}", extra="hub"):
         import huggingface_hub
         import huggingface_hub.constants
         import huggingface_hub.errors
         import huggingface_hub.utils
-    except ImportError:
-        raise MissingDependency("huggingface_hub", f"{action} {address}", extra="hub") from None
     try:
         huggingface_hub.utils.validate_repo_id(address.repository)
     except ValueError:

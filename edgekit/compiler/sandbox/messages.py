@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from edgekit import errors
 from edgekit.diagnostics import Finding
 from edgekit.errors import EdgeKitError, MissingDependency, UnsupportedError, printable
 from edgekit.system.formats import strict_json
+from edgekit.system.formats.declared_json import decode
+from edgekit.system.formats.json_schema import ManifestError
 from edgekit.system.formats.strict_json import TEXT_LIMIT_CHARS
 from edgekit.system.progress import Stage
 from edgekit.tensor_spec import Json
 
+T = TypeVar("T")
 LINE_LIMIT_BYTES = 8 << 20
 DETAIL_LIMIT_CHARS = 2000
 """Maximum length of a text of a stage."""
-_STAGE = (str, str, int | float | None, int, int, str, int | float | None, str)
-"""Types of the fields of a stage."""
 FINDINGS_A_LINE = 2000
 FINDINGS_LIMIT = 1_000_000
 """A model has at most 200,000 nodes; some targets have several findings of one."""
@@ -85,14 +86,10 @@ def stage_line(kind: str, stage: Stage) -> bytes:
 
 def parse_stage(message: Json) -> Stage:
     """Parse a progress event. Raises Broken."""
-    if not isinstance(message, list) or len(message) != len(Stage._fields):
-        raise Broken(f"a stage must have {len(Stage._fields)} fields")
-    for value, kind in zip(message, _STAGE, strict=True):
-        if isinstance(value, bool) or not isinstance(value, kind):
-            raise Broken("a field of a stage has another type")
-        if isinstance(value, int | float) and not 0 <= value < 1 << 53:
-            raise Broken("a number of a stage is out of range")
-    fields: list[Any] = [printable(v[:DETAIL_LIMIT_CHARS]) if isinstance(v, str) else v for v in message]
+    stage = _decoded(Stage, message, "a stage")
+    if any(isinstance(value, int | float) and not 0 <= value < 1 << 53 for value in stage):
+        raise Broken("a number of a stage is out of range")
+    fields: list[Any] = [value[:DETAIL_LIMIT_CHARS] if isinstance(value, str) else value for value in stage]
     return Stage(*fields)
 
 
@@ -128,22 +125,25 @@ def parse_error(about: Json, findings: list[Finding]) -> EdgeKitError:
     if isinstance(problem, UnsupportedError):
         problem.findings = list[Any](findings)
     if isinstance(problem, MissingDependency):
-        missing = about.get("missing")
-        if not isinstance(missing, list) or len(missing) != 4 or not _all_texts(missing):
-            raise Broken("a missing package must be four strings")
-        texts = [printable(str(text)) for text in missing]
-        problem.name, problem.needed_for, problem.install, problem.for_bundles = texts
+        missing = _decoded(tuple[str, str, str, str], about.get("missing"), "a missing package")
+        problem.name, problem.needed_for, problem.install, problem.for_bundles = missing
     return problem
 
 
 def parse_system_error(message: Json) -> OSError:
     """Parse an error of the system. Raises Broken."""
-    if not isinstance(message, list) or len(message) != 3 or not _all_texts(message[1:]):
-        raise Broken("a system error must be a number and two strings")
-    number, text, name = message[0], printable(str(message[1])), printable(str(message[2]))
-    if not isinstance(number, int):
+    number, text, name = _decoded(tuple[int | None, str, str], message, "a system error")
+    if number is None:
         return OSError(text)
     return OSError(number, text, name) if name else OSError(number, text)
+
+
+def _decoded(kind: type[T], message: Json, description: str) -> T:
+    """Decode a value. Raises Broken."""
+    try:
+        return cast(T, decode(kind, message, description))
+    except ManifestError as problem:
+        raise Broken(str(problem)) from None
 
 
 def _all_texts(values: Sequence[Json]) -> bool:

@@ -6,48 +6,16 @@ reader opens it in a child of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
+from edgekit.compiler.build.shrunk_model import ShrunkModel
 from edgekit.compiler.compress.goal import ShrinkGoal
-from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.sandbox.messages import Broken
-from edgekit.errors import printable
-from edgekit.system.formats.json_schema import ManifestError, list_of, map_of, nothing_or, record, text, whole
+from edgekit.system.formats.declared_json import decode, encode
 from edgekit.tensor_spec import Json
 
-GROUPS_LIMIT, TARGETS_LIMIT = 10_000, 256
-_PAIR = list_of(whole(0), 2)
-_SCORE = list_of(text, 3)
-_CHECK = record(
-    {
-        "multiplications": _PAIR,
-        "weight_bytes": _PAIR,
-        "agreement": _SCORE,
-        "snr_db": text,
-        "task": nothing_or(_SCORE),
-        "kept": nothing_or(list_of(text, 4)),
-        "before": nothing_or(_SCORE),
-        "test_samples": whole(0),
-        "latency": map_of(text, text, TARGETS_LIMIT),
-        "not_timed": map_of(text, text, TARGETS_LIMIT),
-        "groups": list_of(list_of(text, 4), GROUPS_LIMIT),
-    }
-)
 
-
-def shrunk_figures(shrunk: ShrunkModel) -> dict[str, Json]:
-    """Return the figures of a smaller model. Floats are texts: JSON has no infinity."""
-    return {
-        "multiplications": list(shrunk.multiplications),
-        "weight_bytes": list(shrunk.weight_bytes),
-        **shrunk.fidelity.record(),
-        "before": shrunk.task and shrunk.task.record(),
-        "test_samples": shrunk.test_samples,
-        "latency": {name: repr(float(ratio)) for name, ratio in shrunk.latency.items()},
-        "not_timed": dict(shrunk.not_timed),
-        "groups": [[g.name, str(g.before), str(g.after), repr(float(g.error))] for g in shrunk.groups],
-    }
+def shrunk_figures(shrunk: ShrunkModel) -> Json:
+    """Return the figures of a smaller model."""
+    return encode(ShrunkModel, shrunk, "name", "onnx", "goal")
 
 
 def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
@@ -63,27 +31,9 @@ def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shr
         Broken: the figures have another format.
     """
     try:
-        _CHECK(message, "shrunk")
-        return ShrunkModel(
-            name=name,
-            onnx=onnx,
-            goal=goal,
-            multiplications=_pair(message["multiplications"]),
-            weight_bytes=_pair(message["weight_bytes"]),
-            fidelity=Fidelity.parse(message),
-            task=None if message["before"] is None else Score.parse(message["before"]),
-            test_samples=message["test_samples"],
-            latency={printable(target): float(ratio) for target, ratio in message["latency"].items()},
-            not_timed={printable(target): printable(cause) for target, cause in message["not_timed"].items()},
-            groups=tuple(
-                GroupChange(printable(group), int(old), int(new), float(error))
-                for group, old, new, error in message["groups"]
-            ),
-        )
-    except (ManifestError, ValueError) as problem:
+        model: ShrunkModel = decode(ShrunkModel, message, "shrunk", name=name, goal=goal, onnx=onnx)
+        if min(*model.multiplications, *model.weight_bytes, model.test_samples) < 0:
+            raise ValueError("a number is below 0")
+    except ValueError as problem:
         raise Broken(f"figures of a smaller model: {problem}") from None
-
-
-def _pair(message: Sequence[int]) -> tuple[int, int]:
-    before, after = message
-    return before, after
+    return model

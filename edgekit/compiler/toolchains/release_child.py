@@ -41,12 +41,9 @@ def _open(request: dict[str, Any], folder: str) -> dict[str, Any]:
     from pathlib import Path
 
     from edgekit.target.registry import open_ready
-    from edgekit.tensor_spec import TensorSpec
+    from edgekit.tensor_spec import specs_of
 
-    inputs, outputs = (
-        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in request[key]]
-        for key in ("inputs", "outputs")
-    )
+    inputs, outputs = specs_of(request["inputs"]), specs_of(request["outputs"])
     files = {name: Path(folder, "files", name) for name in request["files"]}
     _OPENED["runner"] = open_ready(
         _OPENED["engine"], files, inputs, outputs, request["options"], request["threads"]

@@ -23,8 +23,9 @@ from edgekit.compiler.sandbox.hub_client import (
 from edgekit.compiler.sandbox.hub_files import BUNDLE, download_file
 from edgekit.errors import UpdateError, UsageError
 from edgekit.release.export.hub_card import MARK, model_card
-from edgekit.signing.trusted_keys import sha256_of, signature_path
+from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.progress import step
+from edgekit.system.regular_file import sha256_of
 
 README = "README.md"
 README_BYTES = 1 << 20

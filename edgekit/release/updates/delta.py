@@ -28,7 +28,7 @@ import numpy as np
 
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.bundle.manifest import aligned
-from edgekit.errors import MissingDependency
+from edgekit.errors import need_package
 from edgekit.release.updates.onnx_tensors import tensors
 from edgekit.system.regular_file import PlainFile, Readable
 from edgekit.tensor_spec import Array
@@ -285,8 +285,6 @@ def _dictionary(content: bytes) -> Any:
 
 
 def _zstd() -> Any:
-    try:
+    with need_package("zstandard", "differences between bundles", extra="update"):
         import zstandard
-    except ImportError:
-        raise MissingDependency("zstandard", "differences between bundles", extra="update") from None
     return zstandard

@@ -20,10 +20,10 @@ from typing import BinaryIO
 from edgekit.errors import UpdateError
 from edgekit.release.updates.http_files import CHUNK_BYTES, FetchError, HttpFiles
 from edgekit.release.updates.releases import Target
-from edgekit.signing.trusted_keys import sha256_of
 from edgekit.system.atomic_files import flush_folder, private_folder
 from edgekit.system.ownership import why_foreign
 from edgekit.system.progress import Notify, step
+from edgekit.system.regular_file import sha256_of
 
 FLUSHED_BYTES = 8 << 20
 """So much may be lost of a download when the power is cut."""

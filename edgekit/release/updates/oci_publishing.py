@@ -32,10 +32,10 @@ from edgekit.release.updates.oci_layout import (
     read_index,
     tag_of,
 )
-from edgekit.signing.trusted_keys import sha256_of, signature_path
+from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats import strict_json
-from edgekit.system.regular_file import open_regular
+from edgekit.system.regular_file import open_regular, sha256_of
 from edgekit.target.precisions import precision_of
 
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"

@@ -15,11 +15,11 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.release.updates.delta import make_delta
 from edgekit.release.updates.releases import BUCKETS, INDEX, KEY, NAME, RELEASES_LIMIT, TIME, release_path
 from edgekit.release.updates.repository import Repository
-from edgekit.signing.trusted_keys import sha256_of, signature_path
+from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats import strict_json
 from edgekit.system.progress import counted
-from edgekit.system.regular_file import open_regular
+from edgekit.system.regular_file import open_regular, sha256_of
 
 KEEP = 5
 """Number of releases that a channel lists, so that devices can fall back from a withdrawn one."""

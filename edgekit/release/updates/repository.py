@@ -17,7 +17,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import UsageError, need_package
 from edgekit.release.updates.repository_keys import OFFLINE, ONLINE, RoleKeys
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.regular_file import read_plain
@@ -245,8 +245,6 @@ def check_channel(name: str) -> None:
 
 
 def _api() -> Any:
-    try:
+    with need_package("tuf", "publishing updates", extra="update"):
         import tuf.api.metadata as api
-    except ImportError:
-        raise MissingDependency("tuf", "publishing updates", extra="update") from None
     return api

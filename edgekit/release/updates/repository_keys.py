@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import UsageError, need_package
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.ownership import why_foreign
 from edgekit.system.regular_file import read_plain
@@ -107,12 +107,10 @@ class _Signing:
 
 
 def _signing() -> _Signing:
-    try:
+    with need_package("tuf", "publishing updates", extra="update"):
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
         from securesystemslib.signer import CryptoSigner
-    except ImportError:
-        raise MissingDependency("tuf", "publishing updates", extra="update") from None
     return _Signing(CryptoSigner, serialization, ed25519)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from edgekit.errors import MissingDependency, UpdateError, printable
+from edgekit.errors import UpdateError, need_package, printable
 from edgekit.release.updates.http_files import FetchError, HttpFiles
 from edgekit.release.updates.releases import INDEX, Channel, Release, Target, parse_channel, parse_release
 from edgekit.system.atomic_files import private_folder, write_atomically
@@ -144,12 +144,10 @@ def _expired(description: str, files: HttpFiles, now: datetime) -> UpdateError:
 
 
 def _updater(files: HttpFiles, draft: Path, root: bytes) -> Any:
-    try:
+    with need_package("tuf", "updates", extra="update"):
         from tuf.api.exceptions import DownloadError, DownloadHTTPError
         from tuf.ngclient import Updater
         from tuf.ngclient.fetcher import FetcherInterface
-    except ImportError:
-        raise MissingDependency("tuf", "updates", extra="update") from None
 
     class Fetcher(FetcherInterface):  # type: ignore[misc]
         """python-tuf's network: ours."""
@@ -168,10 +166,8 @@ def _updater(files: HttpFiles, draft: Path, root: bytes) -> Any:
 @contextmanager
 def _explained(files: HttpFiles, now: Callable[[], datetime]) -> Iterator[None]:
     """python-tuf's errors as ours."""
-    try:
+    with need_package("tuf", "updates", extra="update"):
         from tuf.api import exceptions as tuf
-    except ImportError:
-        raise MissingDependency("tuf", "updates", extra="update") from None
     try:
         yield
     except tuf.ExpiredMetadataError as problem:

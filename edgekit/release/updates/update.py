@@ -26,12 +26,11 @@ from edgekit.release.updates.download import download, rebuild, remove_others
 from edgekit.release.updates.http_files import HttpFiles
 from edgekit.release.updates.releases import Release, Target, choose
 from edgekit.release.updates.tuf_metadata import ChannelState, open_channel, utc_now
-from edgekit.signing.trusted_keys import sha256_of
 from edgekit.system import ownership
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
-from edgekit.system.regular_file import read_plain
+from edgekit.system.regular_file import read_plain, sha256_of
 
 if TYPE_CHECKING:
     from edgekit.runtime.store.bundle_store import Store

@@ -29,10 +29,10 @@ from edgekit.runtime.device_builds.engine_store import (
     EngineStore,
     decide,
     free_memory_mb,
-    sha256_of,
 )
 from edgekit.system.json_records import read_object
 from edgekit.system.memory import resident_bytes
+from edgekit.system.regular_file import sha256_of
 from edgekit.tensor_spec import Json
 
 RESULT, STAGE, LOG = "result.json", "stage", "log"

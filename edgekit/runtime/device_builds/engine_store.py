@@ -30,7 +30,7 @@ from edgekit.system.atomic_files import flush_folder, private_folder, write_atom
 from edgekit.system.formats import strict_json
 from edgekit.system.json_records import read_object
 from edgekit.system.memory import free_memory_bytes
-from edgekit.system.regular_file import open_regular
+from edgekit.system.regular_file import open_regular, sha256_of
 from edgekit.tensor_spec import Json
 
 FAILURES_LIMIT = 2
@@ -284,12 +284,3 @@ def _boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return "unknown"
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file in hexadecimal; the file is read in chunks."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()

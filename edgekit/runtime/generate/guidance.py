@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import UsageError, need_package
 from edgekit.processing.tokenizer import guarded
 from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.tensor_spec import Array
@@ -49,10 +49,8 @@ class GuideMaker:
         """
         if options.json_schema is None and options.grammar is None:
             return None
-        try:
+        with need_package("llguidance", NEEDED_FOR, extra="text"):
             import llguidance
-        except ModuleNotFoundError:
-            raise MissingDependency("llguidance", NEEDED_FOR, extra="text") from None
         option = "json_schema" if options.grammar is None else "grammar"
         text = options.grammar if options.grammar is not None else _json(options.json_schema or {})
         allowed = SCHEMA_LIMIT_CHARS if options.grammar is None else GRAMMAR_LIMIT_CHARS

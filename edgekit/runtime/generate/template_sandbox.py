@@ -18,7 +18,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, M
 from threading import Lock
 from typing import Any
 
-from edgekit.errors import CardError, MissingDependency, UsageError
+from edgekit.errors import CardError, UsageError, need_package
 from edgekit.system.interrupts import pass_on
 
 TEMPLATE_LIMIT_CHARS = 128 << 10
@@ -64,10 +64,8 @@ def compile_template(source: str) -> Render:
     """
     if len(source) > TEMPLATE_LIMIT_CHARS:
         raise CardError(f"the chat template has {len(source)} characters; {TEMPLATE_LIMIT_CHARS} are allowed")
-    try:
+    with need_package("jinja2", "a chat's template", extra="text"):
         import jinja2
-    except ModuleNotFoundError:
-        raise MissingDependency("jinja2", "a chat's template", extra="text") from None
     environment, lock = _environment(), Lock()
     environment.begin()  # what is constant is computed here
     try:

@@ -171,12 +171,11 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
 def _request(
     bundle: Bundle, variant: Variant, paths: Mapping[str, Path], threads: int, seconds: float
 ) -> dict[str, Json]:
-    shapes = [bundle.shapes[-1], *bundle.shapes[:-1]]
     size_mb = sum(bundle.size_bytes(entry) for entry in variant.files.values()) >> 20
     return {
         "target": variant.target,
         "files": {name: str(path) for name, path in paths.items()},
-        "shapes": [[[[s.name, s.dtype, list(s.shape)] for s in specs] for specs in pair] for pair in shapes],
+        "shapes": [bundle.shapes[-1], *bundle.shapes[:-1]],
         "options": dict(variant.options),
         "threads": threads,
         "golden": [len(bundle.golden), len(bundle.golden_of(variant))],

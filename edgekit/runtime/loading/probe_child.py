@@ -19,7 +19,7 @@ from edgekit.runtime.loading.probe import REQUEST, RESULT, VERSION
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import parse_npy
 from edgekit.target import registry
-from edgekit.tensor_spec import Array, Json, Signature, TensorSpec, thinned_specs
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec, specs_of, thinned_specs
 
 REQUEST_LIMIT_BYTES = 16 << 20
 CAPACITY = 64
@@ -44,12 +44,7 @@ def main(folder: Path) -> None:
 
 
 def _try(folder: Path, request: Mapping[str, Json]) -> None:
-    largest, *further = (
-        Signature(
-            *(tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in specs) for specs in pair)
-        )
-        for pair in request["shapes"]
-    )
+    largest, *further = (Signature(*map(specs_of, pair)) for pair in request["shapes"])
     inputs, outputs = largest
     count, all_ = request["golden"]
     thin = [Signature(pair.inputs, thinned_specs(pair.outputs)) for pair in further]

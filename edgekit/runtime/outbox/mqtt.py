@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import UsageError, need_package
 from edgekit.runtime.outbox.rows import PRIORITIES, Parcel
 from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
 
@@ -58,10 +58,8 @@ class MqttSink:
         self._topics = {kind: topic.replace("{kind}", kind) for kind in PRIORITIES}
         if not topic or set("+#\0") & set(topic):
             raise UsageError(f"invalid topic {topic!r}: it is empty, or holds +, # or a zero byte")
-        try:
+        with need_package("paho-mqtt", "an MQTT sink", extra="mqtt"):
             import paho.mqtt.client
-        except ModuleNotFoundError:
-            raise MissingDependency("paho-mqtt", "an MQTT sink", extra="mqtt") from None
         self._paho: Any = paho.mqtt.client
         self._address, self._timeout_s = (host, port), timeout_s
         self._login, self._context = (username, password), context

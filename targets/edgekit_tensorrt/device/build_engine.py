@@ -18,7 +18,7 @@ from edgekit.runtime.device_builds.build import NO_ROOM, RESULT, STAGE
 from edgekit.runtime.device_builds.child_limits import lower_priority
 from edgekit.runtime.device_builds.engine_store import ENGINE
 from edgekit.system.formats import strict_json
-from edgekit.tensor_spec import Json, TensorSpec
+from edgekit.tensor_spec import Json, specs_of
 from edgekit_tensorrt import run
 from edgekit_tensorrt.device.cuda import Cuda
 from edgekit_tensorrt.device.engine import build_engine, read_file
@@ -46,10 +46,7 @@ def main(request_path: str, folder: str) -> None:
 
 def _build(request: dict[str, Json], draft: Path) -> dict[str, Json]:
     files = {name: Path(path) for name, path in request["files"].items()}
-    inputs, outputs = (
-        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in request[kind]]
-        for kind in ("inputs", "outputs")
-    )
+    inputs, outputs = specs_of(request["inputs"]), specs_of(request["outputs"])
     trt, cuda = run.tensorrt(), Cuda()
     began = time.monotonic()
     (draft / STAGE).write_text("building", "ascii")

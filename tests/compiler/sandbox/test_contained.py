@@ -112,7 +112,15 @@ def test_the_smaller_model_is_the_same(tmp_path: Path, temporary: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"snr_db": "much"}, {"groups": [["g", "1"]]}, {"multiplications": [1]}, {"x": 1}, {"kept": ["1"] * 3}],
+    [
+        {"fidelity": {"snr_db": "much"}},
+        {"groups": [["g", "1"]]},
+        {"multiplications": [1]},
+        {"x": 1},
+        {"weight_bytes": [40, -1]},
+        {"latency": {"ort": True}},
+        {"latency": {"ort": "1"}},
+    ],
 )
 def test_figures_of_a_smaller_model_are_checked(change: dict[str, Any]) -> None:
     score = Score("SNR", 20.0, "dB")
@@ -123,6 +131,10 @@ def test_figures_of_a_smaller_model_are_checked(change: dict[str, Any]) -> None:
     )  # fmt: skip
     figures = messages.parse_line(messages.as_line({"figures": shrunk_figures(found)}))["figures"]
     assert parse_shrunk(figures, found.name, found.goal, b"") == found
+    changes: list[dict[str, Any]] = [{"snr_db": "much"}, {"kept": [1, 2, 0.5]}, {"score": {}}, {"task": []}]
+    for wrong in changes:
+        with pytest.raises(Broken, match=r"figures of a smaller model: shrunk\.fidelity\."):
+            parse_shrunk({**figures, "fidelity": {**figures["fidelity"], **wrong}}, "net", found.goal, b"")
     with pytest.raises(Broken, match="figures of a smaller model: "):
         parse_shrunk({**figures, **change}, found.name, found.goal, b"")
 
@@ -332,7 +344,7 @@ def test_errors_of_the_system_cross() -> None:
         (messages.parse_line, b"[" * 100_000),
         (messages.parse_findings, 1),
         (messages.parse_findings, [["EK1001", "error"]]),
-        (messages.parse_findings, [["EK1001", "fatal", "", "", "", "", ""]]),
+        (messages.parse_findings, [["EK1001", "fatal", "", "", "", "", "", ""]]),
         (messages.parse_stage, ["a", "b", 1.0]),
         (messages.parse_stage, ["a", "b", "c", 0, 0, "", None, ""]),
         (messages.parse_stage, ["a", "b", True, 0, 0, "", None, ""]),
@@ -340,6 +352,8 @@ def test_errors_of_the_system_cross() -> None:
         (messages.parse_stage, ["a", "b", None, 0, 1 << 60, "", None, ""]),
         (messages.parse_stage, ["a", "b", None, [], 0, "", None, ""]),
         (messages.parse_stage, ["a", "b", {}, 0, 0, "", None, ""]),
+        (messages.parse_stage, ["a", "b", "nan", 0, 0, "", None, ""]),
+        (messages.parse_stage, ["a\x1b", "b", None, 0, 0, "", None, ""]),
         (messages.parse_system_error, ["a", "b"]),
         (lambda given: messages.parse_error(given, []), {"kind": "SystemExit", "text": "", "blame": ""}),
         (lambda given: messages.parse_error(given, []), {"kind": "ModelError", "text": 1, "blame": ""}),
@@ -353,7 +367,8 @@ def test_what_no_child_of_ours_says_is_refused(read: Callable[[Any], Any], given
 
 
 def test_texts_of_a_child_are_escaped() -> None:
-    assert messages.parse_stage(["a\x1b", "\u202e", 1.0, 1, 2, "\x9b", 3.0, "b\x1b"]) == Stage(
+    (line,) = [messages.stage_line("stage", Stage("a\x1b", "\u202e", 1.0, 1, 2, "\x9b", 3.0, "b\x1b"))]
+    assert messages.parse_stage(messages.parse_line(line)["stage"]) == Stage(
         r"a\x1b", r"\u202e", 1.0, 1, 2, r"\x9b", 3.0, r"b\x1b"
     )
     about: Any = {"kind": "ModelError", "text": "\x9b2J", "blame": ""}

@@ -52,45 +52,60 @@ def test_a_drafted_card_is_the_same(tmp_path: Path) -> None:
     assert contained.guessed
 
 
+def sent(figures: Any) -> Any:
+    """What the parent reads of a child's figures."""
+    return messages.parse_line(messages.as_line({"figures": figures}))["figures"]
+
+
 @pytest.mark.needs_tflite
 @pytest.mark.parametrize(
-    "change",
+    ("model_change", "source_change"),
     [
-        {"importer": "nobody"},
-        {"importer": ["tflite"]},
-        {"nodes": -1},
-        {"notes": "much"},
-        {"notes": ["\x1b[2J"]},
-        {"inputs": [{"name": "x", "dtype": "float32", "shape": ["1"]}]},
-        {"compared": {"engine": "e"}},
-        {"more": 1},
+        ({}, {"importer_name": "nobody"}),
+        ({}, {"importer_name": ["tflite"]}),
+        ({"nodes": -1}, {}),
+        ({}, {"notes": "much"}),
+        ({}, {"notes": ["\x1b[2J"]}),
+        ({"inputs": [["x", "float32", ["1"]]]}, {}),
+        ({"inputs": [["x", "float32"]]}, {}),
+        ({"compared": {"engine": "e"}}, {}),
+        ({"more": 1}, {}),
+        ({}, {"onnx": "other"}),
     ],
 )
-def test_figures_of_an_imported_model_are_checked(change: dict[str, Any], tflite: Path) -> None:
-    figures = messages.parse_line(messages.as_line(imported_figures(import_model(tflite))))
-    assert parse_imported(figures, tflite, b"onnx").imported.onnx == b"onnx"
+def test_figures_of_an_imported_model_are_checked(
+    model_change: dict[str, Any], source_change: dict[str, Any], tflite: Path
+) -> None:
+    model, source = sent(imported_figures(import_model(tflite)))
+    assert parse_imported([model, source], tflite, b"onnx").imported.onnx == b"onnx"
     with pytest.raises(Broken, match=r"^an imported model: "):
-        parse_imported({**figures, **change}, tflite, b"onnx")
+        parse_imported([{**model, **model_change}, {**source, **source_change}], tflite, b"onnx")
+    for other in ([model], {"a": model, "b": source}, "ab", None, [model, 1]):
+        with pytest.raises(Broken, match=r"^an imported model: "):
+            parse_imported(other, tflite, b"onnx")
 
 
 @pytest.mark.needs_tflite
-def test_an_output_is_compared_with_all_its_figures(tflite: Path) -> None:
-    figures = messages.parse_line(messages.as_line(imported_figures(import_model(tflite))))
-    for row in ([None, "0", None, "1", "30"], ["0", None, None, "1", "30"], ["0", "0", None, "1", None]):
-        outputs = {"y": row}
-        with pytest.raises(Broken, match=r"^an imported model: a number is missing$"):
-            parse_imported({**figures, "compared": {**figures["compared"], "outputs": outputs}}, tflite, b"")
+@pytest.mark.parametrize("figure", ["max_abs", "relative_norm", "cosine", "limit_db"])
+def test_an_output_is_compared_with_all_its_figures(figure: str, tflite: Path) -> None:
+    model, source = sent(imported_figures(import_model(tflite)))
+    model["compared"]["outputs"]["boxes"][figure] = None
+    place = rf"imported\.compared\.outputs\.boxes\.{figure}"
+    with pytest.raises(Broken, match=rf"^an imported model: {place}: None where a number is expected$"):
+        parse_imported([model, source], tflite, b"")
 
 
 @pytest.mark.parametrize(
-    "change", [{"lines": ["= ="]}, {"lines": ["title = 1"]}, {"guessed": [1]}, {"inputs": []}, {"more": 1}]
-)
-def test_a_drafted_card_is_checked(change: dict[str, Any], tmp_path: Path) -> None:
+    ("lines", "change"),
+    [(["= ="], {}), (["title = 1"], {}), (1, {}), (None, {"guessed": [1]}), (None, {"inputs": []}),
+     (None, {"more": 1})],
+)  # fmt: skip
+def test_a_drafted_card_is_checked(lines: Any, change: dict[str, Any], tmp_path: Path) -> None:
     draft = draft_card(models.write(tmp_path, models.COLOUR_FINDER))
-    figures = messages.parse_line(messages.as_line(drafted_figures(draft)))
-    assert parse_drafted(figures, "model.onnx") == draft
+    written, figures = sent(drafted_figures(draft))
+    assert parse_drafted([written, figures], "model.onnx") == draft
     with pytest.raises(Broken, match=r"^a drafted card: "):
-        parse_drafted({**figures, **change}, "model.onnx")
+        parse_drafted([lines or written, {**figures, **change}], "model.onnx")
 
 
 @pytest.mark.parametrize("verb", [edgekit.import_model, edgekit.draft_card])

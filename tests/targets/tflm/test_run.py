@@ -140,7 +140,7 @@ def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def without(name: str, *args: Any, **kwargs: Any) -> Any:
         if name.startswith("tflite_micro"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            raise ModuleNotFoundError("No module named 'tflite_micro'", name="tflite_micro")
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.target.registry import engine, open_ready
-from edgekit.tensor_spec import TensorSpec
+from edgekit.tensor_spec import specs_of
 
 assert sys.platform == "linux"  # emulated by qemu
 MARK = 0x45444745
@@ -39,10 +39,7 @@ def main() -> None:
 def _run(folder: Path) -> None:
     job = json.loads((folder / "job.json").read_text("utf-8"))
     files = {name: folder / "files" / name for name in job["files"]}
-    inputs, outputs = (
-        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in job[key]]
-        for key in ("inputs", "outputs")
-    )
+    inputs, outputs = specs_of(job["inputs"]), specs_of(job["outputs"])
     with np.load(folder / "sample.npz") as arrays:
         sample = {spec.name: arrays[str(index)] for index, spec in enumerate(inputs)}
     with closing(open_ready(engine(job["target"]), files, inputs, outputs, job["options"], 1)) as runner:

@@ -62,7 +62,7 @@ def measure_block_snr_db(
     chosen = context.evaluator.most_telling(SENSITIVITY_SAMPLES, SENSITIVITY_PREDICTIONS)
     samples = subset(context.validation, chosen)
     record = measurement_cache.key("sensitivity", context.digest, key, list(chosen), reference_version())
-    figures = measurement_cache.parse_figures(measurement_cache.recall(record))
+    figures = measurement_cache.recall(record, dict[str, float]) or {}
     missing = [name for name in _most_changed(graph, plan, rules) if name not in figures]
     try:
         for done, name in enumerate(missing):
@@ -72,7 +72,7 @@ def measure_block_snr_db(
             one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
             figures[name] = context.evaluator.change_db(run_qdq_graph(one, samples), chosen)
     finally:  # after Ctrl-C too, the next run goes on from here
-        measurement_cache.record(record, measurement_cache.figures_as_json(figures))
+        measurement_cache.record(record, dict[str, float], figures)
     return figures
 
 

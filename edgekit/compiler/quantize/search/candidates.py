@@ -33,13 +33,7 @@ from edgekit.compiler.quantize.placement.rewrites import rewritten
 from edgekit.compiler.quantize.recipe import QuantizationPlan
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.block_sensitivity import measure_block_snr_db
-from edgekit.compiler.quantize.search.measurement import (
-    QUICK,
-    CandidateConfig,
-    Measurement,
-    measurement_as_json,
-    parse_measurement,
-)
+from edgekit.compiler.quantize.search.measurement import QUICK, CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
 from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regions, float_share_of
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
@@ -235,7 +229,7 @@ class Candidates:
                 with breadcrumbs.at_risk(f"{config} ({self._key(config)[:8]})"):
                     measurement = self._measured(config)
                 if self.estimator is None or not self.estimator.out_of_time:
-                    measurement_cache.record(self._key(config), measurement_as_json(measurement))
+                    measurement_cache.record(self._key(config), Measurement, measurement)
             except EngineError as problem:  # not cached: a limit may be wider next time
                 measurement = Measurement(config, None, None, reason_of(problem, for_bundles=True))
                 self.deaths[config] = measurement.failure
@@ -253,8 +247,7 @@ class Candidates:
     def is_known(self, config: CandidateConfig) -> bool:
         """Return whether a measurement is cached, from this or an earlier build: it is not repeated."""
         if config not in self._measurements:
-            recalled = measurement_cache.recall(self._key(config))
-            measurement = parse_measurement(config, recalled) if recalled is not None else None
+            measurement = measurement_cache.recall(self._key(config), Measurement)
             if measurement is None:
                 return False
             self._measurements[config] = measurement

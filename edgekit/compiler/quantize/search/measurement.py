@@ -59,11 +59,6 @@ class CandidateConfig:
     def as_json(self) -> dict[str, Json]:
         return {"placement": self.placement, "recipe": asdict(self.recipe), "floats": sorted(self.floats)}
 
-    @classmethod
-    def parse(cls, row: Json) -> CandidateConfig:
-        """Parse the output of :meth:`as_json`. Raises KeyError or TypeError for anything else."""
-        return cls(str(row["placement"]), Recipe(**row["recipe"]), frozenset(map(str, row["floats"])))
-
 
 @dataclass(frozen=True)
 class Measurement:
@@ -134,27 +129,3 @@ class Measurement:
 def saturation(unit: str) -> float:
     """Return the rank that counts as saturated, for a rank in ``unit``."""
     return SATURATED_CLASSES_DB if unit else SATURATED
-
-
-def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
-    """Convert a measurement to JSON, with every digit. The keys are the file format."""
-    return {
-        "found": measurement.fidelity and measurement.fidelity.record(),
-        "ratio": measurement.ratio,
-        "refused": measurement.failure,
-        "share": measurement.float_share,
-        "estimated": measurement.estimated,
-    }
-
-
-def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | None:
-    """Parse the output of :func:`measurement_as_json`; None for anything else."""
-    try:
-        fidelity = None if record["found"] is None else Fidelity.parse(record["found"])
-        ratio, estimated = (
-            None if record[key] is None else float(record[key]) for key in ("ratio", "estimated")
-        )
-        float_share, refused = float(record["share"]), str(record["refused"])
-        return Measurement(config, fidelity, ratio, refused, float_share, estimated)
-    except (KeyError, TypeError, ValueError):
-        return None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar, cast
 
 from edgekit._version import __version__
 from edgekit.system import cpu, json_records
 from edgekit.system import records_folder as model_records
 from edgekit.system.formats import strict_json
+from edgekit.system.formats.declared_json import decode, encode
+from edgekit.system.formats.json_schema import ManifestError
 from edgekit.tensor_spec import Json
 
+T = TypeVar("T")
 RECORDS_LIMIT = 5000
 """Records kept; the oldest go first."""
 RECORD_LIMIT_BYTES = 4 << 20
@@ -22,31 +25,18 @@ def key(*facts: Json) -> str:
     return hashlib.sha256(strict_json.encode([__version__, cpu.identity(), *facts])).hexdigest()
 
 
-def recall(name: str) -> Json:
-    """Return the value recorded under that name, or None."""
-    return json_records.recall(records_folder(), name, RECORD_LIMIT_BYTES)
-
-
-def record(name: str, value: Json) -> bool:
-    """Record a value. Return False if it could not be written."""
-    return json_records.record(records_folder(), name, value, RECORDS_LIMIT)
-
-
-def figures_as_json(figures: Mapping[str, float]) -> Json:
-    """Convert figures by name to JSON, with every digit; JSON has no infinity.
-
-    >>> figures_as_json({"conv": 12.5, "add": float("inf")})
-    {'conv': '12.5', 'add': 'inf'}
-    """
-    return {name: repr(float(value)) for name, value in figures.items()}
-
-
-def parse_figures(record: Json) -> dict[str, float]:
-    """Parse the output of :func:`figures_as_json`; {} for anything else."""
+def recall(name: str, kind: type[T]) -> T | None:
+    """Return the value recorded under that name; None if it is missing or not of this type."""
     try:
-        return {str(name): float(value) for name, value in record.items()}
-    except (AttributeError, TypeError, ValueError):
-        return {}
+        stored = json_records.recall(records_folder(), name, RECORD_LIMIT_BYTES)
+        return cast(T, decode(kind, stored, "record"))
+    except ManifestError:
+        return None
+
+
+def record(name: str, kind: type[T], value: T) -> bool:
+    """Record a value of this type. Return False if it could not be written."""
+    return json_records.record(records_folder(), name, encode(kind, value), RECORDS_LIMIT)
 
 
 def records_folder() -> Path:
