@@ -364,6 +364,11 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)
+    for name, share in manifest.get("samples", {}).get("nan", {}).items():
+        yield (
+            f"{100 * share:.3g} % of the source model's output {name} is NaN on these samples, so variants may "
+            "return NaN there too: check the model's weights and the samples"
+        )
     for name, choice in manifest.get("samples", {}).get("ranges", {}).items():
         low, high = choice["range"]
         yield f"random values of {name} go from {low:g} to {high:g}: {choice['why']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+import numpy as np
 import onnx_ir as ir
 
 from edgekit._version import __version__
@@ -78,6 +79,7 @@ def make_bundle(
         "samples": {
             **samples.as_json(),
             **({"one_value": True} if hold_one_value(samples.arrays) else {}),
+            **({"nan": shares} if (shares := _nan_shares(reference)) else {}),
         },
         "inputs": [spec.as_json() for spec in job.inputs],
         "outputs": [spec.as_json() for spec in job.outputs],
@@ -112,6 +114,19 @@ def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
             **({"compared": import_check.as_json()} if import_check else {}),
         }
     return source
+
+
+def _nan_shares(reference: ReferenceOutputs) -> dict[str, float]:
+    """Return the share of each output of the source model that is NaN, 0 to 1, on all samples of the reference.
+    Outputs without NaN are left out."""
+    shares: dict[str, float] = {}
+    for spec in reference.outputs:
+        arrays = [outputs[spec.name] for outputs in reference.expected]
+        size = sum(array.size for array in arrays)
+        count = sum(int(np.isnan(array).sum()) for array in arrays if array.dtype.kind == "f")
+        if count:
+            shares[spec.name] = float(f"{count / size:.3g}")
+    return shares
 
 
 def tool_versions() -> dict[str, str]:
