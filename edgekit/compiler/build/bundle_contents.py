@@ -117,7 +117,7 @@ def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
 
 
 def _nan_shares(reference: ReferenceOutputs) -> dict[str, float]:
-    """Return the share of each output of the source model that is NaN, 0 to 1, on all samples of the reference.
+    """Return the share of each output of the source model that is NaN, 0 to 1, on the reference's samples.
     Outputs without NaN are left out."""
     shares: dict[str, float] = {}
     for spec in reference.outputs:

@@ -44,8 +44,8 @@ def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
 
 
 def check_decoding(card: Card, expected: Sequence[Mapping[str, Array]]) -> None:
-    """Check that the model's outputs are what the card's decoder takes, and decode the first ones, for a picture
-    as large as the input.
+    """Check that the model's outputs are what the card's decoder takes, and decode the first ones, for a
+    picture as large as the input.
 
     Args:
         card: Not checked if it has no task; nothing is decoded if the task's input is not a picture.

@@ -31,8 +31,8 @@ class Decoder:
             prepares, runs and decodes once.
         classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's
             labels must be as many. None: the number does not follow from a shape.
-        misfit: (outputs by role, options) -> why these outputs of the source model are not what the decoder takes,
-            or None. Only a build asks, which then refuses the card: a device's outputs are rounded.
+        misfit: (outputs by role, options) -> why these outputs of the source model are not what the decoder
+            takes, or None. Only a build asks, which then refuses the card: a device's outputs are rounded.
     """
 
     options: type[Any]

@@ -85,8 +85,8 @@ LOGITS, SHARES = np.float32([[-3, 0, 9]]), np.float32([[0.1, 0.2, 0.7]])
         (
             "probabilities",
             np.uint8([[0, 5, 250]]),
-            "its scores go from 0 to 250, not 0 to 1; use decode = 'logits', or set scale and zero_point as the "
-            "output was quantized",
+            "its scores go from 0 to 250, not 0 to 1; use decode = 'logits', or set scale and zero_point as "
+            "the output was quantized",
         ),
     ],
 )

@@ -12,7 +12,6 @@ from edgekit.processing.tasks.classify.prediction import Classes
 from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least
 from edgekit.tensor_spec import Array
 
-
 ROUNDED = 0.02
 """Largest error of a probability, or of their sum, of a model that was quantized to 8 bits."""
 
