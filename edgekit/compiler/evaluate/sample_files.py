@@ -51,7 +51,7 @@ def unread_media(source: str, suffixes: Sequence[str]) -> list[str]:
     """Return the suffixes of the pictures, sounds and videos in a folder that are not read, e.g. ``.heic``.
 
     Args:
-        source: As for :func:`find_files`; only a folder may have others.
+        source: The source of :func:`find_files`; only a folder can have others.
         suffixes: Suffixes of samples.
     """
     path = Path(source)
