@@ -366,8 +366,8 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
         yield str(assumed)
     for name, share in manifest.get("samples", {}).get("nan", {}).items():
         yield (
-            f"{100 * share:.3g} % of the source model's output {name} is NaN on these samples, so variants "
-            "may return NaN there too: check the model's weights and the samples"
+            f"{100 * share:.3g} % of the source model's output {name} is NaN on these samples, where the "
+            "comparison proves nothing: check the model's weights and the samples"
         )
     for name, choice in manifest.get("samples", {}).get("ranges", {}).items():
         low, high = choice["range"]
