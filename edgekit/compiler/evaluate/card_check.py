@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from edgekit.errors import CardError, EngineError
 from edgekit.processing import processing
-from edgekit.processing.card import Card, Task
+from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
+from edgekit.processing.task import Task
 from edgekit.processing.tasks import find_decoder
 from edgekit.tensor_spec import Array, TensorSpec, is_finite
 

@@ -74,7 +74,7 @@ def test_outputs_that_the_decoder_refuses() -> None:
     )
 
 
-LOGITS, SHARES = np.float32([[-3, 0, 9]]), np.float32([[0.1, 0.2, 0.7]])
+LOGITS, SHARES = np.array([[-3, 0, 9]], np.float32), np.array([[0.1, 0.2, 0.7]], np.float32)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ LOGITS, SHARES = np.float32([[-3, 0, 9]]), np.float32([[0.1, 0.2, 0.7]])
         ("logits", SHARES, "its scores are 0 to 1 and sum to 1; use decode = 'probabilities'"),
         (
             "probabilities",
-            np.uint8([[0, 5, 250]]),
+            np.array([[0, 5, 250]], np.uint8),
             "its scores go from 0 to 250, not 0 to 1; use decode = 'logits', or set scale and zero_point as "
             "the output was quantized",
         ),
@@ -105,8 +105,10 @@ def test_scores_that_contradict_the_decoding(decode: str, scores: np.ndarray, re
 
 def test_quantized_probabilities_may_be_rounded() -> None:
     card = card_of("classify", "probabilities", 0, "scores", scale=1 / 255)
-    check_decoding(card, [{"y": np.uint8([[0, 5, 250]])}])
-    check_decoding(card_of("classify", "probabilities", 0, "scores"), [{"y": np.float32([[1.003, -0.004]])}])
+    check_decoding(card, [{"y": np.array([[0, 5, 250]], np.uint8)}])
+    check_decoding(
+        card_of("classify", "probabilities", 0, "scores"), [{"y": np.array([[1.003, -0.004]], np.float32)}]
+    )
 
 
 def test_outputs_that_are_not_finite_say_nothing_of_the_card() -> None:
