@@ -16,7 +16,7 @@ APPLE = "the macOS wheels of onnxruntime have it"
 
 
 class Recording(NamedTuple):
-    """How a provider records a run: its option, and ONNX Runtime's name of the memory that it takes."""
+    """A provider's option that records a run, and ONNX Runtime's name of the memory that it takes."""
 
     option: str
     memory: str
@@ -32,7 +32,7 @@ class Provider(Interface):
         libraries: Libraries of the system that the device needs, by system.
         cuda: Whether it needs CUDA's libraries, which are the system's or pip's.
         libraries_package: Package of pip whose import loads ``libraries``, which it keeps on no search path.
-        recording: How it records a run; None: it can't.
+        recording: Option and memory for recording a run; None: it can't record one.
         threads: Option that takes the number of threads of a provider that computes on the CPU.
     """
 
