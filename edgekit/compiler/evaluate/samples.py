@@ -197,14 +197,14 @@ def _origin(paths: Sequence[Path], available: Sequence[Path] = (), unread: Seque
 
     Args:
         paths: The samples that were read.
-        available: The samples that they were chosen from: ``128 of 5000 files``. Frames are not counted, of
-            which a video's are chosen before.
+        available: The samples that they were chosen from: ``128 of 5000 files``. Frames have no total: those
+            of a video are chosen when it is opened.
         unread: Suffixes of pictures, sounds and videos in the folder that cannot be read.
     """
     frames, files = sum(map(is_frame, paths)), [path for path in available if not is_frame(path)]
     count = len(paths) - frames
     counted = (("frame", frames, str(frames)), ("file", count, _part(count, len(files))))
-    origin = " and ".join(f"{text} {unit}{'s' if n > 1 else ''}" for unit, n, text in counted if n)
+    origin = " and ".join(f"{text} {unit}{'s' if text != '1' else ''}" for unit, n, text in counted if n)
     return f"{origin} ({', '.join(unread)}: not read)" if unread else origin
 
 

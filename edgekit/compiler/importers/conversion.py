@@ -18,7 +18,6 @@ from edgekit.compiler.importers.original import package_version
 from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, UsageError, printable
-from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Array, Json
 
 
@@ -147,7 +146,7 @@ def _digest(source: Source) -> str:
     if not isinstance(source, Path) or not source.is_file():
         return ""
     try:
-        with open_regular(source) as file:
+        with source.open("rb") as file:
             digest = hashlib.sha256()
             while block := file.read(1 << 20):
                 digest.update(block)
@@ -229,7 +228,7 @@ def _head(path: Path) -> bytes:
     if not path.is_file():
         return b""
     try:
-        with open_regular(path) as file:
+        with path.open("rb") as file:
             return file.read(HEAD_BYTES)
     except OSError as problem:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None

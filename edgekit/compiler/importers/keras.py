@@ -23,7 +23,6 @@ from edgekit.compiler.importers.jax_pools import pool_two_axes
 from edgekit.compiler.importers.keras_archives import check_keras, check_weights
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.errors import MissingDependency, ModelError
-from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Array
 
 INSTALL = "pip install keras jax jax2onnx"
@@ -46,7 +45,7 @@ def recognize_object(model: object) -> bool:
 def to_onnx(source: Any, options: ImportOptions) -> Converted:
     """Export a file in a child process, an object in this one."""
     if isinstance(source, Path):
-        with open_regular(source) as file:
+        with source.open("rb") as file:
             if not recognize(file.read(16), source):
                 raise ModelError(f"{source.name}: is not a Keras 3 file (model.save), or is damaged")
         return convert_file(__name__, source, options)

@@ -25,7 +25,6 @@ from edgekit.compiler.importers.torch_archives import checked_program, checked_s
 from edgekit.compiler.importers.torch_forms import missing_forms
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.errors import MissingDependency, ModelError, UsageError
-from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Array
 
 INSTALL = "pip install torch onnxscript"
@@ -87,7 +86,7 @@ def load(path: Path, options: ImportOptions) -> Original:
 
 
 def _kind(path: Path) -> FileKind:
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         return file_kind(file.read(HEAD_BYTES), path)
 
 

@@ -38,7 +38,6 @@ from edgekit.compiler.importers.original import (
     serialized,
 )
 from edgekit.errors import MissingDependency, ModelError
-from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Array
 
 INSTALL = "pip install scikit-learn skl2onnx"
@@ -97,7 +96,7 @@ def load(path: Path, options: ImportOptions) -> Original:
 
 
 def _head(path: Path) -> bytes:
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         return file.read(32)
 
 

@@ -83,6 +83,7 @@ def test_the_origin_says_what_was_left_out(tmp_path: Path) -> None:
         np.save(tmp_path / f"{index}.npy", np.full((1, 2), index, np.float32))
     assert load_samples(tmp_path, [IMAGE]).origin == "10 files"
     assert load_samples(tmp_path, [IMAGE], limit=4).origin == "4 of 10 files"
+    assert load_samples(tmp_path, [IMAGE], limit=1).origin == "1 of 10 files"
     for name in ("a.HEIC", "b.heic", "c.gif", "labels.csv", "Thumbs.db"):
         (tmp_path / name).touch()
     assert load_samples(tmp_path, [IMAGE], limit=4).origin == "4 of 10 files (.gif, .heic: not read)"
