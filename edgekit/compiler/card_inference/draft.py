@@ -20,7 +20,7 @@ from edgekit.compiler.card_inference.sizes import Size, as_image, is_free, open_
 from edgekit.compiler.card_inference.tflite_metadata import input_metadata
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.contract import Source as ModelSource
-from edgekit.errors import CardError
+from edgekit.errors import CardError, ModelError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.tasks import has_decoder
 from edgekit.system.formats.toml_files import load_toml
