@@ -4,7 +4,8 @@ EK1001  error    the target has no form for this op
 EK1002  error    the op is known, but not in this form (attribute, shape, constant that is not one)
 EK1003  error    a dimension is dynamic
 EK1004  error    an element type the target does not have
-EK1005  error    the model is not valid with the shapes that were suggested for its dynamic dimensions
+EK1005  error    the model can't be built at all: it is not valid with the shapes that were suggested for its
+                 dynamic dimensions, or ONNX Runtime can't run it as the reference
 EK1099  error    the check met a bug in EdgeKit or in the target; other targets are checked
 EK1101  warning  the op leaves the engine's fast path
 EK1102  warning  data is moved that a better layout would not move
@@ -138,6 +139,8 @@ def check_text(
     if dynamic_fixes:
         lines = [f"  {model.name} can't be built until its shapes are given", *_for_all(findings), ""]
         model_text, with_them = "it", "with them, "
+    elif _is_refused(findings):
+        lines, cannot = [f"  {model.name} can't be built", *_for_all(findings)], ""
     lines += [f"  {with_them}{model_text} can't be built for {cannot}"] if cannot else []
     if can:
         lines.append(f"  {with_them}{model_text} can be built for {', '.join(can)}")

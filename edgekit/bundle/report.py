@@ -364,6 +364,11 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)
+    for name, share in manifest.get("samples", {}).get("nan", {}).items():
+        yield (
+            f"{100 * share:.3g} % of the source model's output {name} is NaN on these samples, where the "
+            "comparison proves nothing: check the model's weights and the samples"
+        )
     for name, choice in manifest.get("samples", {}).get("ranges", {}).items():
         low, high = choice["range"]
         yield f"random values of {name} go from {low:g} to {high:g}: {choice['why']}"
@@ -381,14 +386,8 @@ def basis(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
         scored = [v for v in variants if v.evidence.get("agreement")]
         kind = next((v.precision for v in variants if precision_of(v.precision).stage == "quantized"), "int8")
         smaller = [v for v in scored if v.shrunk is not None]
-        kind = (
-            "smaller models"
-            if len(smaller) == len(scored)
-            else f"{kind} and smaller models"
-            if smaller
-            else kind
-        )
-        basis += f"; {kind} on {max(held_out)} of them held out for testing"
+        kinds = [*([kind] if len(smaller) < len(scored) else []), *(["smaller models"] if smaller else [])]
+        basis += f"; {' and '.join(kinds)} on {max(held_out)} of them held out for testing"
     if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in variants):
         basis += ", or on all where there were too few to hold some out: use 64 to 128"
     task = next((score for v in variants if (score := _score(v, "task")) and "float" in score), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Collection
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -151,7 +152,7 @@ def _flags_of(path: Path) -> list[str]:
             part[1] if isinstance(part, tuple) else part
             for part in (value if isinstance(value, tuple) else (value,))
         ]
-        if any(isinstance(file, Path) and file.resolve() == path.resolve() for file in files):
+        if any(isinstance(file, Path) and realpath(file) == realpath(path) for file in files):
             flags.append(param.opts[0] if isinstance(param, click.Option) else str(param.name).upper())
     return flags
 

@@ -121,7 +121,8 @@ def build(
     bugs = faults(bundle)
     document = {**bundle_json(bundle, output), "faults": bugs}
     terminal.answer(as_json, document, built_text(bundle, output, quiet=quiet, verbose=verbose))
-    rejected = (
-        any(v.rejected and v.shrunk is None for v in bundle.variants) and options["precision"] != "auto"
-    )
+    lost = [v.name for v in bundle.variants if v.rejected and v.shrunk is None]
+    rejected = bool(lost) and options["precision"] != "auto"
+    if rejected and not (quiet or as_json):
+        click.echo(f"exit code 1: the build rejected {', '.join(lost)}", err=True)
     ctx.exit(1 if rejected or bugs else 0)

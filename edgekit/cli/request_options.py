@@ -128,6 +128,22 @@ class Verb(click.Command):
             option.add_to_parser(parser, ctx)
         return parser
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            self._refuse_repeated(ctx, list(args))
+        return super().parse_args(ctx, args)
+
+    def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse a second value of an option that takes one, of which click would silently drop the first."""
+        single = [
+            param.name
+            for param in self.make_parser(ctx).parse_args(args)[2]
+            if isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+        ]
+        for param in self.params:
+            if single.count(param.name) > 1:
+                raise click.UsageError(f"{param.opts[0]} is given more than once", ctx)
+
     def headed_options(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return the rows of the help by heading; ten options or fewer have one heading."""
         rows_by_heading: dict[str, list[tuple[str, str]]] = {}

@@ -12,6 +12,9 @@ from pathlib import Path
 from edgekit.system import ownership
 from edgekit.system.regular_file import open_regular
 
+NAMED_CHARACTERS = 60
+"""Characters of a file's name in that of its draft, which has at most 255 bytes too."""
+
 
 def write_atomically(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> None:
     """Write a file: a draft in the same folder, flushed to disk, then renamed over it.
@@ -24,9 +27,9 @@ def write_atomically(path: Path, pieces: Iterable[bytes | memoryview], mode: int
         mode: Its permissions, restricted by the umask; 0o600 makes it private in any case.
 
     Raises:
-        OSError: it cannot be written; ``path`` is untouched.
+        OSError: it cannot be written; ``path`` is untouched. The error names ``path``.
     """
-    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+    draft = path.with_name(f".{path.name[:NAMED_CHARACTERS]}.{os.urandom(4).hex()}.part")
     try:
         with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for piece in pieces:
@@ -35,6 +38,8 @@ def write_atomically(path: Path, pieces: Iterable[bytes | memoryview], mode: int
             os.fsync(file.fileno())
         os.replace(draft, path)
         flush_folder(path.parent)
+    except OSError as problem:  # a full disk names no file, and a refused draft names itself
+        raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()

@@ -7,6 +7,7 @@ rank as one; the runner turns them back.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,11 +63,13 @@ class Lowered:
 
 @contextmanager
 def exclusive_program() -> Iterator[None]:
-    """Allow one program at a time, with names counted from zero."""
+    """Allow one program at a time, with names counted from zero and without coremltools' warnings: its pass
+    on casts overflows, with a RuntimeWarning, where it compares the ranges of float16 and uint8."""
     coremltools()
     from coremltools.converters.mil.mil import Builder as MilBuilder
 
-    with _building:
+    with _building, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         MilBuilder.name_count.clear()
         yield
 

@@ -179,6 +179,7 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         missing = "NOT_IMPLEMENTED" in refusal or "is not a registered function/op" in refusal
+        types = _types(probe)
         findings.append(
             Finding(
                 "EK1001" if missing else "EK1002",
@@ -186,7 +187,8 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
                 target,
                 node.name,
                 op,
-                f"no CPU kernel for {_types(probe)}" if missing else _plain(refusal),
+                f"no CPU kernel for {types}" if missing else _plain(refusal),
+                "export the model in float32" if missing and "double" in types else "",
             )
         )
     return findings or [Finding("EK1002", "error", target, "", "", _plain(message))]

@@ -221,6 +221,15 @@ def test_samples_that_hold_one_value_prove_little() -> None:
     )
 
 
+def test_outputs_of_the_source_model_that_are_nan() -> None:
+    bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
+    bundle.manifest["samples"] = {"origin": "8 files", "nan": {"y": 0.125}}
+    assert (
+        "  note      12.5 % of the source model's output y is NaN on these samples, where the "
+        "comparison proves nothing: check the model's weights and the samples\n"
+    ) in bundle.report
+
+
 def test_why_int8_was_not_tried() -> None:
     bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
     bundle.manifest["samples"] = {"origin": "8 files"}

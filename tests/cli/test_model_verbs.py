@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,44 @@ def test_check_says_what_it_assumed(tmp_path: Path, call: Call) -> None:
     assert "  note: not fixed in the model, so these were assumed: batch 1 of image; to" in result.stdout
     found = answer(call("check", path, "-t", "ort", "--json"))
     assert (found["ok"], [f["code"] for f in found["findings"]]) == (True, ["EK1107"])
+
+
+def test_check_of_a_model_without_a_reference(tmp_path: Path, call: Call) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (uint16[4] x) => (uint16[4] y) { y = Max(x, x) }
+    """
+    path = models.write(tmp_path, text)
+    result = call("check", path, "-t", "ort", "-t", "tflite")
+    assert result.exit_code == 1
+    first, second, *rest = result.stdout.splitlines()
+    assert first == "  model.onnx can't be built"
+    assert second.startswith(
+        "    EK1005      no variant can be verified: ONNX Runtime cannot load the model: "
+    )
+    assert rest[:3] == ["", "  ort", "    EK1001  Max_0  Max  no CPU kernel for uint16, uint16"]
+    assert not any(line.startswith("  next:") for line in rest)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize("words", ["build -t ort -o a.edgekit", "check", "model card -o a.toml"])
+def test_a_pipe_is_refused_at_once(words: str, tmp_path: Path, call: Call) -> None:
+    """Opening a pipe without a writer would wait for ever."""
+    os.mkfifo(tmp_path / "m.onnx")
+    verb, *options = words.split(" -", 1)
+    result = call(
+        *verb.split(), tmp_path / "m.onnx", *(f"-{options[0]}".split() if options else ()), "--trusted"
+    )
+    assert result.exit_code == 2
+    assert "m.onnx: is not a file; pass the .onnx file" in result.stderr
+
+
+def test_a_loop_of_links_is_refused(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "a.onnx").symlink_to(tmp_path / "b.onnx")
+    (tmp_path / "b.onnx").symlink_to(tmp_path / "a.onnx")
+    result = call("build", tmp_path / "a.onnx", "-t", "ort", "-o", tmp_path / "c.edgekit")
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {tmp_path / 'a.onnx'}: file not found\n  nothing was written\n"
 
 
 def test_check_says_first_what_holds_for_all_targets(tmp_path: Path, call: Call) -> None:

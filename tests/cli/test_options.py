@@ -95,3 +95,16 @@ def test_build_has_three_headings(call: Call) -> None:
     assert "--precision" in common
     assert "--max-drop" in accuracy
     assert "--trust-pickle" in advanced
+
+
+def test_a_second_value_of_an_option_is_refused(call: Call) -> None:
+    """click would take the last one: of --precision fp16 --precision int8, nothing would be left of fp16."""
+    result = call("build", "m.onnx", "-t", "ort", "--precision", "fp16", "-o", "a", "--precision", "int8")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("Error: --precision is given more than once\n")
+    assert call("build", "m.onnx", "-o", "a", "--output", "b").stderr.endswith("-o is given more than once\n")
+
+
+def test_flags_and_repeatable_options_may_come_twice(call: Call) -> None:
+    result = call("build", "none.onnx", "-t", "ort", "-t", "tflite", "-q", "-q", "-o", "a")
+    assert result.stderr == "error: none.onnx: file not found\n  nothing was written\n"

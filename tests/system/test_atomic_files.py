@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,30 @@ def test_a_lock_is_held(tmp_path: Path) -> None:
         pass
     with locked(tmp_path / "lock", 0):
         pass
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    """A write to a full disk names no file; the error must not name the draft either."""
+
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "card.toml"
+    path.write_bytes(b"before")
+    with pytest.raises(OSError, match="No space left") as error:
+        write_atomically(path, pieces())
+    assert error.value.filename == str(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["card.toml"]
+    assert path.read_bytes() == b"before"
+    with pytest.raises(FileNotFoundError) as missing:
+        write_atomically(tmp_path / "none" / "card.toml", [b""])
+    assert missing.value.filename == str(tmp_path / "none" / "card.toml")
+
+
+@posix
+@pytest.mark.parametrize("letter", ["e", "\u00e9", "\u20ac"])
+def test_a_name_of_255_bytes_is_written(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / (letter * (255 // len(letter.encode())))
+    write_atomically(path, [b"whole"])
+    assert path.read_bytes() == b"whole"

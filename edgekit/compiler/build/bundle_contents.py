@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+import numpy as np
 import onnx_ir as ir
 
 from edgekit._version import __version__
@@ -63,9 +64,11 @@ def make_bundle(
     names = encode(source_names(job.source, job.canonical))
     entries: dict[str, Content] = {source_names_entry.ENTRY: names}
     entries |= {card_files.entry_of(name): content for name, content in files.items()}
+    described = samples.as_json()
+    described |= {"one_value": True} if hold_one_value(samples.arrays) else {}
+    described |= {"nan": shares} if (shares := _nan_shares(reference)) else {}
     manifest = manifest_of(
-        job.request, job.targets, variants, entries, source=_source(job, import_check),
-        samples={**samples.as_json(), **({"one_value": True} if hold_one_value(samples.arrays) else {})},
+        job.request, job.targets, variants, entries, source=_source(job, import_check), samples=described,
         inputs=job.inputs, outputs=job.outputs, card=job.card.as_json() if job.card else None,
     )  # fmt: skip
     manifest["options"] |= {
@@ -136,6 +139,19 @@ def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
             **({"compared": import_check.as_json()} if import_check else {}),
         }
     return source
+
+
+def _nan_shares(reference: ReferenceOutputs) -> dict[str, float]:
+    """Return the share of each output of the source model that is NaN, 0 to 1, on the reference's samples.
+    Outputs without NaN are left out."""
+    shares: dict[str, float] = {}
+    for spec in reference.outputs:
+        arrays = [outputs[spec.name] for outputs in reference.expected]
+        size = sum(array.size for array in arrays)
+        count = sum(int(np.isnan(array).sum()) for array in arrays if array.dtype.kind == "f")
+        if count:
+            shares[spec.name] = float(f"{count / size:.3g}")
+    return shares
 
 
 def tool_versions() -> dict[str, str]:

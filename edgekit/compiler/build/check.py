@@ -20,9 +20,10 @@ from edgekit.compiler.importers.contract import ImportOptions, Source
 from edgekit.compiler.importers.conversion import as_source, import_source, open_converted
 from edgekit.compiler.model.input_shapes import shape_option
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
+from edgekit.compiler.model.reference import refusal
 from edgekit.compiler.model.suggested_shapes import DynamicShapesError, SuggestedShapes
 from edgekit.compiler.passes import run_passes
-from edgekit.diagnostics import ASSUMED_SHAPES, DYNAMIC, FAULT, NOT_CHECKED, REFUSED, Finding
+from edgekit.diagnostics import ASSUMED_SHAPES, DYNAMIC, FAULT, NOT_CHECKED, REFUSED, Finding, errors
 from edgekit.errors import MissingDependency, ModelError
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.check_support import check_canonical, severity_rank
@@ -114,6 +115,7 @@ def _findings_of(
     findings: list[Finding] = []
     if assumed := assumed_shapes(model):
         findings.append(Finding(ASSUMED_SHAPES, "note", "", "", "", assumed))
+    refused = refusal(model)
     run_passes(model)
     faults = Faults(opened_digest(model))
     for target in targets:
@@ -125,6 +127,8 @@ def _findings_of(
                 raise
             outcome = [Finding(NOT_CHECKED, "note", name, "", "", f"not checked: {missing}")]
         findings += [_of_fault(name, outcome)] if isinstance(outcome, Fault) else outcome
+    if refused and {target.profile.name for target in targets} - {f.target for f in errors(findings)}:
+        findings.append(Finding(REFUSED, "error", "", "", "", f"no variant can be verified: {refused}"))
     return findings
 
 

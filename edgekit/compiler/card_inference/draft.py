@@ -20,7 +20,7 @@ from edgekit.compiler.card_inference.sizes import Size, as_image, is_free, open_
 from edgekit.compiler.card_inference.tflite_metadata import input_metadata
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.contract import Source as ModelSource
-from edgekit.errors import CardError
+from edgekit.errors import CardError, ModelError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.tasks import has_decoder
 from edgekit.system.formats.toml_files import load_toml
@@ -76,11 +76,13 @@ def draft_card(
         The card. Check the lines whose comment begins with ``guessed:``.
 
     Raises:
-        ModelError: the file is not a model, or can't be opened with any usual size.
+        ModelError: the file is not a model, has no inputs, or can't be opened with any usual size.
         MissingDependency: the package that imports it is not installed.
     """
     source = read_source(model, ImportOptions(shapes or {}, example_inputs, trust_pickle))
     facts, sizes = open_static(source, shapes or {})
+    if not facts.inputs:
+        raise ModelError(f"{source.name} has no inputs, which a card describes; build it without a card")
     images = [one for spec in facts.inputs if (one := as_image(spec.name, spec.shape))]
     if len(images) != 1:
         return _without_picture(facts, sizes)

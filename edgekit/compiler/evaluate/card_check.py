@@ -12,6 +12,7 @@ from edgekit.errors import CardError, EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
+from edgekit.processing.task import Task
 from edgekit.processing.tasks import find_decoder
 from edgekit.tensor_spec import Array, TensorSpec, is_finite
 
@@ -44,28 +45,38 @@ def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
 
 
 def check_decoding(card: Card, expected: Sequence[Mapping[str, Array]]) -> None:
-    """Decode the model's outputs as the card says, for a picture as large as the input.
+    """Check that the model's outputs are what the card's decoder takes, and decode the first ones, for a
+    picture as large as the input.
 
     Args:
-        card: Not checked if it has no task, or if the task's input is not a picture.
+        card: Not checked if it has no task; nothing is decoded if the task's input is not a picture.
         expected: The source model's outputs, by sample. Those with NaN or infinities are ignored.
 
     Raises:
-        CardError: the decoder rejects the outputs.
+        CardError: the decoder rejects the outputs, or those of all samples are not what it takes.
     """
     task = card.task
+    if task is None:
+        return
+    refused = f"{card.title}: the model's outputs do not fit {task.kind} with decode = {task.decode!r}"
+    finite = [outputs for outputs in expected if _are_finite(outputs, task)]
+    misfit = find_decoder(task.kind, task.decode).misfit
+    if misfit is not None:
+        by_role = [{role: outputs[name] for role, name in task.outputs.items()} for outputs in finite]
+        reasons = [misfit(outputs, task.options) for outputs in by_role]
+        if reasons and all(reasons):
+            raise CardError(f"{refused}: {reasons[0]}")
     images = [entry for entry in card.inputs.values() if isinstance(entry, ImageInput)]
-    if task is None or len(images) != 1:
+    if len(images) != 1:
         return
     placed = processing.placement(card, images[0].width, images[0].height)
-    for outputs in expected[:1]:
-        arrays = [outputs[name] for name in task.outputs.values() if name in outputs]
-        if not all(array.dtype.kind != "f" or is_finite(array) for array in arrays):
-            return
+    for outputs in finite[:1]:
         try:
             processing.decode(card, outputs, placed)
         except EngineError as problem:
-            raise CardError(
-                f"{card.title}: the model's outputs do not fit {task.kind} with decode = {task.decode!r}: "
-                f"{problem}"
-            ) from problem
+            raise CardError(f"{refused}: {problem}") from problem
+
+
+def _are_finite(outputs: Mapping[str, Array], task: Task) -> bool:
+    arrays = [outputs[name] for name in task.outputs.values() if name in outputs]
+    return all(array.dtype.kind != "f" or is_finite(array) for array in arrays)

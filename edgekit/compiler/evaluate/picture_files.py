@@ -88,6 +88,8 @@ def _opened(read: Callable[[bytes], Result], content: bytes, name: str) -> Resul
         reason = TOO_LARGE
     except Exception as problem:  # a corrupt file: Pillow's plugins and EXIF reader raise anything
         reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        if not isinstance(problem, ValueError):  # those say what to do
+            reason += "; save the picture again, or remove the file"
     raise SampleError(f"{name} can't be read as a picture: {reason}")
 
 

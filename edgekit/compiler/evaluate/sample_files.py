@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import mimetypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,19 @@ def find_files(source: str, suffixes: Sequence[str]) -> list[Path]:
         formats = ", ".join(suffixes)
         raise SampleError(f"no samples at {source}: {reason}; pass a folder or a glob of {formats}")
     return files
+
+
+def unread_media(source: str, suffixes: Sequence[str]) -> list[str]:
+    """Return the suffixes of the pictures, sounds and videos in a folder that are not read, e.g. ``.heic``.
+
+    Args:
+        source: The source of :func:`find_files`; only a folder can have others.
+        suffixes: Suffixes of samples.
+    """
+    path = Path(source)
+    others = {p.suffix.lower() for p in path.iterdir()} - set(suffixes) if path.is_dir() else set()
+    kinds = {suffix: str(mimetypes.guess_type(f"x{suffix}")[0]) for suffix in others}
+    return sorted(suffix for suffix in kinds if kinds[suffix].startswith(("image/", "audio/", "video/")))
 
 
 def _below(folder: Path, suffixes: Sequence[str]) -> list[Path]:

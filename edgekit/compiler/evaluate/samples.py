@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar, overload
@@ -30,7 +30,7 @@ from edgekit.compiler.evaluate.prepared_files import (
     read_prepared,
 )
 from edgekit.compiler.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_notes, sample_ranges
-from edgekit.compiler.evaluate.sample_files import find_files
+from edgekit.compiler.evaluate.sample_files import find_files, unread_media
 from edgekit.compiler.evaluate.text_files import TEXTS, is_line, text_lines
 from edgekit.compiler.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.compiler.model.input_range import InputRange
@@ -154,9 +154,10 @@ def load_samples(
         if not chosen:
             raise SampleError("samples is empty; pass at least one, or None for random samples")
         arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
-        return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
+        return Samples(arrays, f"{_part(len(arrays), len(source))} samples given", _digest(arrays))
     found_files: list[Path] = []
-    for path in find_files(str(source), (".npz", ".npy", *prepared_suffixes(card), *VIDEOS)):
+    suffixes = (".npz", ".npy", *prepared_suffixes(card), *VIDEOS)
+    for path in find_files(str(source), suffixes):
         suffix = path.suffix.lower()
         if suffix in VIDEOS:
             found_files += video_frames(path, limit)
@@ -164,7 +165,9 @@ def load_samples(
             found_files += text_lines(path)
         else:
             found_files.append(path)
-    return read_files(spread(found_files, limit), inputs, card)
+    chosen_files = spread(found_files, limit)
+    samples = read_files(chosen_files, inputs, card)
+    return replace(samples, origin=_origin(chosen_files, found_files, unread_media(str(source), suffixes)))
 
 
 def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
@@ -189,11 +192,25 @@ def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card |
     return Samples(samples, _origin(paths), whole.hexdigest())
 
 
-def _origin(paths: Sequence[Path]) -> str:
-    """Describe the origin: ``8 files``, ``8 frames`` of videos, or both."""
-    frames = sum(map(is_frame, paths))
-    counted = (("frame", frames), ("file", len(paths) - frames))
-    return " and ".join(f"{count} {unit}{'s' if count > 1 else ''}" for unit, count in counted if count)
+def _origin(paths: Sequence[Path], available: Sequence[Path] = (), unread: Sequence[str] = ()) -> str:
+    """Describe the origin: ``8 files``, ``8 frames`` of videos, or both.
+
+    Args:
+        paths: The samples that were read.
+        available: The samples that they were chosen from: ``128 of 5000 files``. Frames have no total: those
+            of a video are chosen when it is opened.
+        unread: Suffixes of pictures, sounds and videos in the folder that cannot be read.
+    """
+    frames, files = sum(map(is_frame, paths)), [path for path in available if not is_frame(path)]
+    count = len(paths) - frames
+    counted = (("frame", frames, str(frames)), ("file", count, _part(count, len(files))))
+    origin = " and ".join(f"{text} {unit}{'s' if text != '1' else ''}" for unit, n, text in counted if n)
+    return f"{origin} ({', '.join(unread)}: not read)" if unread else origin
+
+
+def _part(count: int, available: int) -> str:
+    """Return ``8``, or ``8 of 20`` where fewer were taken than there are."""
+    return f"{count} of {available}" if count < available else str(count)
 
 
 def random_samples(

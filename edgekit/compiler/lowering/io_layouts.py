@@ -82,9 +82,11 @@ def lay_out(
     for target in targets:
         needed = {k for name, k in changed.items() if target in chosen.get(name, chosen.get(EVERY, targets))}
         for layout in sorted(needed - {*target.info.io_layouts}):
-            advice = "build it without, into a separate bundle"
-            if layout != BYTES:
-                advice = f"name the targets that do behind it, --io {layout}@TARGET"
+            advice = f"it supports {', '.join(target.info.io_layouts)}"
+            if len(targets) > 1:
+                advice = "build it without, into a separate bundle"
+                if layout != BYTES:
+                    advice = f"name the targets that do behind it, --io {layout}@TARGET"
             raise UsageError(f"{target.profile.name} does not support --io {layout}; {advice}")
     for name, layout in changed.items():
         if layout == "nhwc":

@@ -5,7 +5,7 @@ The reference runs the model as opened, before any pass, so that it exposes erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 import onnx
@@ -15,11 +15,19 @@ from edgekit.compiler.model.node_checks import times
 from edgekit.compiler.model.node_evaluation import session_options
 from edgekit.compiler.model.onnx_file import save_model, signature
 from edgekit.compiler.model.rewriting import node_name
-from edgekit.errors import EngineError, ModelError
+from edgekit.errors import EngineError, MissingDependency, ModelError
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.node_reports import NodeValue
 from edgekit.tensor_spec import Array, TensorSpec
 
+COMMON_TYPES = {
+    ir.DataType.FLOAT,
+    ir.DataType.FLOAT16,
+    ir.DataType.INT32,
+    ir.DataType.INT64,
+    ir.DataType.BOOL,
+}
+"""Element types for which ONNX Runtime has a kernel of nearly every operator."""
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 
@@ -49,7 +57,10 @@ class Reference:
                 data, session_options(threads, optimize), providers=["CPUExecutionProvider"]
             )
         except Exception as problem:  # ONNX Runtime's exceptions share no root
-            raise EngineError(f"ONNX Runtime cannot load the model: {_first_line(problem)}") from problem
+            narrower = "; export the model in float32" if _has(model, {ir.DataType.DOUBLE}) else ""
+            raise EngineError(
+                f"ONNX Runtime cannot load the model: {_first_line(problem)}{narrower}"
+            ) from problem
         self._names = [spec.name for spec in self.outputs] + list(intermediate)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -175,6 +186,27 @@ def _clear_shapes(graph: onnx.GraphProto) -> None:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _clear_shapes(attribute.g)
+
+
+def refusal(model: ir.Model) -> str:
+    """Return why the model can't be the reference of a build: ONNX Runtime has no kernel for one of its
+    element types. "" if it has, or if it is not installed.
+
+    A model of the types in COMMON_TYPES alone is not loaded, which takes time.
+    """
+    if _has(model, set(ir.DataType) - COMMON_TYPES):
+        try:
+            Reference(model)
+        except EngineError as problem:
+            return str(problem)
+        except (MissingDependency, ModelError):  # a model over 2 GB, which a build refuses
+            pass
+    return ""
+
+
+def _has(model: ir.Model, dtypes: Set[ir.DataType]) -> bool:
+    values = [*model.graph.inputs, *(value for node in model.graph.all_nodes() for value in node.outputs)]
+    return any(value.dtype in dtypes for value in values)
 
 
 def _first_line(problem: Exception) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.work_budget import MADE_NODES, take_nodes
 from edgekit.errors import ModelError
+from edgekit.system.formats.plain_text import shortened
 
 MAX_BYTES = 2**31 - 1
 """protobuf's limit on one message; a model and its external data become one message."""
@@ -332,8 +334,11 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function:
     weights = [tensor.name for tensor in graph.initializer]
     inputs = [value.name for value in graph.input]
     for kind, names in (("weights", weights), ("inputs", inputs)):
-        if len(set(names)) != len(names) or "" in names:
-            raise ModelError(f"two of its {kind} have the same name, or one has no name")
+        if "" in names:
+            raise ModelError(f"one of its {kind} has no name")
+        if len(set(names)) != len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
+            raise ModelError(f"two of its {kind} have the same name, {shortened(twice)}; rename one")
     visible = _check_nodes(graph.node, {*weights, *inputs}, outer, inside_function)
     outputs = [value.name for value in graph.output]
     if not outputs and not outer:

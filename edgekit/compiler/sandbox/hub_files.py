@@ -100,7 +100,8 @@ def fetch_bundle(address: HubAddress) -> Path:
 
 def is_fetched(path: Path) -> bool:
     """Return whether a path is one of the cached files, which must stay as they are on the hub."""
-    return (cache_folder() / "hub").resolve() in path.resolve().parents
+    hub, target = (os.path.realpath(name) for name in (cache_folder() / "hub", path))
+    return Path(hub) in Path(target).parents
 
 
 def _fetch(address: HubAddress, download: Download, kind: type[EdgeKitError]) -> Fetched:

@@ -31,6 +31,8 @@ class Decoder:
             prepares, runs and decodes once.
         classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's
             labels must be as many. None: the number does not follow from a shape.
+        misfit: (outputs by role, options) -> why these outputs of the source model are not what the decoder
+            takes, or None. Only a build asks, which then refuses the card: a device's outputs are rounded.
     """
 
     options: type[Any]
@@ -40,6 +42,7 @@ class Decoder:
     over_windows: Callable[[Sequence[Any], Any], Prediction] | None = None
     classes: tuple[str, Callable[[tuple[int, ...], Any], int]] | None = None
     whole: Callable[..., Iterator[Prediction]] | None = None
+    misfit: Callable[[Outputs, Any], str | None] | None = None
 
 
 def classes_along(axis: int, role: str, less: int = 0) -> tuple[str, Callable[[tuple[int, ...], Any], int]]:

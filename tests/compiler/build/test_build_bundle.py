@@ -212,3 +212,18 @@ def test_progress_names_every_stage(model: Path) -> None:
     assert begun == [s.name for s in ended] == ["opened", "checked", "reference", "compiled", "timed"]
     assert ended[0].detail.startswith("model.onnx  opset 17, 7 nodes -> ")
     assert ended[-2].detail.startswith("ort-fp32  verified on ONNX Runtime ")
+
+
+def test_nan_in_the_source_models_outputs_is_reported(tmp_path: Path) -> None:
+    """Variants that return the same NaN agree with the source model, which is what is broken."""
+    path = models.write(
+        tmp_path,
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (float[1,4] x) => (float[1,4] y, float[1,4] z)
+        <float[1,4] w = {1, nan, 3, 4}> { y = Mul(x, w) z = Relu(x) }
+        """,
+    )
+    bundle = edgekit.build(path, targets=["ort"])
+    assert bundle.manifest["samples"]["nan"] == {"y": 0.25}
+    assert "25 % of the source model's output y is NaN" in bundle.report

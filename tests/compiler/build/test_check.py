@@ -52,3 +52,38 @@ def test_a_model_that_is_not_valid_with_the_suggestion_says_so(tmp_path: Path) -
         "with them, model.onnx: output r has no fixed shape: the output shape of node Mine_0 (Mine) cannot "
         "be inferred; cut the model before that node"
     )
+
+
+WIDE = """
+<ir_version: 8, opset_import: ["": 17]>
+g (double[1,3,8,8] x) => (double[1,3,8,8] y)
+<double[3,3,1,1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> { y = Conv(x, w) }
+"""
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.needs_coreml
+def test_a_model_without_a_reference_is_refused_by_check_as_by_build(tmp_path: Path) -> None:
+    """LiteRT computes float64 in float32, but ONNX Runtime has no such Conv to compare with."""
+    path = models.write(tmp_path, WIDE)
+    found = edgekit.check(path, ["tflite", "coreml"])
+    assert ("", "EK1005", "", "") in rows(found)
+    with pytest.raises(edgekit.EdgeKitError) as refused:
+        edgekit.build(path, targets=["tflite"])
+    reason = next(f.message for f in found if f.code == "EK1005")
+    assert reason == f"no variant can be verified: {refused.value}"
+    assert reason.startswith("no variant can be verified: ONNX Runtime cannot load the model: ")
+    assert reason.endswith("; export the model in float32")
+
+
+def test_a_target_without_a_kernel_says_it_alone(tmp_path: Path) -> None:
+    (found,) = edgekit.check(models.write(tmp_path, WIDE), ["ort"])
+    assert (found.code, found.message) == ("EK1001", "no CPU kernel for double, double")
+    assert found.fix == "export the model in float32"
+
+
+def test_float64_with_kernels_can_be_built(tmp_path: Path) -> None:
+    text = WIDE.replace("[3,3,1,1]", "[1,1,3,3]").replace("Conv", "MatMul").replace("8,8]", "8,3]")
+    path = models.write(tmp_path, text)
+    assert edgekit.check(path, ["ort"]) == []
+    assert edgekit.build(path, targets=["ort"]).variants[0].usable

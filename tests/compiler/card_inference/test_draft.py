@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import edgekit
@@ -210,3 +211,14 @@ def test_coco_is_spelt_out_for_eighty_classes(tmp_path: Path) -> None:
     assert draft.card.task is not None
     assert draft.card.task.labels == coco_80()
     assert draft.guessed == ("task.labels",)
+
+
+def test_a_model_without_inputs_needs_no_card(tmp_path: Path) -> None:
+    path = tmp_path / "noise.onnx"
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> g () => (float[1,4] y) { y = RandomNormal<shape=[1,4]>() }'
+    )
+    onnx.save(onnx.parser.parse_model(text), path)
+    with pytest.raises(ModelError) as error:
+        draft_card(path)
+    assert str(error.value) == "noise.onnx has no inputs, which a card describes; build it without a card"

@@ -74,6 +74,43 @@ def test_outputs_that_the_decoder_refuses() -> None:
     )
 
 
+LOGITS, SHARES = np.array([[-3, 0, 9]], np.float32), np.array([[0.1, 0.2, 0.7]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("decode", "scores", "reason"),
+    [
+        ("probabilities", LOGITS, "its scores go from -3 to 9, not 0 to 1; use decode = 'logits'"),
+        ("logits", SHARES, "its scores are 0 to 1 and sum to 1; use decode = 'probabilities'"),
+        (
+            "probabilities",
+            np.array([[0, 5, 250]], np.uint8),
+            "its scores go from 0 to 250, not 0 to 1; use decode = 'logits', or set scale and zero_point as "
+            "the output was quantized",
+        ),
+    ],
+)
+def test_scores_that_contradict_the_decoding(decode: str, scores: np.ndarray, reason: str) -> None:
+    card = card_of("classify", decode, 0, "scores")
+    with pytest.raises(CardError) as refused:
+        check_decoding(card, [{"y": scores}, {"y": scores}])
+    assert str(refused.value) == (
+        f"a card: the model's outputs do not fit classify with decode = {decode!r}: {reason}"
+    )
+    other = {"logits": LOGITS, "probabilities": SHARES}[decode]
+    check_decoding(card, [{"y": scores}, {"y": other}])  # one sample does not prove it
+    check_decoding(card, [{"y": other}])
+    check_decoding(card, [{"y": np.full((1, 3), np.nan, np.float32)}])
+
+
+def test_quantized_probabilities_may_be_rounded() -> None:
+    card = card_of("classify", "probabilities", 0, "scores", scale=1 / 255)
+    check_decoding(card, [{"y": np.array([[0, 5, 250]], np.uint8)}])
+    check_decoding(
+        card_of("classify", "probabilities", 0, "scores"), [{"y": np.array([[1.003, -0.004]], np.float32)}]
+    )
+
+
 def test_outputs_that_are_not_finite_say_nothing_of_the_card() -> None:
     check_decoding(card_of("detect", "yolox", 0), [{"y": np.full((1, 80, 10), np.nan, np.float32)}])
 

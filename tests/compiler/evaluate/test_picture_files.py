@@ -82,6 +82,12 @@ def test_other_formats_are_refused_whatever_they_are_called(tmp_path: Path, kind
     assert refused(path) == "it is not one of JPEG, PNG, BMP, WEBP, TIFF; convert it to one of them"
 
 
+def test_a_truncated_picture_says_what_to_do(tmp_path: Path) -> None:
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "a.png").write_bytes((tmp_path / "a.png").read_bytes()[:6000])
+    assert refused(tmp_path / "a.png").endswith("; save the picture again, or remove the file")
+
+
 def test_postscript_never_reaches_ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a program on the path that would say that it ran."""
     ran = tmp_path / "ran"

@@ -77,6 +77,21 @@ def test_limit_spreads_over_all(tmp_path: Path) -> None:
     assert spread([1, 2], None) == [1, 2]
 
 
+def test_the_origin_says_what_was_left_out(tmp_path: Path) -> None:
+    """Of 10,000 photos a build reads 128, and none of a phone's .heic: both are said."""
+    for index in range(10):
+        np.save(tmp_path / f"{index}.npy", np.full((1, 2), index, np.float32))
+    assert load_samples(tmp_path, [IMAGE]).origin == "10 files"
+    assert load_samples(tmp_path, [IMAGE], limit=4).origin == "4 of 10 files"
+    assert load_samples(tmp_path, [IMAGE], limit=1).origin == "1 of 10 files"
+    for name in ("a.HEIC", "b.heic", "c.gif", "labels.csv", "Thumbs.db"):
+        (tmp_path / name).touch()
+    assert load_samples(tmp_path, [IMAGE], limit=4).origin == "4 of 10 files (.gif, .heic: not read)"
+    assert load_samples(f"{tmp_path}/*.npy", [IMAGE], limit=4).origin == "4 of 10 files"
+    given = [{"image": np.full((1, 2), index, np.float32)} for index in range(5)]
+    assert load_samples(given, [IMAGE], limit=2).origin == "2 of 5 samples given"
+
+
 def test_digest_sees_every_value() -> None:
     one = load_samples([{"image": np.zeros((1, 2), np.float32)}], [IMAGE])
     other = load_samples([{"image": np.array([[0, 1e-30]], np.float32)}], [IMAGE])

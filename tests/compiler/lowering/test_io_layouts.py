@@ -59,6 +59,7 @@ def test_every_value_of_four_axes_or_those_that_are_named(
             ["tflite", "ort"],
             "ort does not support --io nhwc; name the targets that do behind it, --io nhwc@TARGET",
         ),
+        ("nhwc", ["ort"], "ort does not support --io nhwc; it supports nchw, uint8"),
         (
             {"scores": "int8"},
             ["tflm", "ort"],

@@ -157,7 +157,7 @@ def input_of_huge_dimensions(proto: onnx.ModelProto) -> None:
         (weight_of_unknown_type, "weight w: its element type 77 is not defined by ONNX"),
         (data_in_the_wrong_field, "weight w: is float, which cannot be stored in int64_data"),
         (too_few_values, "weight w: [4, 3, 3, 3] float needs 108 values but has 7"),
-        (two_weights_of_one_name, "two of its weights have the same name, or one has no name"),
+        (two_weights_of_one_name, "two of its weights have the same name, w; rename one"),
         (sparse_weight, "it has sparse weights, which are not supported; export them as dense weights"),
         (function_of_itself, "function local::twice calls itself"),
         (name_that_is_no_text, r"it contains a name that is not valid UTF-8: b'c\xff\xfev'"),

@@ -13,10 +13,18 @@ from tests.fixtures import models
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_coreml]
 
 
+BYTES = """
+<ir_version: 8, opset_import: ["": 17]>
+bytes (uint8[1,3,8,8] x) => (float[1,3,8,8] y) { f = Cast<to = 1>(x) y = Relu(f) }
+"""
+
+
+@pytest.mark.parametrize("model", [models.SMALL_CNN, BYTES], ids=["floats", "bytes"])
 @pytest.mark.parametrize("verb", ["check", "build"])
-def test_nothing_of_coremltools_is_printed(verb: str, tmp_path: Path) -> None:
-    """Off macOS it logs eight lines "Failed to load _ML..." when it is imported."""
-    path = models.write(tmp_path, models.SMALL_CNN)
+def test_nothing_of_coremltools_is_printed(verb: str, model: str, tmp_path: Path) -> None:
+    """Off macOS it logs eight lines "Failed to load _ML..." when it is imported; of a Cast from uint8, one of
+    its passes warns of an overflow."""
+    path = models.write(tmp_path, model)
     words = [verb, str(path), "-t", "coreml"]
     words += ["-o", str(tmp_path / "m.edgekit"), "-q"] if verb == "build" else []
     code = "from edgekit.cli.verbs import main; main()"

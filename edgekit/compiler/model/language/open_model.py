@@ -8,6 +8,7 @@ from edgekit.compiler.model.language.gguf_file import MAGIC
 from edgekit.compiler.model.language.gguf_model import open_gguf_model
 from edgekit.compiler.model.language.hugging_face import is_hugging_face, open_hugging_face
 from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.system.regular_file import open_regular
 
 
 def is_language_model(path: Path) -> bool:
@@ -15,7 +16,7 @@ def is_language_model(path: Path) -> bool:
     try:
         if path.is_dir():
             return is_hugging_face(path)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False

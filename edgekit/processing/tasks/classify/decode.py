@@ -12,6 +12,9 @@ from edgekit.processing.tasks.classify.prediction import Classes
 from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least
 from edgekit.tensor_spec import Array
 
+ROUNDED = 0.02
+"""Largest error of a probability, or of their sum, of a model that was quantized to 8 bits."""
+
 
 @dataclass(frozen=True)
 class ClassifyOptions:
@@ -49,6 +52,25 @@ def classify_probabilities(
     return _best(_real(outputs["scores"], options), options, labels)
 
 
+def not_logits(outputs: Outputs, options: ClassifyOptions) -> str | None:
+    """Return why scores that sum to 1 are not logits: a second softmax would flatten them."""
+    scores = _real(outputs["scores"], options)
+    if scores.size < 2 or scores.min() < 0 or abs(float(scores.sum()) - 1) > ROUNDED:
+        return None
+    return "its scores are 0 to 1 and sum to 1; use decode = 'probabilities'"
+
+
+def not_probabilities(outputs: Outputs, options: ClassifyOptions) -> str | None:
+    """Return why scores outside 0 to 1 are not probabilities."""
+    scores = _real(outputs["scores"], options)
+    if scores.size == 0 or (scores.min() >= -ROUNDED and scores.max() <= 1 + ROUNDED):
+        return None
+    fix = "use decode = 'logits'"
+    if outputs["scores"].dtype.kind != "f":
+        fix += ", or set scale and zero_point as the output was quantized"
+    return f"its scores go from {scores.min():.3g} to {scores.max():.3g}, not 0 to 1; {fix}"
+
+
 def _real(scores: Array, options: ClassifyOptions) -> Array:
     real = scores.reshape(-1).astype(np.float32)
     return (real - np.float32(options.zero_point)) * np.float32(options.scale)
@@ -61,6 +83,8 @@ def _best(scores: Array, options: ClassifyOptions, labels: Sequence[str]) -> Cla
 
 _CLASSES = ("scores", lambda shape, options: math.prod(shape))
 DECODERS: Mapping[str, Decoder] = {
-    "logits": Decoder(ClassifyOptions, classify_logits, ("scores",), classes=_CLASSES),
-    "probabilities": Decoder(ClassifyOptions, classify_probabilities, ("scores",), classes=_CLASSES),
+    "logits": Decoder(ClassifyOptions, classify_logits, ("scores",), classes=_CLASSES, misfit=not_logits),
+    "probabilities": Decoder(
+        ClassifyOptions, classify_probabilities, ("scores",), classes=_CLASSES, misfit=not_probabilities
+    ),
 }
