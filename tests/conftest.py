@@ -56,6 +56,14 @@ def _ort_is_after_1_23() -> bool:
     return (int(major), int(minor)) > (1, 23)
 
 
+def _is_reached_by_ort(device: str) -> bool:
+    if find_spec("onnxruntime") is None:
+        return False
+    from edgekit_ort.accelerators import find_accelerator
+
+    return find_accelerator(device) is not None
+
+
 def _has_compiler() -> bool:
     return find_spec("ziglang") is not None or any(map(shutil.which, ("g++", "clang++")))
 
@@ -69,6 +77,11 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_vulkan": (
         lambda: lavapipe.driver().is_file() and find_spec("onnxruntime_ep_webgpu") is not None,
         "no software GPU: tests/vulkan/setup makes it (Debian, half a minute)",
+    ),
+    "needs_cuda": (lambda: _is_reached_by_ort("cuda"), "no NVIDIA GPU, or no 'onnxruntime-gpu[cuda,cudnn]'"),
+    "needs_webgpu": (
+        lambda: _is_reached_by_ort("webgpu"),
+        "no GPU for WebGPU, or no onnxruntime-ep-webgpu (pip install '.[webgpu]')",
     ),
     "needs_sshd": (board.present, "no board behind sshd: tests/devices/setup makes it (Debian, a minute)"),
     "needs_arm_counts": (

@@ -6,122 +6,33 @@ What ran where is read from the profile of the first run, which compiles the ker
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from edgekit.errors import EngineError, install_line
+from edgekit.errors import EngineError
 from edgekit.system.graphics_drivers import drivers_identity
 from edgekit.system.onnx_runtime import onnxruntime
-from edgekit.target.accelerators import Accelerator, Interface, PlacedNode, absent, named
+from edgekit.target.accelerators import Accelerator, PlacedNode, absent, named
 from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit_ort.device import providers
 from edgekit_ort.device.placement import placed_nodes
+from edgekit_ort.device.providers import OPENVINO, Provider, Recording
+from edgekit_ort.device.recorded_run import UNRECORDED, RecordedRun
 from edgekit_ort.run import MODEL_FILE, OrtRunner, engine_version, open_session
 
+INTERFACES = providers.INTERFACES
 NAMED_NODES = 8
-OPENVINO = "OpenVINOExecutionProvider"
-DOCUMENTATION = "https://onnxruntime.ai/docs/execution-providers/"
-LINUX, WINDOWS, MAC = "linux", "win32", "darwin"
-APPLE = "the macOS wheels of onnxruntime have it"
-
-
-@dataclass(frozen=True)
-class Provider(Interface):
-    """An execution provider of ONNX Runtime.
-
-    Attributes:
-        provider: Its name in ONNX Runtime.
-        plugin: Package that brings it; "": it is part of a build of onnxruntime.
-        libraries: Libraries of the system that the device needs, by system.
-        threads: Option that takes the number of threads of a provider that computes on the CPU.
-    """
-
-    provider: str = ""
-    plugin: str = ""
-    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    threads: str = ""
-
-
-NVIDIA = {LINUX: ("libcuda.so.1",), WINDOWS: ("nvcuda.dll",)}
-"""NVIDIA's driver."""
-TENSORRT = {LINUX: ("libcuda.so.1", "libnvinfer.so.10"), WINDOWS: ("nvcuda.dll", "nvinfer_10.dll")}
-
-INTERFACES = (
-    Provider(
-        "cuda", "gpu", "CUDA", (LINUX, WINDOWS), "pip install onnxruntime-gpu",
-        "float32; use_tf32=0, because TF32, the default, keeps 10 bits of a mantissa",
-        DOCUMENTATION + "CUDA-ExecutionProvider.html",
-        options={"use_tf32": "0"}, provider="CUDAExecutionProvider", libraries=NVIDIA,
-    ),
-    Provider(
-        "tensorrt", "gpu", "TensorRT", (LINUX, WINDOWS), "pip install onnxruntime-gpu tensorrt",
-        "float32; TensorRT may round to TF32, for which the provider has no option",
-        DOCUMENTATION + "TensorRT-ExecutionProvider.html",
-        options={"trt_fp16_enable": "0"}, provider="TensorrtExecutionProvider", libraries=TENSORRT,
-    ),
-    Provider(
-        "directml", "gpu", "DirectML", (WINDOWS,), "pip install onnxruntime-directml",
-        "float32, its default",
-        DOCUMENTATION + "DirectML-ExecutionProvider.html",
-        provider="DmlExecutionProvider", libraries={WINDOWS: ("d3d12.dll",)},
-    ),
-    Provider(
-        "openvino-gpu", "gpu", "OpenVINO", (LINUX, WINDOWS), "pip install onnxruntime-openvino",
-        "float32; precision=FP32, because a GPU's default is float16",
-        DOCUMENTATION + "OpenVINO-ExecutionProvider.html",
-        options={"device_type": "GPU", "precision": "FP32"}, provider=OPENVINO,
-    ),
-    Provider(
-        "coreml-gpu", "gpu", "Core ML", (MAC,), APPLE,
-        "chosen by Core ML",
-        DOCUMENTATION + "CoreML-ExecutionProvider.html",
-        options={"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"},
-        provider="CoreMLExecutionProvider",
-    ),
-    Provider(
-        "webgpu", "gpu", "WebGPU", (LINUX, WINDOWS, MAC), install_line("webgpu"),
-        "float32, its default",
-        "https://onnxruntime.ai/docs/execution-providers/WebGPU-ExecutionProvider.html",
-        "a software GPU", provider="WebGpuExecutionProvider", plugin="onnxruntime_ep_webgpu",
-    ),
-    Provider(
-        "coreml-npu", "npu", "Core ML", (MAC,), APPLE,
-        "float16: the Neural Engine has no float32",
-        DOCUMENTATION + "CoreML-ExecutionProvider.html",
-        options={"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndNeuralEngine"},
-        provider="CoreMLExecutionProvider",
-    ),
-    Provider(
-        "openvino-npu", "npu", "OpenVINO", (LINUX, WINDOWS), "pip install onnxruntime-openvino",
-        "float16: the NPU has no float32",
-        DOCUMENTATION + "OpenVINO-ExecutionProvider.html",
-        options={"device_type": "NPU"}, provider=OPENVINO,
-    ),
-    Provider(
-        "openvino-cpu", "cpu", "OpenVINO", (LINUX, WINDOWS), "pip install onnxruntime-openvino",
-        "float32; precision=FP32",
-        DOCUMENTATION + "OpenVINO-ExecutionProvider.html",
-        "an x86-64 processor", options={"device_type": "CPU", "precision": "FP32"}, provider=OPENVINO,
-        threads="num_of_threads",
-    ),
-    Provider(
-        "xnnpack", "cpu", "XNNPACK", (LINUX, WINDOWS, MAC),
-        "a build of onnxruntime with --use_xnnpack; no wheel has it",
-        "float32, its default",
-        DOCUMENTATION + "Xnnpack-ExecutionProvider.html",
-        provider="XnnpackExecutionProvider", threads="intra_op_num_threads",
-    ),
-)  # fmt: skip
-"""In the order of preference within a kind. TensorRT builds an engine at each load, so CUDA is first."""
-
-
+STATUS = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+"""Precedes each message of ONNX Runtime; one that a kernel raised is inside another."""
 _REGISTERED: set[str] = set()
 """Plug-ins that this process has registered."""
 
@@ -162,14 +73,30 @@ def open_on(
         EngineError: the accelerator is missing, refused the model, or runs no node.
     """
     available = _require_device(device)
+    recording = available.interface.recording
+    if recording is not None:
+        with contextlib.suppress(EngineError):  # the CPU takes part, or a kernel can't be recorded
+            return _open(available, files[MODEL_FILE], inputs, outputs, options, threads, recording)
+    return _open(available, files[MODEL_FILE], inputs, outputs, options, threads)
+
+
+def _open(
+    available: _AvailableDevice,
+    model: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+    recording: Recording | None = None,
+) -> AcceleratedRunner:
     label, provider = available.interface.label, available.interface.provider
     with TemporaryDirectory(prefix="edgekit-ort-") as folder:
-        session = _session(available, files[MODEL_FILE], options, threads, Path(folder, "profile"))
+        session = _session(available, model, options, threads, Path(folder, "profile"), recording)
         runner = AcceleratedRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
         try:
-            runner.run({spec.name: spec.zeros() for spec in inputs})
+            runner.warm_up(inputs)
         except EngineError as problem:
-            raise EngineError(f"{label}: {problem}") from None
+            raise EngineError(f"{label}: {_plain(problem)}") from None
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
         runner.placement, runner.copies = placed_nodes(events, session, provider, label)
     total, on_cpu = len(runner.placement), len(runner.on_cpu)
@@ -177,6 +104,10 @@ def open_on(
         error = EngineError(f"{label} runs none of the {total} nodes")
         error.blame = "bundle"  # this version will again
         raise error
+    if recording is not None:
+        if on_cpu or runner.copies:
+            raise EngineError(f"{label} can't record a run in which the CPU takes part")
+        runner.record(inputs, outputs, recording.memory)
     split = f", {on_cpu} of {total} nodes on the CPU" if on_cpu else ""
     runner.device = f"{available.interface.kind.upper()} ({label}{split})"
     return runner
@@ -197,6 +128,14 @@ def run_on(
     return OrtRunner(session, names, "fp32").run(feeds)
 
 
+@contextlib.contextmanager
+def _failures_of_a_run() -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:  # onnxruntime raises a dozen classes that share no root but this one
+        raise EngineError(f"{engine_version()} failed to run: {problem}") from None
+
+
 class AcceleratedRunner(OrtRunner):
     """A loaded ``model.onnx`` on an accelerator.
 
@@ -209,15 +148,48 @@ class AcceleratedRunner(OrtRunner):
         super().__init__(session, outputs, precision)
         self.placement: list[PlacedNode] = []
         self.copies = 0
+        self._recorded: RecordedRun | None = None
 
     @property
     def on_cpu(self) -> list[PlacedNode]:
         """Return the nodes that the accelerator did not run."""
         return [node for node in self.placement if node.reason]
 
+    def warm_up(self, inputs: Sequence[TensorSpec]) -> None:
+        """Run once on zeros, without recording.
+
+        Raises:
+            EngineError: ONNX Runtime failed.
+        """
+        ort = onnxruntime("running an ONNX model", "ort")
+        settings = ort.RunOptions()
+        settings.add_run_config_entry(*UNRECORDED)
+        with _failures_of_a_run():
+            self._session.run(self._outputs, {spec.name: spec.zeros() for spec in inputs}, settings)
+
+    def record(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], memory: str) -> None:
+        """Record a run in memory of the GPU, ``cuda`` or ``webgpu``; from now on it is replayed.
+
+        Raises:
+            EngineError: ONNX Runtime failed.
+        """
+        with _failures_of_a_run():
+            self._recorded = RecordedRun(self._session, inputs, outputs, memory)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if self._recorded is None:
+            return super().run(feeds)
+        with _failures_of_a_run():
+            return self._recorded.run(feeds)
+
+    def close(self) -> None:
+        self._recorded = None
+        super().close()
+
     def facts(self) -> dict[str, Json]:
         return {
             **super().facts(),
+            "recorded": self._recorded is not None,
             "nodes_by_provider": dict(sorted(Counter(node.provider for node in self.placement).items())),
             "nodes_on_cpu": [f"{node.node} ({node.op})" for node in self.on_cpu[:NAMED_NODES]],
             "copies_between_processors": self.copies,
@@ -230,9 +202,13 @@ def _session(
     options: Mapping[str, Json],
     threads: int | None,
     profile_into: Path | None = None,
+    recording: Recording | None = None,
 ) -> Any:
     interface = available.interface
-    chosen = dict(interface.options)
+    chosen = {**interface.options, **({recording.option: "1"} if recording is not None else {})}
+    if interface.cuda:
+        # Those that pip installed are on no search path.
+        onnxruntime("running an ONNX model", "ort").preload_dlls(directory="")
     if interface.threads and threads is not None:
         chosen[interface.threads] = str(threads)
     try:
@@ -242,6 +218,7 @@ def _session(
             keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
             profile_into=profile_into,
+            fixed_memory=recording is not None,
             accelerator=(interface.provider, chosen, available.devices),
         )
     except EngineError as problem:
@@ -254,8 +231,13 @@ def _session(
 
 
 def _plain(problem: EngineError) -> str:
-    """Return the last line of an error: those before it are where a provider's C++ raised it."""
-    return [line for line in str(problem).splitlines() if line.strip()][-1].strip()
+    """Return the reason of an error: what is before it is where a provider's C++ raised it.
+
+    >>> _plain(EngineError("/src/conv.cc:296 f() [ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : cuDNN is absent"))
+    'cuDNN is absent'
+    """
+    last = [line for line in str(problem).splitlines() if line.strip()][-1]
+    return STATUS.split(last)[-1].strip()
 
 
 def _require_device(device: str) -> _AvailableDevice:
@@ -296,6 +278,9 @@ def _has_device(ort: Any, interface: Provider) -> bool:
     if interface.provider == OPENVINO:
         devices = ort.capi._pybind_state.get_available_openvino_device_ids()
         return any(str(name).partition(".")[0] == interface.kind.upper() for name in devices)
+    if interface.libraries_package:
+        with contextlib.suppress(ImportError):
+            import_module(interface.libraries_package)
     return all(_loads(library) for library in interface.libraries.get(sys.platform, ()))
 
 

@@ -122,6 +122,7 @@ def open_session(
     wide_sums: bool = False,
     profile_into: Path | None = None,
     weights_in: Path | None = None,
+    fixed_memory: bool = False,
     accelerator: tuple[str, dict[str, str], Sequence[Any]] | None = None,
 ) -> Any:
     """Open an ``onnxruntime.InferenceSession`` with EdgeKit's settings.
@@ -137,6 +138,7 @@ def open_session(
         wide_sums: Whether to set EXACT_SUMS where the processor needs it.
         profile_into: Path prefix of the file that ``end_profiling`` writes the time of every node into.
         weights_in: Folder of the file with a serialized model's weights.
+        fixed_memory: Plan no memory from the run before: a recorded run keeps its own.
         accelerator: Name, options and devices of an execution provider that comes before the CPU's; the
             devices are empty unless a plug-in brings it (accelerators.py).
 
@@ -161,6 +163,8 @@ def open_session(
     level = ort.GraphOptimizationLevel
     settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3  # warnings of the optimizer are no news to the user; failures raise
+    if fixed_memory:
+        settings.enable_mem_pattern = False
     if profile_into is not None:
         settings.enable_profiling = True
         settings.profile_file_prefix = str(profile_into)

@@ -31,7 +31,7 @@ INTERFACES = (
         install_line("tflite"),
         "float32; enforce_f32, because the default is float16 where the GPU has it",
         "https://ai.google.dev/edge/litert/next/gpu",
-        "a software GPU",
+        "an NVIDIA H200, a software GPU",
     ),
 )
 SPLIT = "Some ops are not accelerated"

@@ -10,6 +10,8 @@ Each model is built for ort and tflite in fp32. The first form runs on a GPU mad
 (tests/vulkan). --device names another accelerator of edgekit doctor, and --python an interpreter with another
 build of an engine. Each variant's accelerated copy is verified as a session does it, and compared with the
 CPU on further random inputs, which no verdict has seen.
+With --own, the first form runs on this machine's own GPU, and prints the times of a run on it and on the CPU
+too, and those of runs that are not recorded: 2 threads, minima of 50 runs in turns.
 Printed are the verdict, the nodes by provider from the engine's own profile, and the lowest SNR of any output
 on the golden vectors and on the others. A copy is wrong if any output of the others is below the limit.
 lavapipe computes on the CPU: its times say nothing of a GPU, and are not printed.
@@ -19,6 +21,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -40,7 +44,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 }
 LEFT_OUT = ("silero_vad.onnx",)  # its graph runs for one value of sr only
 CHECK = """
-import json, os, sys
+import json, os, sys, time
 os.environ["EDGEKIT_CACHE"] = sys.argv[3]  # no verdict of an earlier run
 import numpy as np
 from edgekit.bundle.bundle import Bundle
@@ -87,19 +91,41 @@ for variant in bundle.variants:
         worst = min(found, default=(None, None, None))
         row |= {name: len(inputs), name + "_db": worst[1], name + "_limit_db": worst[2]}
         row["wrong_on_" + name] = worst[0] is not None and worst[0] < 0
-    print(json.dumps(row))
+    if sys.argv[5:] == ["times"]:
+        runners = {"cpu_ms": cpu, "gpu_ms": gpu}
+        if gpu.facts().get("recorded"):
+            from edgekit_ort import accelerators
+
+            found, model = accelerators._require_device(device), files["model.onnx"]
+            runners["unrecorded_ms"] = accelerators._open(
+                found, model, bundle.inputs, bundle.outputs, variant.options, 2
+            )
+        times = {key: [] for key in runners}
+        for number in range(50):
+            for key, runner in runners.items():
+                began = time.perf_counter()
+                runner.run(golden[0])
+                times[key].append(1000 * (time.perf_counter() - began))
+        row |= {key: round(min(values), 3) for key, values in times.items()}
+    print(json.dumps(row), flush=True)
 """
 
 
-def check(model: Path, inputs: int, device: str, python: str) -> list[dict[str, Any]]:
+def check(model: Path, inputs: int, device: str, python: str, own: bool) -> list[dict[str, Any]]:
     """Build a model and check its variants on a device, by an interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         path, cache = Path(folder, "model.edgekit"), Path(folder, "cache")
         edgekit.build(model, targets=["ort", "tflite"], shapes=SHAPES.get(model.name)).save(path)
-        lines = lavapipe.python(
-            CHECK, str(path), str(inputs), str(cache), device, timeout_s=3600, program=python
-        ).splitlines()
-        return [json.loads(line) for line in lines]
+        command = [python, "-c", CHECK, str(path), str(inputs), str(cache), device]
+        done = subprocess.run(
+            [*command, "times"] if own else command,
+            env={**os.environ, **({} if own else lavapipe.environment())},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=3600,
+            check=True,
+        )
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def outcome(row: Mapping[str, Any]) -> str:
@@ -119,6 +145,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--own", action="store_true")
     given = parser.parse_args()
     names = given.models or sorted(
         p.name for p in (SHARED / "models").glob("*.onnx") if p.name not in LEFT_OUT
@@ -126,7 +153,7 @@ def main() -> None:
     outcomes: Counter[str] = Counter()
     for name in names:
         try:
-            for row in check(SHARED / "models" / name, given.inputs, given.device, given.python):
+            for row in check(SHARED / "models" / name, given.inputs, given.device, given.python, given.own):
                 outcomes[outcome(row)] += 1
                 print(name, outcome(row), json.dumps(row), flush=True)
         except EdgeKitError as problem:

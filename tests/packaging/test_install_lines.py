@@ -13,7 +13,8 @@ SOURCES = sorted(
     path for folder in ("edgekit", "targets", "samples") for path in (ROOT / folder).rglob("*.py")
 )
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PACKAGE = re.compile(r"pip install ('[a-z0-9_.<>=-]+'|[a-z0-9_.-]+|\{[a-z_]+\})( [a-z0-9_.-]+)*$")
+WORD = r"('[a-z][a-z0-9_.-]*(\[[a-z,]+\])?([<>=]=?[0-9.]+)?'|[a-z][a-z0-9_.-]*|\{[a-z_]+\})"
+PACKAGE = re.compile(rf"pip install {WORD}( {WORD})*$")
 """Packages alone, which any index has; one may be a variable."""
 INSTALLED = "Where EdgeKit is installed, `pip install 'edgekit-sdk[ort]'` adds what another extra needs."
 
@@ -43,5 +44,7 @@ def test_documents_install_a_clone_or_a_wheel(path: Path) -> None:
     for line in path.read_text("utf-8").replace(INSTALLED, "").splitlines():
         if "pip install" in line:
             assert "edgekit-sdk" not in line, line
-            wanted = {name for names in re.findall(r"\[([a-z,-]+)\]'", line) for name in names.split(",")}
+            wanted = {
+                name for names in re.findall(r"(?:\.|whl)\[([a-z,-]+)\]'", line) for name in names.split(",")
+            }
             assert wanted <= {*extras(), "test"}, line

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from edgekit_ort import accelerators
-from edgekit_ort.device import placement
+from edgekit_ort.device import placement, providers
 from edgekit_ort.run import MODEL_FILE, engine_version, open_session
 
 from edgekit.errors import EngineError
@@ -38,7 +38,7 @@ def network(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("row", accelerators.INTERFACES, ids=lambda row: str(row.name))
-def test_a_provider_that_is_not_here_is_refused(row: accelerators.Provider, tmp_path: Path) -> None:
+def test_a_provider_that_is_not_here_is_refused(row: providers.Provider, tmp_path: Path) -> None:
     """The same code as for one that is here, up to its absence."""
     if accelerators.find_accelerator(row.name) is not None:
         pytest.skip("it is here")
@@ -50,7 +50,7 @@ def test_a_provider_that_is_not_here_is_refused(row: accelerators.Provider, tmp_
 
 @pytest.mark.parametrize("row", accelerators.INTERFACES, ids=lambda row: str(row.name))
 def test_a_listed_provider_without_its_device_is_not_found(
-    row: accelerators.Provider, monkeypatch: pytest.MonkeyPatch
+    row: providers.Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ONNX Runtime lists CUDA's provider without a GPU, and runs everything on the CPU."""
     libraries = row.libraries.get(sys.platform, ())
