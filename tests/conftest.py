@@ -212,7 +212,11 @@ def memory_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in memory, where flushing a file takes no time (4 ms on a disk), or on the disk if memory is
     scarce. For what is not about the disk."""
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
-        with TemporaryDirectory(prefix="edgekit-tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        for left in MEMORY.glob("edgekit-tests-*"):  # by a process that was killed
+            if not Path("/proc", left.name.split("-")[2]).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        prefix = f"edgekit-tests-{os.getpid()}-"
+        with TemporaryDirectory(prefix=prefix, dir=MEMORY, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
     else:
         yield tmp_path_factory.mktemp("memory")
