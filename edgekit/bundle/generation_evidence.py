@@ -23,7 +23,7 @@ class EqualTexts(TypedDict):
 
 class Generation(TypedDict, total=False):
     """Quality of a language model's variant (edgekit/compiler/build/language/evaluation.py), or of a
-    text-to-text model's (build/text2text/variants.py)."""
+    text-to-text model's (build/encoder_decoder/text2text.py)."""
 
     perplexity: float | None
     """Perplexity on the text that the package ships; None if it is not finite."""

@@ -19,6 +19,7 @@ from edgekit.cli.arguments import (
     variant_option,
 )
 from edgekit.cli.command_group import main
+from edgekit.cli.request_options import arguments_of, generate_options, request_options
 from edgekit.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -27,49 +28,13 @@ if TYPE_CHECKING:
 SCHEMA_LIMIT_BYTES = 1 << 20
 
 
-@main.command(
-    headings={"Sampling": "temperature top_k top_p min_p seed", "Advanced": "context speculate strict"}
-)
+@main.command(headings={"Advanced": "context speculate strict"})
 @bundle_argument
 @click.option("-p", "--prompt", required=True, metavar="TEXT", help="Prompt; - reads stdin.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message; the model answers.")
 @click.option("--system", metavar="TEXT", help="With --chat: system message.")
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    help="Maximum number of generated tokens.",
-)
-@click.option(
-    "--temperature",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="Sampling temperature; 0 is greedy decoding.",
-)
-@click.option(
-    "--top-k",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Sample from the K most likely tokens; 0: from all.",
-)
-@click.option(
-    "--top-p",
-    type=float,
-    default=1.0,
-    help="Sample from the most likely tokens whose probabilities add up to this.",
-)
-@click.option(
-    "--min-p",
-    type=float,
-    default=0.0,
-    help="Sample from tokens with at least this share of the top token's probability.",
-)
-@click.option("--seed", type=click.IntRange(min=0), help="Random seed; the same seed gives the same result.")
-@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop before this text. Repeatable.")
+@request_options(generate_options)
 @path_option("--json-schema", "schema", help="JSON schema that the answer follows.")
-@click.option("--use-adapter", "adapter", default="", metavar="NAME", help="LoRA adapter of the bundle.")
 @click.option(
     "--context",
     metavar="TOKENS",
@@ -93,15 +58,7 @@ def generate(
     prompt: str,
     chat: bool,
     system: str | None,
-    max_tokens: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    seed: int | None,
-    stops: tuple[str, ...],
     schema: Path | None,
-    adapter: str,
     context: int | None,
     speculate: str,
     engine: str | None,
@@ -109,6 +66,7 @@ def generate(
     threads: int | None,
     strict: bool,
     as_json: bool,
+    **values: Any,
 ) -> None:
     """Generate text with a language model.
 
@@ -118,17 +76,9 @@ def generate(
 
     if system is not None and not chat:
         raise UsageError("--system needs --chat")
-    options: dict[str, Any] = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-        "stop": stops,
-        "adapter": adapter,
-        "json_schema": _schema(schema) if schema is not None else None,
-    }
+    options = arguments_of(generate_options(), values)
+    if schema is not None:
+        options["json_schema"] = _schema(schema)
     text = sys.stdin.read() if prompt == "-" else prompt
     with TextSession(
         bundle,

@@ -65,6 +65,13 @@ def serve_request() -> type:
     return ServeRequest
 
 
+def generate_options() -> type:
+    """Return the class of the options of a generated text."""
+    from edgekit.runtime.generate.options import GenerateOptions
+
+    return GenerateOptions
+
+
 class Verb(click.Command):
     """A command that makes the options of its request when they are first used, and shows what runs.
 
@@ -179,7 +186,7 @@ def _option(field: Declared, text: str, required: bool) -> click.Option:
         more = {"is_flag": True} if not field.default else {"flag_value": False, "default": True}
     else:
         more = {"type": _type(field), "multiple": bool(option.repeatable), "metavar": option.metavar}
-        if isinstance(field.default, str | int | float):
+        if isinstance(field.default, str | int | float) and field.default != "":
             more |= {"default": field.default, "show_default": True}
     required = required and field.is_needed and not option.repeatable
     click_option = click.Option([*field.flags, field.name], help=text, required=required, **more)

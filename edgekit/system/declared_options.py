@@ -21,6 +21,7 @@ P = ParamSpec("P")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 Models = Literal["any", "graph", "language"]
+Method = TypeVar("Method", bound=Callable[..., Any])
 DOCSTRING_COLUMNS = 100
 
 
@@ -204,14 +205,33 @@ def called_with(
     return decorator
 
 
+def passing_options(request: type) -> Callable[[Method], Method]:
+    """Show the options of a request in signature and documentation of a function that takes them as
+    ``**options``, described as "Fields of" the request."""
+
+    def decorator(function: Method) -> Method:
+        signature, row = inspect.signature(function), f"    options: Fields of ``{request.__name__}``."
+        before = [entry for entry in signature.parameters.values() if entry.kind is not entry.VAR_KEYWORD]
+        options = inspect.signature(request).parameters.values()
+        function.__signature__ = signature.replace(parameters=[*before, *options])  # type: ignore[attr-defined]
+        rows = "\n".join(_rows(declared(request)))
+        function.__doc__ = (inspect.getdoc(function) or "").replace(row, rows)
+        return function
+
+    return decorator
+
+
 def _documented(text: str, declared: Iterable[Declared]) -> str:
     """Return a docstring with the arguments before its section ``Returns:``."""
-    rows = [
+    before, section, after = text.partition("Returns:")
+    return before + "\n".join(["Args:", *_rows(declared), "", ""]) + section + after
+
+
+def _rows(declared: Iterable[Declared]) -> list[str]:
+    return [
         textwrap.fill(
             f"{entry.name}: {entry.option.doc}", DOCSTRING_COLUMNS,
             initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False,
         )
         for entry in declared
     ]  # fmt: skip
-    before, section, after = text.partition("Returns:")
-    return before + "\n".join(["Args:", *rows, "", ""]) + section + after

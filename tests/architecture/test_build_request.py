@@ -20,6 +20,8 @@ from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.distil_draft import distil_draft
 from edgekit.compiler.build.distil_request import DistilRequest, DraftRequest
 from edgekit.compiler.build.shrink_request import ShrinkRequest
+from edgekit.runtime.generate import TextSession
+from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.serve.serve_request import ServeRequest
 from edgekit.serve.server import serve
 from edgekit.system.declared_options import declared
@@ -111,6 +113,20 @@ def test_a_function_and_its_verb_have_the_fields_of_the_request(
     assert {each.name for each in found if not each.option.help} == unspelled, "arguments of Python alone"
     options = {each.name for each in all_verbs()[verb].params}
     assert {each.name for each in found} - unspelled <= options
+
+
+@pytest.mark.parametrize("function", [TextSession.generate, TextSession.chat])
+def test_the_options_of_a_text_are_declared_once(function: Callable[..., Any]) -> None:
+    found = declared(GenerateOptions)
+    parameters = inspect.signature(function).parameters
+    assert [each.name for each in found] == list(parameters)[-len(found) :]
+    assert all(parameters[each.name].default == each.default for each in found)
+    assert all(f"    {each.name}: {each.option.doc[:20]}" in (function.__doc__ or "") for each in found)
+    assert "options: " not in (function.__doc__ or "")
+    options = {each.name for each in all_verbs()["generate"].params}
+    assert {each.name for each in found if each.option.help} <= options
+    unspelled = {each.name for each in found if not each.option.help}
+    assert unspelled == {"repetition_penalty", "json_schema", "grammar", "deadline_ms"}
 
 
 def test_the_types_of_options_are_read_from_the_annotations() -> None:

@@ -148,9 +148,9 @@ def test_accelerators_of_this_system_are_listed_with_what_is_here(monkeypatch: p
     assert rows["xnnpack"]["install"] == install
     lines = doctor._accelerator_lines([rows["xnnpack"], {**rows["cuda"], "found": True, "name": "CUDA"}])
     assert lines == [
-        "  accelerator  target  kind  was run on  on this machine",
-        f"  xnnpack      ort     cpu   not run     no ({install})",
-        "  cuda         ort     gpu   not run     CUDA",
+        "  accelerator  target  kind  was run on      on this machine",
+        f"  xnnpack      ort     cpu   not run         no ({install})",
+        "  cuda         ort     gpu   an NVIDIA H200  CUDA",
         "",
     ]
     assert doctor._accelerator_lines([]) == []

@@ -45,14 +45,10 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
-    if isinstance(source, Path) and is_speech_model(source):
-        from edgekit.compiler.build.speech.speech_bundle import build_speech_model  # others do without: 10 MB
+    if isinstance(source, Path) and (is_speech_model(source) or is_text2text_model(source)):
+        from edgekit.compiler.build.encoder_decoder.bundle import build_encoder_decoder  # 10 MB
 
-        return build_speech_model(source, targets, request, claim)
-    if isinstance(source, Path) and is_text2text_model(source):
-        from edgekit.compiler.build.text2text.text2text_bundle import build_text2text_model
-
-        return build_text2text_model(source, targets, request, claim)
+        return build_encoder_decoder(source, targets, request, claim)
     if isinstance(source, Path) and is_language_model(source):
         from edgekit.compiler.build.language.language_bundle import build_language_model, refuse_options
 

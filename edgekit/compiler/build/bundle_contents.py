@@ -11,6 +11,7 @@ from edgekit._version import __version__
 from edgekit.bundle import card_files, shape_entries
 from edgekit.bundle import source_names as source_names_entry
 from edgekit.bundle.bundle import Bundle
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.import_check import ImportCheck
 from edgekit.compiler.build.stages import BuildJob
 from edgekit.compiler.build.variant_build import Shrunk, VariantBuild
@@ -26,10 +27,11 @@ from edgekit.system.formats.plain_text import shortened, size
 from edgekit.system.formats.strict_json import encode
 from edgekit.system.size_range import range_text
 from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.target.shape_range import OPTION as RANGE
 from edgekit.target.shape_range import ShapeRange
-from edgekit.tensor_spec import Array, Content, Json, Signature
+from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 """Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""
@@ -61,30 +63,21 @@ def make_bundle(
     names = encode(source_names(job.source, job.canonical))
     entries: dict[str, Content] = {source_names_entry.ENTRY: names}
     entries |= {card_files.entry_of(name): content for name, content in files.items()}
-    manifest: dict[str, Json] = {
-        "edgekit": __version__,
-        "tools": tool_versions(),
-        "source": _source(job, import_check),
-        "options": {
-            "targets": [target.profile.name for target in job.targets],
-            "precision": job.request.precision,
-            **stored_options(job.request),
-            **job.options.as_json(),
-            **({"no_int8": job.no_int8} if job.no_int8 else {}),
-            "shapes": _given_shapes(job, shapes, of_range),
-            **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
-            **({"io": job.layouts} if job.layouts else {}),
-        },
-        "samples": {
-            **samples.as_json(),
-            **({"one_value": True} if hold_one_value(samples.arrays) else {}),
-        },
-        "inputs": [spec.as_json() for spec in job.inputs],
-        "outputs": [spec.as_json() for spec in job.outputs],
-        "card": job.card.as_json() if job.card else None,
-        "profiles": {target.profile.name: target.profile.as_json() for target in job.targets},
+    manifest = manifest_of(
+        job.request, job.targets, variants, entries, source=_source(job, import_check),
+        samples={**samples.as_json(), **({"one_value": True} if hold_one_value(samples.arrays) else {})},
+        inputs=job.inputs, outputs=job.outputs, card=job.card.as_json() if job.card else None,
+    )  # fmt: skip
+    manifest["options"] |= {
+        "precision": job.request.precision,
+        **job.options.as_json(),
+        **({"no_int8": job.no_int8} if job.no_int8 else {}),
+        "shapes": _given_shapes(job, shapes, of_range),
+        **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
+        **({"io": job.layouts} if job.layouts else {}),
+    }
+    manifest |= {
         "passes": job.passes,
-        "variants": [variant_entry(variant, entries) for variant in variants],
         "golden": [shape_entries.golden_json(0, _first(reference), entries)],
         "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
     }
@@ -95,6 +88,37 @@ def make_bundle(
     if of_range is not None:
         manifest["extensions"][RANGE] = of_range.as_json()
     return Bundle.create(manifest, entries)
+
+
+def manifest_of(
+    request: BuildRequest,
+    targets: Sequence[BuildTarget],
+    variants: Sequence[VariantBuild],
+    entries: dict[str, Content],
+    *,
+    source: Mapping[str, Json],
+    samples: Mapping[str, Json],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    card: Json,
+) -> dict[str, Json]:
+    """Return the manifest's keys that all models have. Files of the variants are added to ``entries``."""
+    return {
+        "edgekit": __version__,
+        "tools": tool_versions(),
+        "source": dict(source),
+        "options": {
+            "targets": [target.profile.name for target in targets],
+            "precision": request.requested_precision,
+            **stored_options(request),
+        },
+        "samples": dict(samples),
+        "inputs": [spec.as_json() for spec in inputs],
+        "outputs": [spec.as_json() for spec in outputs],
+        "card": card,
+        "profiles": {target.profile.name: target.profile.as_json() for target in targets},
+        "variants": [variant_entry(variant, entries) for variant in variants],
+    }
 
 
 def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:

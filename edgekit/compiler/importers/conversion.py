@@ -16,6 +16,7 @@ import onnx_ir as ir
 from edgekit.compiler.importers.contract import HEAD_BYTES, FrameworkOutputs, Importer, ImportOptions, Source
 from edgekit.compiler.importers.original import package_version
 from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
+from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, UsageError, printable
 from edgekit.tensor_spec import Array, Json
@@ -84,7 +85,7 @@ def import_source(source: Source | str, options: ImportOptions | None = None) ->
         return None
     importer = importers()[name]
     before = _stamp(source)
-    digest = _digest(source)
+    digest = file_digest(source) if isinstance(source, Path) and source.is_file() else ""
     converted = importer.to_onnx(source, options or ImportOptions())
     if _stamp(source) != before:
         raise ModelError(
@@ -140,19 +141,6 @@ def as_source(model: Source | str) -> Source:
 def source_name(source: Source) -> str:
     """Return the file name of a model, or the class of an object."""
     return source.name if isinstance(source, Path) else type(source).__qualname__
-
-
-def _digest(source: Source) -> str:
-    if not isinstance(source, Path) or not source.is_file():
-        return ""
-    try:
-        with source.open("rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as problem:
-        raise ModelError(f"{source}: cannot be read ({problem.strerror})") from None
-    return digest.hexdigest()
 
 
 def _stamp(source: Source) -> object:

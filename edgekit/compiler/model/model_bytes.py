@@ -28,6 +28,18 @@ def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
     return digest.hexdigest()
 
 
+def file_digest(path: Path) -> str:
+    """Compute the sha256 (hexadecimal) of a file. Raises ModelError: it can't be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
+    return digest.hexdigest()
+
+
 def file_stamp(folder: Path, name: str) -> object:
     """Return an identifier of the file's version; None if the file does not exist."""
     try:

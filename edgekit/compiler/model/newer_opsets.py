@@ -13,7 +13,7 @@ new ops, attributes and types, two definitions change:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 import onnx.defs
@@ -28,6 +28,7 @@ from edgekit.compiler.model.rewriting import (
     put_before,
     replace_node,
 )
+from edgekit.compiler.model.untrusted import owners_of
 from edgekit.errors import ModelError
 
 NEWEST_OPSET = 28
@@ -54,7 +55,7 @@ def read_as_known(proto: onnx.ModelProto, version: int) -> str:
         ModelError: an op, an attribute or a number of inputs that the newest known opset does not have.
     """
     newest = newest_known()
-    for node in _nodes(proto):
+    for node in (node for owner in owners_of(proto) for node in owner.node):
         problem = None if node.domain not in ("", "ai.onnx") else _unknown_form(node, newest)
         if problem is not None:
             raise ModelError(
@@ -65,16 +66,6 @@ def read_as_known(proto: onnx.ModelProto, version: int) -> str:
         if entry.domain in ("", "ai.onnx") and entry.version > newest:
             entry.version = newest
     return f"opset {version} is newer than EdgeKit knows; its operators are read as those of opset {newest}"
-
-
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
-    while owners:
-        for node in owners.pop().node:
-            yield node
-            for attribute in node.attribute:
-                owners += [attribute.g] if attribute.HasField("g") else []
-                owners += attribute.graphs
 
 
 def _unknown_form(node: onnx.NodeProto, opset: int) -> str | None:

@@ -71,7 +71,7 @@ def check_model(proto: onnx.ModelProto, folder: Path) -> None:
         if count > MAX_NODES:
             raise ModelError(f"it has more than {MAX_NODES} nodes")
         _check_text(owner)
-        owners += [(graph, depth + 1) for node in owner.node for graph in _subgraphs(node)]
+        owners += [(graph, depth + 1) for node in owner.node for graph in subgraphs_of(node)]
         for tensor in _tensors(owner):
             external_bytes += _check_tensor(tensor, folder, external_bytes)
     _check_functions(proto, functions)
@@ -112,7 +112,8 @@ def _check_text(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
         raise ModelError(f"it contains a name that is not valid UTF-8: {str(broken)[:60]}")
 
 
-def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs in the attributes of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -184,16 +185,18 @@ def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -
     return read
 
 
-def external_files(proto: onnx.ModelProto) -> list[str]:
-    """Return the names of the model's external data files, sorted."""
-    names: set[str] = set()
+def owners_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """Yield all that has nodes: the graph, the functions and their subgraphs."""
     owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
     while owners:
-        owner = owners.pop()
-        owners += [graph for node in owner.node for graph in _subgraphs(node)]
-        for tensor in _tensors(owner):
-            names |= {entry.value for entry in tensor.external_data if entry.key == "location"}
-    return sorted(names, key=str)
+        yield (owner := owners.pop())
+        owners += [graph for node in owner.node for graph in subgraphs_of(node)]
+
+
+def external_files(proto: onnx.ModelProto) -> list[str]:
+    """Return the names of the model's external data files, sorted."""
+    entries = (e for owner in owners_of(proto) for tensor in _tensors(owner) for e in tensor.external_data)
+    return sorted({entry.value for entry in entries if entry.key == "location"}, key=str)
 
 
 def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int) -> bytes:
@@ -274,7 +277,7 @@ def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
     owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph] if functions else []
     while owners:
         for node in owners.pop().node:
-            owners += _subgraphs(node)
+            owners += subgraphs_of(node)
             key = (node.domain, node.op_type, node.overload)
             if key in functions and key not in called:
                 called.add(key)
@@ -296,7 +299,7 @@ def _check_functions(proto: onnx.ModelProto, functions: dict[Key, onnx.FunctionP
         for node in nodes:
             key = (node.domain, node.op_type, node.overload)
             total += size_of(key) if key in functions else 1
-            for graph in _subgraphs(node):
+            for graph in subgraphs_of(node):
                 total += expanded(iter(graph.node))
             if total > MAX_NODES:
                 break
@@ -377,6 +380,6 @@ def _check_nodes(
                     f"{label}: attribute {attribute.name} refers to a function's attribute, but the "
                     "node is not in a function"
                 )
-        for subgraph in _subgraphs(node):
+        for subgraph in subgraphs_of(node):
             _check_names(subgraph, visible, inside_function)
     return visible

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.input_shapes import CHANNELS, Dimension, picture_axes
 from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import ints_of
 
 Sizes = tuple[int, ...]
 """A number, or a picture's height and width."""
@@ -190,7 +191,7 @@ def layer_strides(nodes: Iterable[ir.Node]) -> tuple[int, int]:
     """Return the products of the strides of all convolutions and poolings, vertical and horizontal."""
     height = width = 1
     for node in nodes:
-        strides = _ints(node, "strides")
+        strides = ints_of(node, "strides")
         if len(strides) == 2 and node.op_type != "ConvTranspose":
             height, width = height * strides[0], width * strides[1]
     return height, width
@@ -206,8 +207,8 @@ def patch_table_side(value: ir.Value, nodes: Sequence[ir.Node]) -> int:
     weights = static_dims(first.inputs[1]) if first is not None else None
     if first is None or weights is None or len(weights) != 4:
         return 0
-    side, strides = weights[2], _ints(first, "strides")
-    if side < LEAST_PATCH or weights[3] != side or list(strides) != [side, side]:
+    side, strides = weights[2], ints_of(first, "strides")
+    if side < LEAST_PATCH or weights[3] != side or strides != [side, side]:
         return 0
     tables = {item for node in nodes for item in node.inputs if item is not None and item.is_initializer()}
     rows = [dims[1] for item in tables if (dims := static_dims(item)) and dims[::2] == (1, weights[0])]
@@ -217,11 +218,6 @@ def patch_table_side(value: ir.Value, nodes: Sequence[ir.Node]) -> int:
 
 def _is_square(number: int) -> bool:
     return number >= LEAST_PATCHES and math.isqrt(number) ** 2 == number
-
-
-def _ints(node: ir.Node, name: str) -> Sequence[int]:
-    attribute = node.attributes.get(name)
-    return attribute.as_ints() if attribute is not None else ()
 
 
 def _is_silero(inputs: Sequence[ir.Value]) -> bool:

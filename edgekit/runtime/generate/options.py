@@ -1,50 +1,67 @@
-"""Options of one generation, checked before anything runs."""
+"""Options of one generation, declared once and checked before anything runs."""
 
-from __future__ import annotations
-
+# No ``from __future__ import annotations``: types of fields are read (edgekit/system/declared_options.py).
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from edgekit.errors import UsageError
+from edgekit.system.declared_options import option
 
-MAX_TOKENS = 256
-"""Tokens of an answer where nothing is said."""
 STOP_LIMIT = 16
 STOP_LIMIT_CHARS = 256
+SAMPLING = "Sampling"
 
 
-class GenerateOptions(NamedTuple):
-    """The options of one generation.
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions:
+    """The options of one generation."""
 
-    Attributes:
-        max_tokens: Maximum number of new tokens.
-        temperature: 0: the likeliest token (greedy). Above: logits are divided by it, and a token is sampled.
-        top_k: Number of likeliest tokens to sample from; 0: all.
-        top_p: Sample from the likeliest tokens that together have this probability.
-        min_p: Sample from tokens that have at least this share of the likeliest one's probability.
-        repetition_penalty: Divides positive logits of tokens that were in the prompt or the answer,
-            multiplies negative ones (Keskar et al. 2019, CTRL). 1: none.
-        seed: Random seed; None: another one each time. The same seed gives the same text on the same engine.
-        stop: Stop words: the text ends before the first of them.
-        json_schema: JSON schema that the text must match.
-        grammar: Grammar that the text must match, in the Lark form of llguidance.
-        adapter: Name of one of the bundle's LoRA adapters; "": none.
-        deadline_ms: Time limit from the call, in ms. The text so far is the answer, its reason ``timeout``.
-    """
-
-    max_tokens: int = MAX_TOKENS
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    json_schema: Mapping[str, Any] | None = None
-    grammar: str | None = None
-    adapter: str = ""
-    deadline_ms: float | None = None
+    max_tokens: int = field(default=256, metadata=option(
+        "Maximum number of new tokens.", help="Maximum number of generated tokens.", minimum=1,
+    ))  # fmt: skip
+    temperature: float = field(default=0.0, metadata=option(
+        "0: the likeliest token (greedy). Above: logits are divided by it, and a token is sampled.",
+        help="Sampling temperature; 0 is greedy decoding.", heading=SAMPLING,
+    ))  # fmt: skip
+    top_k: int = field(default=0, metadata=option(
+        "Number of likeliest tokens to sample from; 0: all.",
+        help="Sample from the K most likely tokens; 0: from all.", heading=SAMPLING, minimum=0,
+    ))  # fmt: skip
+    top_p: float = field(default=1.0, metadata=option(
+        "Sample from the likeliest tokens that together have this probability.",
+        help="Sample from the most likely tokens whose probabilities add up to this.", heading=SAMPLING,
+    ))  # fmt: skip
+    min_p: float = field(default=0.0, metadata=option(
+        "Sample from tokens that have at least this share of the likeliest one's probability.",
+        help="Sample from tokens with at least this share of the top token's probability.", heading=SAMPLING,
+    ))  # fmt: skip
+    repetition_penalty: float = field(default=1.0, metadata=option(
+        "Divides positive logits of tokens that were in the prompt or the answer, multiplies negative ones "
+        "(Keskar et al. 2019, CTRL). 1: none.",
+    ))  # fmt: skip
+    seed: int | None = field(default=None, metadata=option(
+        "Random seed; None: another one each time. The same seed gives the same text on the same engine.",
+        help="Random seed; the same seed gives the same result.", heading=SAMPLING, minimum=0,
+    ))  # fmt: skip
+    stop: str | Sequence[str] = field(default=(), metadata=option(
+        "Stop words: the text ends before the first of them.", help="Stop before this text. Repeatable.",
+        metavar="TEXT", repeatable="values",
+    ))  # fmt: skip
+    json_schema: Mapping[str, Any] | None = field(default=None, metadata=option(
+        "JSON schema that the text must match.",
+    ))  # fmt: skip
+    grammar: str | None = field(default=None, metadata=option(
+        "Grammar that the text must match, in the Lark form of llguidance.",
+    ))  # fmt: skip
+    adapter: str = field(default="", metadata=option(
+        'Name of one of the bundle\'s LoRA adapters; "": none.', help="LoRA adapter of the bundle.",
+        flags=("--use-adapter",), metavar="NAME",
+    ))  # fmt: skip
+    deadline_ms: float | None = field(default=None, metadata=option(
+        "Time limit from the call, in ms. The text so far is the answer, its reason ``timeout``.",
+    ))  # fmt: skip
 
     @property
     def greedy(self) -> bool:
@@ -57,10 +74,9 @@ def checked_options(arguments: Mapping[str, Any]) -> GenerateOptions:
     Raises:
         UsageError: one is unknown, of another type or outside its range.
     """
-    unknown = [name for name in arguments if name not in GenerateOptions._fields]
-    if unknown:
-        have = ", ".join(GenerateOptions._fields)
-        raise UsageError(f"generate has no option {unknown[0]!r}; available: {have}")
+    names = [entry.name for entry in fields(GenerateOptions)]
+    if unknown := [name for name in arguments if name not in names]:
+        raise UsageError(f"generate has no option {unknown[0]!r}; available: {', '.join(names)}")
     options = GenerateOptions(**arguments)
     _whole("max_tokens", options.max_tokens, 1, 1 << 20)
     _number("temperature", options.temperature, 0.0, 100.0)
@@ -80,7 +96,7 @@ def checked_options(arguments: Mapping[str, Any]) -> GenerateOptions:
         raise UsageError(f"grammar is a text, not a {type(options.grammar).__name__}")
     if not isinstance(options.adapter, str):
         raise UsageError(f"adapter is the name of an adapter, not a {type(options.adapter).__name__}")
-    return options._replace(stop=_stop_words(options.stop))
+    return replace(options, stop=_stop_words(options.stop))
 
 
 def _stop_words(value: object) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
+from edgekit.system.declared_options import passing_options
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
@@ -177,12 +178,13 @@ class TextSession:
 
     # --- making text -------------------------------------------------------------------------------------
 
+    @passing_options(GenerateOptions)
     def generate(self, prompt: str, **options: Any) -> TextStream:
         """Generate a text that continues ``prompt``.
 
         Args:
             prompt: Read as it is: the texts of special tokens are these tokens.
-            options: See ``GenerateOptions``.
+            options: Fields of ``GenerateOptions``.
 
         Returns:
             An iterator over pieces of the text; nothing is computed before its first ``next``.
@@ -196,6 +198,7 @@ class TextSession:
         check_length(prompt, self.capacity)
         return self._stream(self.tokenizer.encode(prompt), checked, began_s)
 
+    @passing_options(GenerateOptions)
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -213,7 +216,7 @@ class TextSession:
                 special tokens in them are texts.
             tools: Functions that the model may call, for a template that lists them.
             begin: Text with which the answer begins, and which is not part of the result.
-            options: See ``GenerateOptions``.
+            options: Fields of ``GenerateOptions``.
 
         Returns:
             As ``generate``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_
 from edgekit.serve.openai.embeddings import embeddings, embeds_texts
 from edgekit.serve.openai.multipart import FIELD_BYTES, PARTS, boundary_of, read_form
 from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
-from edgekit.serve.openai.text_responses import JSON, ResponseWriter, event
+from edgekit.serve.openai.text_responses import JSON, ResponseWriter, event, json_bytes
 from edgekit.serve.openai.transcript_responses import TranscriptWriter
 from edgekit.serve.openai.transcriptions import BODY_BYTES as FORM_BYTES
 from edgekit.serve.openai.transcriptions import read_transcription
@@ -275,7 +274,7 @@ async def _send_part(send: Any, content: bytes) -> None:
 
 
 async def _send_json(send: Any, value: Mapping[str, Any]) -> None:
-    await _send_content(send, JSON, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    await _send_content(send, JSON, json_bytes(value))
 
 
 async def _send_content(send: Any, kind: bytes, content: bytes) -> None:

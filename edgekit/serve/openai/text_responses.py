@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from edgekit.runtime.generate.text_tokens import StopWords
@@ -26,9 +27,14 @@ def usage_of(result: GeneratedText) -> dict[str, Json]:
     }
 
 
-def event(value: dict[str, Any]) -> bytes:
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Return an object as compact JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def event(value: Mapping[str, Any]) -> bytes:
     """Return a server-sent event."""
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + json_bytes(value) + b"\n\n"
 
 
 def finish_reason(result: GeneratedText) -> str:
@@ -74,7 +80,7 @@ class ResponseWriter:
             choice["message"] = message
         kind = "chat.completion" if self._chat else "text_completion"
         response = {**self._head, "object": kind, "choices": [choice], "usage": usage_of(result)}
-        return JSON, json.dumps(response, ensure_ascii=False, separators=(",", ":")).encode()
+        return JSON, json_bytes(response)
 
     # --- streamed ----------------------------------------------------------------------------------------
 

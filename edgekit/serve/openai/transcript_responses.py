@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from edgekit.serve.openai.text_responses import JSON, event
+from edgekit.serve.openai.text_responses import JSON, event, json_bytes
 
 if TYPE_CHECKING:
     from edgekit.processing.tasks.transcribe.prediction import Segment, Transcript
@@ -36,7 +35,7 @@ class TranscriptWriter:
             about = {"task": self._task, "language": result.language, "duration": self._seconds}
             response = {**about, **response, "segments": segments}
         response["usage"] = {"type": "duration", "seconds": math.ceil(self._seconds)}
-        return JSON, json.dumps(response, ensure_ascii=False, separators=(",", ":")).encode()
+        return JSON, json_bytes(response)
 
     def first(self) -> bytes:
         """Return the event before the text: there is none."""

@@ -1,28 +1,32 @@
-"""The bundle of an encoder-decoder: its variants in the requested precisions, card, golden vector and
-manifest."""
+"""Build of a speech or text-to-text model: from one folder to a bundle with a verified encoder and decoder
+per target."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
 from edgekit.bundle.shape_entries import EXTENSION, as_json, golden_json
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.bundle_contents import tool_versions, variant_entry
-from edgekit.compiler.build.encoder_decoder.variants import FORMS, EncoderDecoderJob, build_variant, form_of
+from edgekit.compiler.build.bundle_contents import manifest_of
+from edgekit.compiler.build.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of
+from edgekit.compiler.build.encoder_decoder.speech import SPEECH
+from edgekit.compiler.build.encoder_decoder.text2text import TEXT2TEXT
+from edgekit.compiler.build.encoder_decoder.variants import build_variant, form_of
+from edgekit.compiler.build.faults import Faults
+from edgekit.compiler.build.generation import build_in_turn, source_entry
+from edgekit.compiler.build.memory_need import Claim, unclaimed
 from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
-from edgekit.compiler.lowering.language.graph_writer import OPSET
+from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.errors import UsageError
-from edgekit.processing.card import Card
-from edgekit.processing.inputs.tensor import TensorInput
-from edgekit.system.declared_options import stored_options
-from edgekit.system.progress import Progress, stage
+from edgekit.system.progress import stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
-from edgekit.tensor_spec import Array, Content, Json, Signature
+from edgekit.tensor_spec import Content
 
 TRIED: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in FORMS},
@@ -35,17 +39,52 @@ SCORE_COPIES = 4
 """Copies of one layer's attention scores in the reference's encoder."""
 
 
-def check_precision(kind: str, targets: Sequence[BuildTarget], precision: str) -> None:
-    """Check that the targets have the requested precision.
+def build_encoder_decoder(
+    path: Path, targets: Sequence[BuildTarget], request: BuildRequest, claim: Claim = unclaimed
+) -> Bundle:
+    """Build the bundle of a speech or text-to-text model.
 
     Args:
-        kind: Name of such models in messages.
+        path: The model's folder, for which ``is_speech_model`` or ``is_text2text_model`` is true.
         targets: The targets to build for.
-        precision: The requested one.
+        request: Arguments of the build; ``samples`` are recordings or texts. ``max_drop`` is the largest
+            share of words that an int8 variant may write otherwise than the float model, or by which its
+            perplexity may exceed the float model's.
+        claim: Called with the memory in bytes that the build needs, before it is used.
 
     Raises:
-        UsageError: it is unknown, or a target does not have it.
+        UsageError: an option does not apply, the precision is unknown, or max_drop is not a percentage.
+        ModelError: the folder is damaged, or has a form that EdgeKit does not run.
+        SampleError: a sample cannot be read, or is too long.
+        MissingDependency: a compiler or the package ``tokenizers`` is not installed.
+        BuildFault: every target met a fault.
     """
+    kind = SPEECH if is_speech_model(path) else TEXT2TEXT
+    if others := [name for name in request.given_beside("any") if name not in kind.options]:
+        raise UsageError(f"{', '.join(others)}: does not apply to {kind.models}; leave it out")
+    _check_precision(kind.models, targets, request.requested_precision)
+    limits = kind.checked_limits(request)
+    with stage(request.progress, "opened") as notify:
+        model = kind.open(path, request.context)
+        config, copies = model.config, WEIGHT_COPIES + 2 * (len(model.at_shapes()) - 1)
+        parameters = sum(math.prod(shape) for shape in config.weight_shapes().values())
+        notify(f"{path.name}  {model.source_format}, {model.family}, {parameters / 1e6:.1f} M parameters")
+        claim(4 * (copies * parameters + SCORE_COPIES * config.heads * config.positions**2), 0.0)
+    with stage(request.progress, "reference") as notify:
+        sources = kind.read(request.samples, model)
+        job = EncoderDecoderJob(kind, model, limits, request.force, Faults(model.sha256), sources)
+        notify(f"{kind.described(job)}; {sources.origin}")
+    precisions, variants = TRIED[request.requested_precision], list[VariantBuild]()
+    further = [name for name in (FULL_PRECISION,) if name not in precisions]
+    build, described = partial(build_variant, job), job.described
+    for target in targets:
+        variants += build_in_turn(build, target, precisions, further, job.faults, request.progress, described)
+    refuse_if_all_are_lost(path.name, job.faults, targets, variants)
+    return _bundle(job, path, targets, variants, request)
+
+
+def _check_precision(kind: str, targets: Sequence[BuildTarget], precision: str) -> None:
+    """Check that the targets have the requested precision of such models."""
     if precision not in TRIED:
         raise UsageError(f"{kind} cannot be built as {precision!r}; available: {', '.join(TRIED)}")
     for target in targets:
@@ -58,115 +97,26 @@ def check_precision(kind: str, targets: Sequence[BuildTarget], precision: str) -
                 )
 
 
-def build_variants(
+def _bundle(
     job: EncoderDecoderJob,
-    path: Path,
-    targets: Sequence[BuildTarget],
-    request: BuildRequest,
-    describe: Callable[[VariantBuild], str],
-) -> list[VariantBuild]:
-    """Build the requested precisions for each target; fp32 too where the only one is not good enough.
-
-    Args:
-        job: The job.
-        path: Path of the model.
-        targets: The targets to build for.
-        request: Arguments of the build.
-        describe: Returns what the progress shows of a variant beside its status.
-
-    Raises:
-        BuildFault: every target met a fault.
-    """
-    variants: list[VariantBuild] = []
-    for target in targets:
-        variants += _variants_of(
-            job, target, request.requested_precision, job.faults.passing(request.progress), describe
-        )
-    refuse_if_all_are_lost(path.name, job.faults, targets, variants)
-    return variants
-
-
-def _variants_of(
-    job: EncoderDecoderJob, target: BuildTarget, precision: str, progress: Progress,
-    describe: Callable[[VariantBuild], str],
-) -> list[VariantBuild]:  # fmt: skip
-    variants: list[VariantBuild] = []
-    waiting = list(TRIED[precision])
-    while waiting:
-        with stage(progress, "compiled") as notify:
-            variants.append(build_variant(job, target, waiting.pop(0)))
-            notify(f"{variants[-1].name}  {variants[-1].status}{describe(variants[-1])}")
-        lost = target.profile.name in job.faults.by_profile
-        if (
-            not waiting
-            and not lost
-            and len(variants) == 1
-            and variants[0].precision != FULL_PRECISION
-            and variants[0].rejected
-        ):
-            waiting = [FULL_PRECISION]
-    return variants
-
-
-def constant(name: str, value: Array) -> TensorInput:
-    """Return a constant input of a card."""
-    return TensorInput(name, value.shape, value=tuple(map(float, value.ravel())), dtype="int64")
-
-
-def assembled(
-    job: EncoderDecoderJob,
-    card: Card,
     path: Path,
     targets: Sequence[BuildTarget],
     variants: Sequence[VariantBuild],
     request: BuildRequest,
-    *,
-    source: Mapping[str, Json],
-    origin: str,
-    golden: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
 ) -> Bundle:
-    """Assemble the bundle.
-
-    Args:
-        job: The job.
-        card: The card, with its files.
-        path: Path of the model.
-        targets: The targets that it was built for.
-        variants: All variants.
-        request: Arguments of the build.
-        source: Facts of the model, by their key in the manifest's ``source``.
-        origin: Description of the samples.
-        golden: Inputs and outputs of the golden vector of each shape, by name, the largest last.
-    """
+    """Assemble the bundle: the card with its files, the variants, a golden vector for each shape."""
+    model, card = job.model, job.kind.card(job.model)
+    config, signatures = model.config, [ends_of(shape.config) for shape in model.at_shapes()]
     entries: dict[str, Content] = {entry_of(name): content for name, content in card.files.items()}
-    *_, (feeds, results) = golden
-    names = golden_json(0, (dict(feeds), dict(results)), entries)
-    nodes = [variant.artifact.facts.get("nodes", 0) for variant in variants]
-    inputs, outputs = job.ends()
-    shapes = [*job.further(), Signature(tuple(inputs), tuple(outputs))]
-    extensions = {EXTENSION: as_json(shapes, golden, entries)} if len(shapes) > 1 else {}
-    manifest: dict[str, Json] = {
-        "edgekit": __version__,
-        "tools": tool_versions(),
-        "source": {
-            "file": path.name,
-            "sha256": job.model.sha256,
-            "opset": OPSET,
-            "nodes": max(nodes, default=0),
-            **source,
-        },
-        "options": {
-            "targets": [target.profile.name for target in targets],
-            "precision": request.requested_precision,
-            **stored_options(request),
-        },
-        "samples": {"origin": origin},
-        "inputs": [spec.as_json() for spec in inputs],
-        "outputs": [spec.as_json() for spec in outputs],
-        "card": card.as_json(),
-        "profiles": {target.profile.name: target.profile.as_json() for target in targets},
-        "variants": [variant_entry(variant, entries) for variant in variants],
-        "golden": [names],
-        "extensions": extensions,
-    }
-    return Bundle.create(manifest, entries)
+    golden = [job.golden(number) for number in range(len(signatures))]
+    names = golden_json(0, golden[-1], entries)
+    extensions = {EXTENSION: as_json(signatures, golden, entries)} if len(signatures) > 1 else {}
+    architecture = model.family if config.reads_text else model.family.lower()
+    about = {"format": model.source_format, "architecture": architecture, "sizes": config.sizes()}
+    inputs, outputs = signatures[-1]
+    manifest = manifest_of(
+        request, targets, variants, entries,
+        source=source_entry(path, model.sha256, variants, {job.kind.entry: about}),
+        samples={"origin": job.sources.origin}, inputs=inputs, outputs=outputs, card=card.as_json(),
+    )  # fmt: skip
+    return Bundle.create({**manifest, "golden": [names], "extensions": extensions}, entries)

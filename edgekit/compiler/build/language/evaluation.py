@@ -7,6 +7,7 @@ follow the first of each window.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -144,6 +145,11 @@ def perplexity(likelihoods: Sequence[Array]) -> float:
     """Compute exp of the mean negative log likelihood."""
     with np.errstate(over="ignore"):
         return float(np.exp(-np.concatenate(likelihoods).mean()))
+
+
+def six_digits(value: float) -> float | None:
+    """Return a figure for the evidence; None if it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def written_by(

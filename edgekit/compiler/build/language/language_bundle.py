@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
 from edgekit.compiler.build.build_options import parse_max_drop
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.bundle_contents import tool_versions, variant_entry
+from edgekit.compiler.build.bundle_contents import manifest_of
 from edgekit.compiler.build.faults import Faults
+from edgekit.compiler.build.generation import build_in_turn, source_entry
 from edgekit.compiler.build.language.adapters import adapter_contents, judged_adapters, open_adapters
 from edgekit.compiler.build.language.draft import draft_bars, draft_contents, open_draft, parameters
 from edgekit.compiler.build.language.evaluation import WINDOW_TOKENS, reference_of
@@ -22,7 +23,6 @@ from edgekit.compiler.build.language.variants import (
 )
 from edgekit.compiler.build.memory_need import Claim, decoder_need, unclaimed
 from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
-from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.compiler.model.language.adapter_files import Adapter
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import open_language_model
@@ -30,7 +30,6 @@ from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.compiler.quantize.language.decoder_weights import BARS, PRECISIONS
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.processing.generation import CHAT_TEMPLATE_FILE, TOKENIZER_FILE, GenerationCard
-from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.progress import Progress, stage
 from edgekit.target import registry
@@ -116,7 +115,7 @@ def _built(
     job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)
     variants: list[VariantBuild] = []
     for target in targets:
-        variants += _variants_of(job, target, request.requested_precision, job.faults.passing(progress))
+        variants += _variants_of(job, target, request.requested_precision, progress)
     with stage(progress, "compared") as notify:
         add_float_choices(job, variants)
         notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
@@ -138,19 +137,11 @@ def _variants_of(
     job: LanguageJob, target: BuildTarget, precision: str, progress: Progress
 ) -> list[VariantBuild]:
     """Build the requested precision, then more accurate ones until one is good enough."""
-    variants: list[VariantBuild] = []
-    waiting = list(TRIED_FIRST[precision])
-    available = registry.decoder_compiler(target.name).PRECISIONS
-    while waiting:
-        tried = waiting.pop(0)
-        if tried in available:
-            with stage(progress, "compiled") as notify:
-                variants.append(build_language_variant(job, target, tried))
-                notify(f"{variants[-1].name}  {variants[-1].status}")
-        is_lost = target.profile.name in job.faults.by_profile
-        if not waiting and not is_lost and all(variant.rejected for variant in variants):
-            waiting = list(MORE_ACCURATE[MORE_ACCURATE.index(tried) + 1 :][:1])
-    return variants
+    tried, available = TRIED_FIRST[precision], registry.decoder_compiler(target.name).PRECISIONS
+    further = MORE_ACCURATE[MORE_ACCURATE.index(tried[-1]) + 1 :]
+    first, then = ([name for name in names if name in available] for names in (tried, further))
+    build = partial(build_language_variant, job)
+    return build_in_turn(build, target, first, then, job.faults, progress)
 
 
 def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
@@ -241,40 +232,22 @@ def _bundle(
     entries["golden/logits.npy"] = npy_bytes(reference.logits)
     if template:
         entries[entry_of(template)] = model.chat_template.encode()
-    nodes = [variant.artifact.facts.get("nodes", 0) for variant in variants]
     language: dict[str, Json] = {
         "format": model.source_format,
         "architecture": model.config.architecture,
         "parameters": parameters(model),
     }
-    manifest: dict[str, Json] = {
-        "edgekit": __version__,
-        "tools": tool_versions(),
-        "source": {
-            "file": path.name,
-            "sha256": model.sha256,
-            "opset": OPSET,
-            "nodes": max(nodes, default=0),
-            "language_model": language,
-        },
-        "options": {
-            "targets": [target.profile.name for target in targets],
-            "precision": request.requested_precision,
-            **stored_options(request),
-            "context": job.context,
-        },
-        "samples": {
-            "origin": f"{reference.tokens} tokens of English prose, where its perplexity is"
-            f" {reference.perplexity():.2f}"
-        },
-        "inputs": [],
-        "outputs": [],
-        "card": card.as_json(),
-        "profiles": {target.profile.name: target.profile.as_json() for target in targets},
-        "variants": [variant_entry(variant, entries) for variant in variants],
-        "extensions": {
-            "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},
-            **extension,
-        },
+    origin = (
+        f"{reference.tokens} tokens of English prose, where its perplexity is {reference.perplexity():.2f}"
+    )
+    manifest = manifest_of(
+        request, targets, variants, entries,
+        source=source_entry(path, model.sha256, variants, {"language_model": language}),
+        samples={"origin": origin}, inputs=(), outputs=(), card=card.as_json(),
+    )  # fmt: skip
+    manifest["options"]["context"] = job.context
+    manifest["extensions"] = {
+        "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},
+        **extension,
     }
     return Bundle.create(manifest, entries)

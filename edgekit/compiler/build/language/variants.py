@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,8 +10,8 @@ from typing import Any
 
 from edgekit.bundle.evidence import OutputAccuracy
 from edgekit.bundle.generation_evidence import Generation
-from edgekit.bundle.variant import Status
-from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.faults import Faults
+from edgekit.compiler.build.generation import run_variant
 from edgekit.compiler.build.language.adapters import JudgedAdapter, adapted_weights
 from edgekit.compiler.build.language.evaluation import (
     GREEDY_TOKENS,
@@ -23,17 +19,15 @@ from edgekit.compiler.build.language.evaluation import (
     VariantTexts,
     calibration_tokens,
     float_choices,
+    six_digits,
     written_by,
 )
-from edgekit.compiler.build.variant_build import VariantBuild, artifact_variant, lost_variant
-from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
-from edgekit.compiler.evaluate.verify import compare, write_files
+from edgekit.compiler.build.variant_build import VariantBuild, artifact_variant
+from edgekit.compiler.evaluate.verify import compare
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.compiler.quantize.language.decoder_weights import PRECISIONS
-from edgekit.system import timings as stored_timings
-from edgekit.system.cpu import default_threads
 from edgekit.target import registry
 from edgekit.target.adapter import AdapterRunner
 from edgekit.target.build_target import BuildTarget
@@ -73,22 +67,20 @@ class LanguageJob:
     answers: dict[str, list[list[int]]] = field(default_factory=dict)
 
 
-def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str) -> VariantBuild:
-    """Build one variant; it is lost if its target meets a fault."""
-    name = f"{target.profile.name}-{precision}"
-    outcome = job.faults.contain(target.profile.name, name, partial(_variant, job, target, precision, name))
-    return lost_variant(name, target, precision, None, outcome) if isinstance(outcome, Fault) else outcome
+def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
+    """Compile one variant, run it on the text and the golden prompts, and reject it if it misses its bar."""
+    compiler, weights = registry.decoder_compiler(target.name), _weights(job, precision)
+    adapted = adapted_weights(job.model, job.adapters)
+    artifact = compiler.compile_decoder(job.model, precision, weights, job.context, adapted)
+    capacity = min(job.context, _longest(job.reference))
 
+    def open_runner(files: Mapping[str, Path], threads: int) -> DecoderRunner:
+        return registry.open_decoder(target.name, files, artifact.options, threads, capacity)
 
-def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
-    artifact = registry.decoder_compiler(target.name).compile_decoder(
-        job.model,
-        precision,
-        _weights(job, precision),
-        job.context,
-        adapted_weights(job.model, job.adapters),
-    )
-    return artifact_variant(name, target, precision, artifact, job.force, partial(_run, job))
+    def run(variant: VariantBuild) -> None:
+        run_variant(variant, "generate", open_runner, partial(_run, job, variant))
+
+    return artifact_variant(name, target, precision, artifact, job.force, run)
 
 
 def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
@@ -101,52 +93,29 @@ def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
     return job.weights[precision]
 
 
-def _run(job: LanguageJob, variant: VariantBuild) -> None:
-    """Run a variant on the text and the golden prompts, and reject it if it misses its bar."""
-    target, artifact, bar = variant.target, variant.artifact, job.bars[variant.precision]
-    threads, capacity = default_threads(), min(job.context, _longest(job.reference))
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        files = write_files(artifact, Path(folder))
-        started = time.perf_counter()
-        runner = registry.open_decoder(target.name, files, artifact.options, threads, capacity)
-        load_ms = 1000 * (time.perf_counter() - started)
-        with closing(runner):
-            fixed = DecoderShape.from_options(artifact.options).fixed
-            windows = FEW_WINDOWS if fixed else None
-            written = written_by(runner, job.reference, job.model.stop_ids, windows)
-            adapted = _written_with_adapters(job, runner, windows)
-            variant.evidence["runner"] = dict(runner.facts())
-            variant.evidence["executed"] = {"device": runner.device, "precision": runner.precision}
-    engine = target.engine.engine_version()
-    variant.evidence["engine"] = engine
-    variant.outcome, variant.reason = Status.VERIFIED, f"on {engine}"
+def _run(
+    job: LanguageJob, variant: VariantBuild, runner: DecoderRunner
+) -> tuple[list[float], dict[str, float]]:
+    """Run a variant and judge it. Return the seconds of its tokens, and the time of a prompt's token."""
+    bar, fixed = job.bars[variant.precision], DecoderShape.from_options(variant.artifact.options).fixed
+    windows = FEW_WINDOWS if fixed else None
+    written = written_by(runner, job.reference, job.model.stop_ids, windows)
     accuracy, generation = _judge(variant, job.reference, written, bar)
     variant.evidence["accuracy"] = {"logits": accuracy}
     variant.evidence["generation"] = {**generation, "answers": written.answers}
-    _time(variant, written, load_ms, threads, engine)
     job.answers[variant.name] = written.answers
-    for name, texts in adapted.items():
-        accuracy, generation = _judge(variant, job.adapters[name].reference, texts, bar, f"adapter {name}: ")
+    for name, (adapter, reference) in job.adapters.items():
+        assert isinstance(runner, AdapterRunner)
+        runner.adapt(name, adapter.matrices)
+        texts = written_by(runner, reference, job.model.stop_ids, windows)
+        accuracy, generation = _judge(variant, reference, texts, bar, f"adapter {name}: ")
         variant.evidence.setdefault("adapters", {})[name] = {"logits": accuracy, "generation": generation}
-    if variant.rejected:  # nobody reads them any more
-        variant.artifact = artifact._replace(files={})
+    return written.token_seconds, {"prompt_token_ms": float(f"{1000 * written.prompt_token_seconds:.6g}")}
 
 
 def _longest(reference: TextReference) -> int:
     longest = max(map(len, reference.prompts)) + GREEDY_TOKENS
     return max(longest, *(len(window) for window in reference.windows))
-
-
-def _written_with_adapters(
-    job: LanguageJob, runner: DecoderRunner, windows: int | None
-) -> dict[str, VariantTexts]:
-    """Run a loaded decoder on the text and the golden prompts with each adapter."""
-    written = {}
-    for name, (adapter, reference) in job.adapters.items():
-        assert isinstance(runner, AdapterRunner)
-        runner.adapt(name, adapter.matrices)
-        written[name] = written_by(runner, reference, job.model.stop_ids, windows)
-    return written
 
 
 def _judge(
@@ -164,25 +133,12 @@ def _judge(
             f" {expected:.2f}; {100 * bar.perplexity:g} % is allowed"
         )
     return accuracy.as_json(), {
-        "perplexity": _digits(written.perplexity),
-        "float_perplexity": _digits(expected),
+        "perplexity": six_digits(written.perplexity),
+        "float_perplexity": six_digits(expected),
         "limit": bar.perplexity,
         "tokens": sum(map(len, reference.likeliest[: written.windows])),
-        "agreement": _digits(written.agreement),
+        "agreement": six_digits(written.agreement),
     }
-
-
-def _time(variant: VariantBuild, written: VariantTexts, load_ms: float, threads: int, engine: str) -> None:
-    """Record the timing of a token, or the cached one: a rebuild has identical bytes."""
-    digest = stored_timings.run_digest(variant.digest, variant.artifact.options)
-    key = stored_timings.timing_key(digest, engine, threads, "generate")
-    timing = stored_timings.recall(key, {**RECALLED, "prompt_token_ms": float})
-    if timing is None and written.token_seconds:
-        summary = timing_summary(written.token_seconds, load_ms, threads)
-        timing = {**summary, "prompt_token_ms": _digits(1000 * written.prompt_token_seconds)}
-    if timing is not None:
-        stored_timings.record(key, timing)
-        variant.evidence["timing"] = timing  # type: ignore[typeddict-item]
 
 
 def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> None:
@@ -197,7 +153,3 @@ def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> Non
         variant.evidence["generation"]["greedy"] = {"likeliest": count, "of": total}
         if variant.precision == FULL_PRECISION and count < total:
             variant.reject(f"{total - count} of {total} generated tokens differ from the float model's")
-
-
-def _digits(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -6,7 +6,6 @@ pictures channels last would transpose arrays of four axes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -16,10 +15,7 @@ from edgekit.compiler.lowering.language.graph_writer import GraphWriter
 from edgekit.compiler.model.encoder_decoder.config import (
     EMBEDDING_NORM,
     GATE,
-    GELU,
-    GELU_TANH,
     POSITIONS,
-    RELU,
     EncoderDecoderModel,
     rotary_angles,
 )
@@ -148,18 +144,7 @@ class PartWriter:
         return self.norm(x, f"{part}.{EMBEDDING_NORM}") if form.embedding_norm else x
 
     def activation(self, x: str, part: str) -> str:
-        g, kind = self.graph, self.config.form.activation_of(part)
-        if kind == RELU:
-            return g.op("Relu", x)
-        if kind == GELU:
-            curve = g.op("Erf", g.op("Mul", x, g.number(math.sqrt(0.5))))
-        elif kind == GELU_TANH:
-            cube = g.op("Mul", x, g.op("Mul", x, x))
-            inner = g.op("Add", x, g.op("Mul", cube, g.number(0.044715)))
-            curve = g.op("Tanh", g.op("Mul", inner, g.number(math.sqrt(2 / math.pi))))
-        else:
-            return g.op("Mul", x, g.op("Sigmoid", x))
-        return g.op("Mul", g.op("Mul", x, g.number(0.5)), g.op("Add", curve, g.number(1.0)))
+        return self.graph.activation(x, self.config.form.activation_of(part))
 
     def mlp(self, x: str, prefix: str) -> str:
         part = prefix.partition(".")[0]

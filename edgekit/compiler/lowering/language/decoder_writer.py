@@ -17,7 +17,7 @@ import numpy as np
 
 from edgekit.compiler.lowering.language.block_weights import BlockWeights, stacked
 from edgekit.compiler.lowering.language.graph_writer import GraphWriter
-from edgekit.compiler.model.language.language_model import GELU_TANH, LanguageModel
+from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.target.decoder import DecoderShape
 from edgekit.tensor_spec import Array, Json
 
@@ -222,7 +222,9 @@ class DecoderWriter(ABC):
         before = f"{prefix}pre_feedforward_layernorm.weight" if c.output_norms else after
         y = self.norm(x, before)
         gate, hidden = self.together(y, [f"{prefix}mlp.gate_proj.weight", f"{prefix}mlp.up_proj.weight"])
-        y = self.linear(g.op("Mul", self.activation(gate), hidden), f"{prefix}mlp.down_proj.weight")
+        y = self.linear(
+            g.op("Mul", g.activation(gate, c.activation), hidden), f"{prefix}mlp.down_proj.weight"
+        )
         if c.output_norms:
             y = self.norm(y, f"{prefix}post_feedforward_layernorm.weight")
         return g.op("Add", x, y)
@@ -243,15 +245,6 @@ class DecoderWriter(ABC):
                 normed = self.norm(apart, f"{prefix}{letter}_norm.weight")
                 qkv[index] = g.op("Reshape", normed, g.ints(0, -1, heads * c.head_size))
         return qkv
-
-    def activation(self, gate: str) -> str:
-        g = self.graph
-        if self.config.activation == GELU_TANH:
-            cube = g.op("Mul", gate, g.op("Mul", gate, gate))
-            inner = g.op("Add", gate, g.op("Mul", cube, g.number(0.044715)))
-            curve = g.op("Tanh", g.op("Mul", inner, g.number(float(np.sqrt(2 / np.pi)))))
-            return g.op("Mul", g.op("Mul", gate, g.number(0.5)), g.op("Add", curve, g.number(1.0)))
-        return g.op("Mul", gate, g.op("Sigmoid", gate))
 
 
 def rotation_tables(frequencies: Array, context: int) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from edgekit.compiler.model.language.activations import GELU, RELU, SILU
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
@@ -72,6 +74,20 @@ class GraphWriter:
     def number(self, value: float) -> str:
         """Add a float32 scalar as a constant."""
         return self.constant(np.array(value, np.float32))
+
+    def activation(self, x: str, kind: str) -> str:
+        """Compute an activation of ``edgekit.compiler.model.language.activations``."""
+        if kind == RELU:
+            return self.op("Relu", x)
+        if kind == SILU:
+            return self.op("Mul", x, self.op("Sigmoid", x))
+        if kind == GELU:
+            curve = self.op("Erf", self.op("Mul", x, self.number(math.sqrt(0.5))))
+        else:
+            cube = self.op("Mul", x, self.op("Mul", x, x))
+            inner = self.op("Add", x, self.op("Mul", cube, self.number(0.044715)))
+            curve = self.op("Tanh", self.op("Mul", inner, self.number(math.sqrt(2 / math.pi))))
+        return self.op("Mul", self.op("Mul", x, self.number(0.5)), self.op("Add", curve, self.number(1.0)))
 
     def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> str:
         self.inputs.append(_described(name, dtype, shape))

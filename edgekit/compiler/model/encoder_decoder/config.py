@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.compiler.model.language.activations import GELU
 from edgekit.errors import ModelError
+from edgekit.processing.spelling import BYTE_LEVEL
 from edgekit.target.sample_stem import STEM
 from edgekit.target.text_rules import TextRules
 from edgekit.target.token_rules import TokenRules
@@ -24,7 +26,6 @@ EMBEDDING_NORM, LOGITS_BIAS = "layernorm_embedding", "final_logits_bias"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
 GATE = "fc1_gate"
 STEM_NORM = "encoder.groupnorm"
-GELU, GELU_TANH, RELU, SILU = "gelu", "gelu_tanh", "relu", "silu"
 SIZE_LIMITS = {
     "width": 8192, "heads": 256, "mlp_width": 65536, "encoder_layers": 128, "decoder_layers": 128,
     "mels": 256, "window": 1 << 21, "positions": 6000, "context": 8192, "vocabulary": 1 << 20,
@@ -232,6 +233,10 @@ class EncoderDecoderModel:
         source_format: Format of its file, in words.
         sha256: Hash of its files.
         read: Function that reads a weight by name, as float32.
+        family: ``Whisper``, ``Moonshine``, ``T5``, ``BART`` or ``Marian``.
+        start: Token that every generated text starts with (``decoder_start_token_id``).
+        special: Tokens without a text, besides those that the rules have.
+        spelling: Spelling of texts in the vocabulary: BYTE_LEVEL or SENTENCEPIECE.
     """
 
     name: str
@@ -241,6 +246,19 @@ class EncoderDecoderModel:
     source_format: str
     sha256: str
     read: Callable[[str], Array] = field(repr=False)
+    family: str
+    start: int
+    special: tuple[int, ...] = ()
+    spelling: str = BYTE_LEVEL
+
+    @property
+    def prompt(self) -> list[int]:
+        """Return the tokens that a generated text follows."""
+        return [self.start]
+
+    def at_shapes(self) -> list[EncoderDecoderModel]:
+        """Return the model at the shapes that it is compiled at, ascending; the last one is this model."""
+        return [self]
 
     def weight(self, name: str) -> Array:
         """Read a weight as float32, by its name in ``EncoderDecoderConfig.weight_shapes``.

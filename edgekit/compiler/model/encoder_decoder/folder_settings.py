@@ -1,4 +1,4 @@
-"""Settings in ``config.json`` of an encoder-decoder's folder, and its weights by name."""
+"""Settings in ``config.json`` of an encoder-decoder's folder."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.compiler.model.encoder_decoder.config import GELU, GELU_TANH, RELU, SILU
-from edgekit.compiler.model.language.safetensors_file import SafetensorsFile
+from edgekit.compiler.model.language.activations import ACTIVATIONS
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Json
-
-ACTIVATIONS = {
-    "gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU, "silu": SILU,
-    "swish": SILU,
-}  # fmt: skip
 
 
 def activation(name: str, folder: Path) -> str:
@@ -68,25 +62,3 @@ def refuse_different(table: Mapping[str, Json], pairs: tuple[tuple[str, str], ..
     for first, second in pairs:
         if table.get(second) not in (None, table.get(first)):
             raise ModelError(f"{folder}: config.json: {first} and {second} differ, which is not supported")
-
-
-def check_weights(
-    shapes: Mapping[str, tuple[int, ...]], files: Mapping[str, SafetensorsFile], folder: Path, family: str
-) -> None:
-    """Check that every weight is there in its shape.
-
-    Args:
-        shapes: Shape of each weight by its name in the files.
-        files: Name of every tensor -> its file.
-        folder: Path for error messages.
-        family: Name of such models.
-
-    Raises:
-        ModelError: a weight is absent or has another shape.
-    """
-    for name, shape in shapes.items():
-        if name not in files:
-            raise ModelError(f"{folder}: has no weight {name}, which {family} models of its config.json need")
-        actual = files[name].tensors[name].shape
-        if actual != shape:
-            raise ModelError(f"{folder}: weight {name} is {list(actual)}; config.json requires {list(shape)}")

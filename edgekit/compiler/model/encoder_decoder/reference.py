@@ -2,15 +2,12 @@
 of the targets.
 
 Formulas: layer normalization (Ba et al. 2016), RMSNorm (Zhang and Sennrich 2019), attention (Vaswani et al.
-2017)
-with relative positions (Raffel et al. 2020) or rotated ones (Su et al. 2021), group normalization (Wu and He
-2018), GELU (Hendrycks and Gimpel 2016), as Radford et al. 2022, Lewis
-et al. 2019 and Raffel et al. 2020 combine them.
+2017) with relative positions (Raffel et al. 2020) or rotated ones (Su et al. 2021), group normalization (Wu
+and He 2018), as Radford et al. 2022, Lewis et al. 2019 and Raffel et al. 2020 combine them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 
@@ -20,17 +17,15 @@ from edgekit.compiler.model.encoder_decoder.config import (
     EMBEDDING,
     EMBEDDING_NORM,
     GATE,
-    GELU,
-    GELU_TANH,
     LOGITS_BIAS,
     POSITIONS,
     RELATIVE_BIAS,
-    RELU,
     STEM_NORM,
     EncoderDecoderModel,
     relative_buckets,
     rotary_angles,
 )
+from edgekit.compiler.model.language.activations import GELU, activated
 from edgekit.target.sample_stem import STEM
 from edgekit.tensor_spec import Array
 
@@ -62,8 +57,8 @@ class ReferenceModel:
             For each layer of the decoder, [heads, positions, head_size] each.
         """
         if self._config.mels:
-            x = _gelu(self._convolution(source, "encoder.conv1", 1))
-            x = _gelu(self._convolution(x, "encoder.conv2", 2)).T
+            x = activated(self._convolution(source, "encoder.conv1", 1), GELU)
+            x = activated(self._convolution(x, "encoder.conv2", 2), GELU).T
         elif self._config.window:
             x = self._stem(source)
         else:
@@ -164,7 +159,7 @@ class ReferenceModel:
             y = self._linear(_attended(q * scale, *encoded, None, None), f"{prefix}encoder_attn.out_proj")
             x = self._added(x, y, norm)
         y = x if after else self._norm(x, f"{prefix}final_layer_norm")
-        hidden = self._activated(self._linear(y, f"{prefix}fc1"), part)
+        hidden = activated(self._linear(y, f"{prefix}fc1"), self._config.form.activation_of(part))
         if part in self._config.form.gated:
             hidden = hidden * self._linear(y, f"{prefix}{GATE}")
         return self._added(x, self._linear(hidden, f"{prefix}fc2"), f"{prefix}final_layer_norm")
@@ -183,19 +178,6 @@ class ReferenceModel:
         rotated = (pairs * np.exp(1j * angles)).astype(np.complex64)
         return np.concatenate([rotated.real, rotated.imag, x[..., form.rotary :]], axis=-1)
 
-    def _activated(self, x: Array, part: str) -> Array:
-        kind = self._config.form.activation_of(part)
-        if kind == GELU:
-            return _gelu(x)
-        if kind == RELU:
-            return np.maximum(x, np.float32(0))
-        if kind == GELU_TANH:
-            inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
-            curved: Array = np.float32(0.5) * x * (1 + np.tanh(inner))
-            return curved
-        silu: Array = x / (1 + np.exp(-x))
-        return silu
-
     def _stem(self, samples: Array) -> Array:
         """Return the values of each position, [positions, width], from samples [n]."""
         strides = [stride for _, stride in STEM]
@@ -203,7 +185,7 @@ class ReferenceModel:
         x = (x - x.mean()) / np.sqrt(x.var() + np.float32(self._config.form.norm_eps))
         x = x * self._weight(f"{STEM_NORM}.weight")[:, None] + self._weight(f"{STEM_NORM}.bias")[:, None]
         for number in (2, 3):
-            x = _gelu(self._convolution(x, f"encoder.conv{number}", strides[number - 1], 0))
+            x = activated(self._convolution(x, f"encoder.conv{number}", strides[number - 1], 0), GELU)
         return x.T
 
     def _convolution(self, x: Array, name: str, stride: int, padding: int = 1) -> Array:
@@ -249,24 +231,3 @@ def _attended(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | No
     scores /= scores.sum(-1, keepdims=True)
     answer: Array = (scores @ v).transpose(1, 0, 2).reshape(q.shape[1], -1)
     return answer
-
-
-def _gelu(x: Array) -> Array:
-    activated: Array = np.float32(0.5) * x * (1 + _error_function(x * np.float32(math.sqrt(0.5))))
-    return activated
-
-
-def _error_function(x: Array) -> Array:
-    """Compute erf to 1.2e-7 (Numerical Recipes 6.2.2, Chebyshev fit of erfc), which numpy lacks."""
-    z = np.abs(x).astype(np.float64)
-    t = 1 / (1 + 0.5 * z)
-    terms = (
-        -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587,
-        -0.82215223, 0.17087277,
-    )  # fmt: skip
-    series = np.zeros_like(t)
-    for term in reversed(terms):
-        series = series * t + term
-    tail = t * np.exp(-z * z + series)
-    erf: Array = np.where(x >= 0, 1 - tail, tail - 1).astype(np.float32)
-    return erf

@@ -17,10 +17,11 @@ import numpy as np
 
 from edgekit.compiler.model.language.gguf_blocks import read_values
 from edgekit.compiler.model.language.gguf_file import GgufFile, GgufTensor, open_gguf
-from edgekit.compiler.model.language.gguf_model import adapter_tensor, file_digest, half_rotation
+from edgekit.compiler.model.language.gguf_model import adapter_tensor, half_rotation
 from edgekit.compiler.model.language.hugging_face import read_json
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.safetensors_file import SafetensorsTensor, open_safetensors
+from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.errors import ModelError, UsageError
 from edgekit.target.adapter import RANK_LIMIT, Matrices
 from edgekit.tensor_spec import Array

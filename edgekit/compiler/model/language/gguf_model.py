@@ -6,23 +6,24 @@ Names and rules: ``gguf-py/gguf/constants.py`` and ``tensor_mapping.py``, ``conv
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from edgekit.compiler.model.language.activations import GELU_TANH, SILU
 from edgekit.compiler.model.language.gguf_blocks import read_packed, read_values
 from edgekit.compiler.model.language.gguf_file import GgufFile, open_gguf
 from edgekit.compiler.model.language.gguf_tokenizer import special_ids, tokenizer_json
 from edgekit.compiler.model.language.language_model import (
-    GELU_TANH,
     DecoderConfig,
     LanguageModel,
     PackedWeight,
     check_sizes,
+    fused_rows,
 )
+from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
 
@@ -49,6 +50,7 @@ _NAMES_WITH_OUTPUT_NORMS: Mapping[str, str] = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+_FUSED = {"qkv": "attn_qkv", "gate_up": "ffn_up"}
 _GEMMA3_SLIDING_THETA = 10_000.0
 """Of Gemma 3's sliding layers, where the file does not say it (``rope_freq_base_train_swa``)."""
 _PATTERNS = {"gemma2": 2, "gemma3": 6}
@@ -132,7 +134,7 @@ def _config(file: GgufFile) -> DecoderConfig:
         norm_eps=file.need(f"{architecture}.attention.layer_norm_rms_epsilon", float),
         tied_embedding="output.weight" not in file.tensors,
         rope_theta=real("rope.freq_base", 10_000.0),
-        activation=GELU_TANH if is_gemma else "silu",
+        activation=GELU_TANH if is_gemma else SILU,
         qkv_bias="blk.0.attn_q.bias" in file.tensors,
         qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
         output_norms=is_gemma,
@@ -195,14 +197,11 @@ def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice
     """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
     places: dict[str, tuple[str, slice]] = {}
     for name, shape in config.weight_shapes().items():
-        place, rows = _place(name, config)
-        whole = (rows.stop, *shape[1:]) if rows.stop is not None else shape
-        tensor = file.tensors.get(place)
+        place, rows, count = _place(name, config)
+        whole, tensor = (count or shape[0], *shape[1:]), file.tensors.get(place)
         if tensor is None:
             raise ModelError(f"{file.path}: has no tensor {place}, which {config.architecture} models need")
-        if tensor.shape[0] < whole[0] or tensor.shape[1:] != whole[1:] or (
-            rows.stop is None and tensor.shape != whole
-        ):  # fmt: skip
+        if tensor.shape != whole:
             raise ModelError(
                 f"{file.path}: tensor {place} is {list(tensor.shape)}; its metadata says {list(whole)}"
             )
@@ -210,33 +209,22 @@ def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice
     return places
 
 
-def _place(name: str, config: DecoderConfig) -> tuple[str, slice]:
+def _place(name: str, config: DecoderConfig) -> tuple[str, slice, int]:
+    """Return tensor and rows of a weight, and the number of all rows of a fused one; 0: it is not fused."""
     stem, _, ending = name.rpartition(".")
     names = _NAMES_WITH_OUTPUT_NORMS if config.output_norms else _NAMES
     if stem in names:
-        return f"{names[stem]}.{ending}", slice(None)
+        return f"{names[stem]}.{ending}", slice(None), 0
     _, _, layer, part = stem.split(".", 3)
-    fused, rows = _fused(part, config) if config.architecture == "phi3" else ("", slice(None))
-    return f"blk.{layer}.{fused or names[part]}.{ending}", rows
+    fused, rows, count = fused_rows(config, part.rpartition(".")[2])
+    return f"blk.{layer}.{_FUSED[fused] if fused else names[part]}.{ending}", rows, count
 
 
 def adapter_tensor(name: str, config: DecoderConfig) -> str:
     """Return the tensor of a weight, to which an adapter's ``.lora_a`` and ``.lora_b`` refer. "": a part of a
     fused one, which is not adapted."""
-    tensor, rows = _place(name, config)
-    return tensor if rows.stop is None else ""
-
-
-def _fused(part: str, config: DecoderConfig) -> tuple[str, slice]:
-    """Return a part of a fused matrix: Phi 3 has q, k and v in one, and gate and up in another."""
-    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
-    return {
-        "self_attn.q_proj": ("attn_qkv", slice(0, queries)),
-        "self_attn.k_proj": ("attn_qkv", slice(queries, queries + keys)),
-        "self_attn.v_proj": ("attn_qkv", slice(queries + keys, queries + 2 * keys)),
-        "mlp.gate_proj": ("ffn_up", slice(0, config.mlp_width)),
-        "mlp.up_proj": ("ffn_up", slice(config.mlp_width, 2 * config.mlp_width)),
-    }.get(part, ("", slice(None)))
+    tensor, _, fused = _place(name, config)
+    return "" if fused else tensor
 
 
 def _rows(raw: Array, shape: tuple[int, ...], rows: slice) -> tuple[Array, tuple[int, ...]]:
@@ -253,15 +241,3 @@ def half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
         return values
     pairs = values.reshape(-1, config.head_size // 2, 2, *values.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
-
-
-def file_digest(path: Path) -> str:
-    """Compute the sha256 of a file. Raises ModelError: it can't be read."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as problem:
-        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
-    return digest.hexdigest()

@@ -19,8 +19,10 @@ from edgekit.compiler.model.language.language_model import (
     DecoderConfig,
     LanguageModel,
     check_sizes,
+    fused_rows,
 )
 from edgekit.compiler.model.language.safetensors_file import SafetensorsFile, open_safetensors
+from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.system.formats import strict_json
@@ -66,10 +68,15 @@ def open_hugging_face(folder: Path) -> LanguageModel:
         return values + np.float32(1) if config.output_norms and name.endswith("norm.weight") else values
 
     return LanguageModel(
-        str(config_json.get("_name_or_path") or "") or folder.name or "model",
+        title_of(config_json, folder, "model"),
         config, tokenizer, _chat_template(folder, settings), stop_ids, _bos_id(tokenizer, vocabulary),
         "Hugging Face", "", folder_digest(folder, shards), read,
     )  # fmt: skip
+
+
+def title_of(config_json: Mapping[str, Json], folder: Path, default: str) -> str:
+    """Return the name of a model: by its ``config.json``, its folder, or a default."""
+    return str(config_json.get("_name_or_path") or "") or folder.name or default
 
 
 def tensor_files(folder: Path) -> dict[str, SafetensorsFile]:
@@ -95,43 +102,43 @@ def tensor_files(folder: Path) -> dict[str, SafetensorsFile]:
     return {tensor: files[name] for tensor, name in index.items()}
 
 
+def check_weights(
+    shapes: Mapping[str, tuple[int, ...]], files: Mapping[str, SafetensorsFile], folder: Path, family: str,
+    longer: str = "",
+) -> None:  # fmt: skip
+    """Check that every weight is there in its shape.
+
+    Args:
+        shapes: Shape of each weight by its name in the files.
+        files: Name of every tensor -> its file.
+        folder: Path for error messages.
+        family: Name of such models.
+        longer: End of the names of tables that may have further rows; "": none.
+
+    Raises:
+        ModelError: a weight is absent or has another shape.
+    """
+    for name, shape in shapes.items():
+        if name not in files:
+            raise ModelError(f"{folder}: has no weight {name}, which {family} models of its config.json need")
+        actual = files[name].tensors[name].shape
+        is_longer = longer and name.endswith(longer) and actual[1:] == shape[1:] and actual[0] > shape[0]
+        if actual != shape and not is_longer:
+            raise ModelError(f"{folder}: weight {name} is {list(actual)}; config.json requires {list(shape)}")
+
+
 def _places(
     folder: Path, shards: Mapping[str, SafetensorsFile], config: DecoderConfig
 ) -> dict[str, tuple[str, slice]]:
     """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
-    places = {}
+    places, shapes = dict[str, tuple[str, slice]](), dict[str, tuple[int, ...]]()
     for name, shape in config.weight_shapes().items():
-        place, rows, whole = _place(name, shape, config)
-        if place not in shards:
-            raise ModelError(f"{folder}: has no weight {place}, which {config.architecture} models need")
-        stored_shape = shards[place].tensors[place].shape
-        if stored_shape != whole:
-            raise ModelError(
-                f"{folder}: weight {place} is {list(stored_shape)}; its config.json requires {list(whole)}"
-            )
-        places[name] = place, rows
+        prefix, part = name.rsplit(".", 2)[0], name.rsplit(".", 2)[-2]
+        fused, rows, count = fused_rows(config, part)
+        place, whole = (f"{prefix}.{fused}_proj.weight", (count, *shape[1:])) if fused else (name, shape)
+        places[name], shapes[place] = (place, rows), whole
+    check_weights(shapes, shards, folder, config.architecture)
     return places
-
-
-def _place(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[str, slice, tuple[int, ...]]:
-    """Return tensor, rows and whole shape: Phi 3 has q, k and v in one, and gate and up in another."""
-    if config.architecture != "phi3":
-        return name, slice(None), shape
-    prefix, part = name.rsplit(".", 2)[0], name.rsplit(".", 2)[-2]
-    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
-    starts = {
-        "q_proj": 0,
-        "k_proj": queries,
-        "v_proj": queries + keys,
-        "gate_proj": 0,
-        "up_proj": config.mlp_width,
-    }
-    if part not in starts:
-        return name, slice(None), shape
-    is_gate = part in ("gate_proj", "up_proj")
-    rows = 2 * config.mlp_width if is_gate else queries + 2 * keys
-    place = f"{prefix}.{'gate_up_proj' if is_gate else 'qkv_proj'}.weight"
-    return place, slice(starts[part], starts[part] + shape[0]), (rows, *shape[1:])
 
 
 def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
@@ -240,14 +247,5 @@ def folder_digest(
 ) -> str:
     """Compute the sha256 of the names and hashes of the files that were read."""
     names = {file.path.name for file in shards.values()} | {"config.json", *tokenizer}
-    whole = hashlib.sha256()
-    try:
-        for name in sorted(names):
-            digest = hashlib.sha256()
-            with (folder / name).open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-            whole.update(f"{digest.hexdigest()}  {name}\n".encode())
-    except OSError as problem:
-        raise ModelError(f"{folder}: cannot be read ({problem.strerror})") from None
-    return whole.hexdigest()
+    lines = (f"{file_digest(folder / name)}  {name}\n" for name in sorted(names))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

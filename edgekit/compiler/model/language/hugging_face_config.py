@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
-from edgekit.compiler.model.language.language_model import GELU_TANH, SILU, DecoderConfig
+from edgekit.compiler.model.language.activations import ACTIVATIONS, GELU_TANH, SILU
+from edgekit.compiler.model.language.language_model import DecoderConfig
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Json
 
@@ -29,7 +30,6 @@ TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian
 TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of transformers' classes that write texts."""
 ONNX_FOLDER = "onnx/"
-_ACTIVATIONS = {"silu": SILU, "swish": SILU, "gelu_pytorch_tanh": GELU_TANH, "gelu_new": GELU_TANH}
 _SIZES_LIMIT = 1 << 30
 CONFIG_LIMIT_BYTES = 4 << 20
 _T = TypeVar("_T", int, float)
@@ -134,7 +134,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
     activation = table.get("hidden_activation" if is_gemma else "hidden_act") or (
         "gelu_pytorch_tanh" if is_gemma else "silu"
     )
-    if activation not in _ACTIVATIONS:
+    if ACTIVATIONS.get(activation) not in (SILU, GELU_TANH):
         raise ModelError(f"{folder}: its activation is {str(activation)[:40]}, which is not supported")
     return DecoderConfig(
         architecture=architecture,
@@ -152,7 +152,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         else bool(table["tie_word_embeddings"]),
         rope_theta=theta,
         rope_divisors=_divisors(rope, theta, head_size, folder),
-        activation=_ACTIVATIONS[activation],
+        activation=ACTIVATIONS[activation],
         qkv_bias=architecture == "qwen2",
         qk_norm=architecture in ("qwen3", "gemma3"),
         output_norms=is_gemma,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.compiler.model.language.activations import SILU
 from edgekit.compiler.model.language.hugging_face import WEIGHTS
-from edgekit.compiler.model.language.language_model import SILU, DecoderConfig, LanguageModel
+from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array, Json

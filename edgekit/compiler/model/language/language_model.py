@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.compiler.model.language.activations import SILU
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
 
-SILU, GELU_TANH = "silu", "gelu_tanh"
-"""Activations of the gate: x * sigmoid(x), and the tanh approximation of GELU."""
 STOP_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>")
 """Tokens that end an answer even where a model's files do not say so: those of ChatML, Llama 3, Phi 3 and
 Gemma, as ``llama_vocab::impl::load`` of ggml-org/llama.cpp has them."""
@@ -86,6 +85,28 @@ class DecoderConfig:
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape by name of every weight that the model must have; matrices are [out, in]."""
         return dict(_weight_shapes(self))
+
+
+def fused_rows(config: DecoderConfig, part: str) -> tuple[str, slice, int]:
+    """Return where a matrix lies in a fused one: Phi 3 has q, k and v in one, and gate and up in another.
+
+    Args:
+        config: Configuration of the model.
+        part: Last name of the matrix, e.g. ``q_proj``.
+
+    Returns:
+        ``qkv`` or ``gate_up``, the rows, and the number of all rows; "" if the matrix is stored by itself.
+    """
+    queries, keys, mlp = config.heads * config.head_size, config.kv_heads * config.head_size, config.mlp_width
+    parts = {
+        "q_proj": ("qkv", slice(0, queries), queries + 2 * keys),
+        "k_proj": ("qkv", slice(queries, queries + keys), queries + 2 * keys),
+        "v_proj": ("qkv", slice(queries + keys, queries + 2 * keys), queries + 2 * keys),
+        "gate_proj": ("gate_up", slice(0, mlp), 2 * mlp),
+        "up_proj": ("gate_up", slice(mlp, 2 * mlp), 2 * mlp),
+    }
+    separate = "", slice(None), 0
+    return parts.get(part, separate) if config.architecture == "phi3" else separate
 
 
 class PackedWeight(NamedTuple):

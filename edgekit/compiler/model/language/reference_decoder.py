@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from edgekit.compiler.model.language.language_model import SILU, DecoderConfig, LanguageModel
+from edgekit.compiler.model.language.activations import activated
+from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
@@ -59,7 +60,7 @@ class ReferenceDecoder:
         x = x + y
         before = "pre_feedforward_layernorm" if config.output_norms else "post_attention_layernorm"
         y = self._norm(x, f"{prefix}{before}.weight")
-        gate = _activated(y @ self._model.weight(f"{prefix}mlp.gate_proj.weight").T, config.activation)
+        gate = activated(y @ self._model.weight(f"{prefix}mlp.gate_proj.weight").T, config.activation)
         gate *= y @ self._model.weight(f"{prefix}mlp.up_proj.weight").T
         y = gate @ self._model.weight(f"{prefix}mlp.down_proj.weight").T
         if config.output_norms:
@@ -127,16 +128,6 @@ def rotated(config: DecoderConfig, layer: int, heads: Array) -> Array:
 def soft_capped(values: Array, cap: float) -> Array:
     """Return ``cap * tanh(values / cap)``, or the values if the cap is 0."""
     return np.tanh(values / np.float32(cap)) * np.float32(cap) if cap else values
-
-
-def _activated(x: Array, kind: str) -> Array:
-    if kind == SILU:
-        with np.errstate(over="ignore"):  # exp(-x) of a large negative x: the quotient is 0, as it should be
-            activated: Array = x / (1 + np.exp(-x))
-    else:
-        inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
-        activated = np.float32(0.5) * x * (1 + np.tanh(inner))
-    return activated
 
 
 def in_windows(tokens: Sequence[int], size: int, before: Sequence[int] = ()) -> Iterator[list[int]]:

@@ -20,14 +20,23 @@ from edgekit.compiler.model.encoder_decoder.config import (
 )
 from edgekit.compiler.model.encoder_decoder.folder_settings import (
     activation,
-    check_weights,
     number,
     real,
     refuse_different,
 )
-from edgekit.compiler.model.language.hugging_face import folder_digest, read_json, tensor_files
-from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel, SpokenTokens
-from edgekit.compiler.model.text2text.generation_settings import text_rules, token_of
+from edgekit.compiler.model.encoder_decoder.generation_settings import (
+    generation_settings,
+    text_rules,
+    token_of,
+)
+from edgekit.compiler.model.language.hugging_face import (
+    check_weights,
+    folder_digest,
+    read_json,
+    tensor_files,
+    title_of,
+)
+from edgekit.compiler.model.speech.speech_model import LanguageTokens, SoundFormat, SpeechModel
 from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
 from edgekit.errors import ModelError
 from edgekit.target.sample_stem import stem_sizes
@@ -63,7 +72,7 @@ def open_moonshine_folder(folder: Path) -> SpeechModel:
     config = _config(table, table.get("tie_word_embeddings", True) is not False, folder)
     check_weights(dict(_stored_shapes(config)), files, folder, "Moonshine")
     _check_sound(folder)
-    settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
+    settings = generation_settings(table, folder)
     rules = text_rules(settings, config.vocabulary, folder)
     start = token_of(settings, "decoder_start_token_id", config.vocabulary, folder)
     tokenizers = read_tokenizers(folder, config.vocabulary, {start, *rules.ends})
@@ -78,10 +87,11 @@ def open_moonshine_folder(folder: Path) -> SpeechModel:
         return values
 
     return SpeechModel(
-        str(table.get("_name_or_path") or "") or folder.name or "moonshine", config, rules, tokenizers.target,
-        "Hugging Face", folder_digest(folder, files, tokenizers.files), read, SoundFormat(RATE_HZ),
-        SpokenTokens(start, special=tokenizers.special), "Moonshine", tokenizers.spelling,
-        tuple(seconds * RATE_HZ for seconds in WINDOWS_S[:-1]), TOKENS_A_SECOND,
+        title_of(table, folder, "moonshine"), config, rules, tokenizers.target, "Hugging Face",
+        folder_digest(folder, files, tokenizers.files), read, "Moonshine", start, tokenizers.special,
+        tokenizers.spelling, sound=SoundFormat(RATE_HZ), tokens=LanguageTokens(),
+        further_windows=tuple(seconds * RATE_HZ for seconds in WINDOWS_S[:-1]),
+        tokens_a_second=TOKENS_A_SECOND,
     )  # fmt: skip
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from edgekit.compiler.model.speech.speech_model import SpokenTokens
+from edgekit.compiler.model.encoder_decoder.generation_settings import tokens_of
+from edgekit.compiler.model.speech.speech_model import LanguageTokens
 from edgekit.errors import ModelError
 from edgekit.target.token_rules import TokenRules
 from edgekit.tensor_spec import Json
@@ -16,13 +16,12 @@ NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
 TRANSCRIBE, TRANSLATE = "<|transcribe|>", "<|translate|>"
 MULTILINGUAL_VOCABULARY = 51865
 """Tokens of the smallest multilingual Whisper; those of one language have 51,864."""
-TOKENS_LIMIT = 4096
 
 
 def special_tokens(
     tokenizer: bytes, settings: Mapping[str, Json], vocabulary: int, location: str
-) -> tuple[SpokenTokens, TokenRules]:
-    """Read the special tokens.
+) -> tuple[int, LanguageTokens, TokenRules]:
+    """Return the token that every text starts with, those of language and task, and the rules.
 
     Args:
         tokenizer: Content of ``tokenizer.json``.
@@ -55,42 +54,24 @@ def special_tokens(
     }
     if multilingual and (not languages or TRANSCRIBE not in added):
         raise ModelError(f"{location}: tokenizer.json has no tokens of languages and tasks")
-    spoken = SpokenTokens(added[START])
+    spoken = LanguageTokens()
     if multilingual:
-        spoken = SpokenTokens(added[START], languages, added[TRANSCRIBE], added.get(TRANSLATE))
+        spoken = LanguageTokens(languages, added[TRANSCRIBE], added.get(TRANSLATE))
     limit = settings.get("max_initial_timestamp_index")
     rules = TokenRules(
         added[END],
         added[NO_TIMESTAMPS],
         added[NO_TIMESTAMPS] + 1,
         next((added[text] for text in NO_SPEECH if text in added), -1),
-        _tokens(settings, "suppress_tokens", location),
-        _tokens(settings, "begin_suppress_tokens", location),
+        tokens_of(settings, "suppress_tokens", location, smallest=-1),
+        tokens_of(settings, "begin_suppress_tokens", location, smallest=-1),
         limit if type(limit) is int and limit >= 0 else 50,
     )
     try:
         rules.check(vocabulary)
     except ValueError as problem:
         raise ModelError(f"{location}: {problem}; tokenizer and model do not belong together") from None
-    tokens = [spoken.start, *spoken.languages.values(), spoken.transcribe or 0, spoken.translate or 0]
+    tokens = [added[START], *spoken.languages.values(), spoken.transcribe or 0, spoken.translate or 0]
     if max(tokens) >= vocabulary:
         raise ModelError(f"{location}: tokenizer.json has tokens that the model does not have")
-    return spoken, rules
-
-
-def _tokens(settings: Mapping[str, Json], key: str, location: str) -> tuple[int, ...]:
-    tokens: Any = settings.get(key)
-    if tokens is None:
-        return ()
-    if not _are_tokens(tokens):
-        raise ModelError(f"{location}: {key} must be a list of at most {TOKENS_LIMIT} tokens")
-    return tuple(token for token in tokens if token >= 0)  # -1 stands for a list of the program that reads it
-
-
-def _are_tokens(value: Any) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and len(value) <= TOKENS_LIMIT
-        and all(type(token) is int and token >= -1 for token in value)
-    )
+    return added[START], spoken, rules

@@ -51,12 +51,13 @@ def open_ctranslate2_folder(folder: Path) -> SpeechModel:
         "suppress_tokens": table.get("suppress_ids"),
         "begin_suppress_tokens": table.get("suppress_ids_begin"),
     }
-    tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
+    start, tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
     digest = hashlib.sha256(file.content)
     digest.update(tokenizer)
     model = SpeechModel(
         folder.name or "whisper", config, rules, tokenizer, "CTranslate2", digest.hexdigest(),
-        lambda name: _read(file, name, config), SoundFormat(), tokens,
+        lambda name: _read(file, name, config), "Whisper", start, sound=SoundFormat(),
+        tokens=tokens,
     )  # fmt: skip
     for name in config.weight_shapes():
         model.weight(name)

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig, check_sizes
-from edgekit.compiler.model.encoder_decoder.folder_settings import check_weights, refuse_different
-from edgekit.compiler.model.language.hugging_face import folder_digest, read_json, read_part, tensor_files
+from edgekit.compiler.model.encoder_decoder.folder_settings import refuse_different
+from edgekit.compiler.model.encoder_decoder.generation_settings import generation_settings
+from edgekit.compiler.model.language.hugging_face import (
+    check_weights,
+    folder_digest,
+    read_json,
+    read_part,
+    tensor_files,
+    title_of,
+)
 from edgekit.compiler.model.speech.special_tokens import special_tokens
 from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel
 from edgekit.errors import ModelError
@@ -38,15 +46,15 @@ def open_whisper_folder(folder: Path) -> SpeechModel:
     shapes = {prefix + name: shape for name, shape in config.weight_shapes().items()}
     check_weights(shapes, files, folder, "Whisper")
     tokenizer = read_part(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
-    settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
-    tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
+    settings = generation_settings(table, folder)
+    start, tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
 
     def read(name: str) -> Array:
         return files[prefix + name].read(prefix + name)
 
     return SpeechModel(
-        str(table.get("_name_or_path") or "") or folder.name or "whisper", config, rules, tokenizer,
-        "Hugging Face", folder_digest(folder, files), read, _sound(folder, config), tokens,
+        title_of(table, folder, "whisper"), config, rules, tokenizer, "Hugging Face",
+        folder_digest(folder, files), read, "Whisper", start, sound=_sound(folder, config), tokens=tokens,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ Names and rules are those of transformers' ``modeling_t5.py``, ``modeling_bart.p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ import numpy as np
 from edgekit.compiler.model.encoder_decoder.config import (
     EMBEDDING,
     GATE,
-    GELU_TANH,
     HEAD,
     LOGITS_BIAS,
     POSITIONS,
@@ -30,15 +29,22 @@ from edgekit.compiler.model.encoder_decoder.folder_settings import (
     real,
     refuse_different,
 )
+from edgekit.compiler.model.encoder_decoder.generation_settings import (
+    generation_settings,
+    text_rules,
+    token_of,
+)
+from edgekit.compiler.model.language.activations import GELU_TANH
 from edgekit.compiler.model.language.hugging_face import (
+    check_weights,
     folder_digest,
     is_hugging_face,
     read_json,
     tensor_files,
+    title_of,
 )
 from edgekit.compiler.model.language.hugging_face_config import text2text_family
 from edgekit.compiler.model.language.safetensors_file import SafetensorsFile
-from edgekit.compiler.model.text2text.generation_settings import text_rules, token_of
 from edgekit.compiler.model.text2text.text2text_model import Text2TextModel
 from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
 from edgekit.errors import ModelError, UsageError
@@ -73,6 +79,13 @@ class _FolderForm(NamedTuple):
     place: Callable[[str], str]
     first_row: int = 0
 
+    def stored_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the names and shapes of weights in the files."""
+        for name, shape in shapes.items():
+            first = self.first_row if name.endswith(POSITIONS) else 0
+            before = (1,) if name == LOGITS_BIAS else ()
+            yield self.place(name), (*before, shape[0] + first, *shape[1:])
+
 
 def is_text2text_model(path: Path) -> bool:
     """Return whether a path is a folder with a T5, BART or Marian model, by its content. Never raises."""
@@ -96,7 +109,7 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
     source = (_t5 if family == "T5" else _bart)(table, files, family, tokens, folder)
     config = source.config
     check_sizes(config, f"{folder}: config.json")
-    settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
+    settings = generation_settings(table, folder)
     rules = text_rules(settings, config.vocabulary, folder)
     start, pad = (
         token_of(settings, key, config.vocabulary, folder)
@@ -113,32 +126,13 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
             return values[source.first_row : source.first_row + tokens]
         return values.reshape(-1) if name == LOGITS_BIAS else values
 
-    for name, shape in config.weight_shapes().items():
-        if name not in computed:
-            _check_weight(files, source, name, shape, folder, family)
+    stored = {name: shape for name, shape in config.weight_shapes().items() if name not in computed}
+    check_weights(dict(source.stored_shapes(stored)), files, folder, family, longer=POSITIONS)
     return Text2TextModel(
-        str(table.get("_name_or_path") or "") or folder.name or family, config, rules, tokenizers.target,
-        "Hugging Face", folder_digest(folder, files, tokenizers.files), read, family,
-        tokenizers.source, start, pad, tokenizers.special, tokenizers.spelling,
+        title_of(table, folder, family), config, rules, tokenizers.target, "Hugging Face",
+        folder_digest(folder, files, tokenizers.files), read, family, start, tokenizers.special,
+        tokenizers.spelling, source_tokenizer=tokenizers.source, pad=pad,
     )  # fmt: skip
-
-
-def _check_weight(
-    files: Mapping[str, SafetensorsFile], source: _FolderForm, name: str, shape: tuple[int, ...],
-    folder: Path, family: str,
-) -> None:  # fmt: skip
-    place = source.place(name)
-    if place not in files:
-        raise ModelError(f"{folder}: has no weight {place}, which {family} models of its config.json need")
-    actual = files[place].tensors[place].shape
-    if name == LOGITS_BIAS:
-        shape = (1, *shape)
-    if name.endswith(POSITIONS):
-        fits = actual[1:] == shape[1:] and actual[0] >= shape[0] + source.first_row
-    else:
-        fits = actual == shape
-    if not fits:
-        raise ModelError(f"{folder}: weight {place} is {list(actual)}; config.json requires {list(shape)}")
 
 
 def _context(table: Mapping[str, Json], family: str, context: int | None, folder: Path) -> int:

@@ -14,19 +14,11 @@ class Text2TextModel(EncoderDecoderModel):
 
     Attributes:
         rules: Rules of the tokens that it may generate.
-        family: ``T5``, ``BART`` or ``Marian``.
         source_tokenizer: Content of the ``tokenizer.json`` that splits texts; often the same as
             ``tokenizer``.
-        start: Token that every written text starts with (``decoder_start_token_id``).
         pad: Token that a source is padded with.
-        special: Tokens without a text.
-        spelling: Spelling of texts in the vocabulary, as in ``Text2TextOptions``.
     """
 
     rules: TextRules
-    family: str
-    source_tokenizer: bytes = field(repr=False)
-    start: int
-    pad: int
-    special: tuple[int, ...]
-    spelling: str
+    source_tokenizer: bytes = field(repr=False, kw_only=True)
+    pad: int = field(kw_only=True)

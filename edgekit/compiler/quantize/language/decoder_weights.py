@@ -12,7 +12,8 @@ import numpy as np
 
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD
-from edgekit.compiler.model.language.language_model import GELU_TANH, LanguageModel
+from edgekit.compiler.model.language.activations import GELU_TANH
+from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.quantize.language.block_rounding import centred4, fitted4, nearest8
 from edgekit.errors import UsageError
 from edgekit.system.scratch_file import ScratchFile

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.node_evaluation import session_options
 from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.model.untrusted import subgraphs_of
 from edgekit.compiler.quantize.placement.kernels import OPSET, node_name
 from edgekit.compiler.quantize.recipe import Affine, QuantizationPlan
 from edgekit.errors import EngineError
@@ -249,11 +250,10 @@ def _rename(proto: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Rename the values that the subgraphs of a node read."""
     if not names:
         return
-    for attribute in proto.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            for node in graph.node:
-                for index, name in enumerate(node.input):
-                    node.input[index] = names.get(name, name)
-                _rename(node, names)
-            for value in graph.output:
-                value.name = names.get(value.name, value.name)
+    for graph in subgraphs_of(proto):
+        for node in graph.node:
+            for index, name in enumerate(node.input):
+                node.input[index] = names.get(name, name)
+            _rename(node, names)
+        for value in graph.output:
+            value.name = names.get(value.name, value.name)

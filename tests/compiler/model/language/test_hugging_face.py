@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Any, str]] = {
         lambda f: config(f, hidden_size="64"),
         "its config.json has hidden_size = ",
     ),
-    "another width": (lambda f: config(f, hidden_size=32, head_dim=16), "its config.json requires [309, 32]"),
+    "another width": (lambda f: config(f, hidden_size=32, head_dim=16), "config.json requires [309, 32]"),
     "no weights": (lambda f: weights(f, header("{}")), "has no weight model.embed_tokens.weight"),
     "a header of nothing": (lambda f: weights(f, b""), "cannot be read"),
     "a huge header": (lambda f: weights(f, b"\xff" * 64), "is not a safetensors file, or is truncated:"),

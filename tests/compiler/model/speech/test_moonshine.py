@@ -57,8 +57,8 @@ def test_a_folder_has_its_sizes_and_rules(tmp_path: Path) -> None:
     model = open_speech_model(folder)
     assert isinstance(model, SpeechModel)
     assert (model.name, model.family, model.rules.is_end(END)) == ("moonshine", "Moonshine", True)
-    assert (model.tokens.start, model.tokens.languages, model.tokens.special) == (START, {}, (0, 1, 2, 319))
-    assert model.windows == (64000, 128000, 256000, 480000)
+    assert (model.start, model.tokens.languages, model.special) == (START, {}, (0, 1, 2, 319))
+    assert tuple(shape.config.window for shape in model.at_shapes()) == (64000, 128000, 256000, 480000)
     assert (model.config.form.rotary, model.config.positions) == (18, 1248)
     assert model.text_of([START, 260, 3 + ord("!"), 3 + 0xC3, 3 + 0xA9, END]) == "bb1!é"
 

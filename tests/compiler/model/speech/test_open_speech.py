@@ -40,7 +40,7 @@ def test_a_folder_of_transformers_is_read(tmp_path: Path) -> None:
         tuple(SUPPRESSED),
         10,
     )
-    assert (model.tokens.start, model.tokens.languages, model.tokens.transcribe) == (START, {}, None)
+    assert (model.start, model.tokens.languages, model.tokens.transcribe) == (START, {}, None)
     for name, values in weights().items():
         np.testing.assert_array_equal(model.weight(name), values)
 

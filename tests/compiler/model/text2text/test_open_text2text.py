@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.encoder_decoder.config import EMBEDDING, GELU_TANH, HEAD, SILU
+from edgekit.compiler.model.encoder_decoder.config import EMBEDDING, HEAD
+from edgekit.compiler.model.language.activations import GELU_TANH, SILU
 from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.compiler.model.text2text.open_text2text import is_text2text_model, open_text2text_model
 from edgekit.compiler.model.text2text.sentencepiece_file import open_sentencepiece

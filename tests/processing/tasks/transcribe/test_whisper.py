@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.build.speech.speech_bundle import card_of
+from edgekit.compiler.build.encoder_decoder.speech import card_of
 from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.card import Card, parse_card

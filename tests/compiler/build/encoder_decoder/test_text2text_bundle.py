@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
-from edgekit.compiler.build.text2text.text2text_bundle import card_of
+from edgekit.compiler.build.encoder_decoder.text2text import card_of
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
 from edgekit.compiler.model.text2text.open_text2text import open_text2text_model

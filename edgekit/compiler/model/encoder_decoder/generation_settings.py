@@ -1,11 +1,13 @@
-"""Rules of a text-to-text model's tokens, from ``generation_config.json`` and ``config.json``."""
+"""Rules and special tokens of an encoder-decoder's texts, from ``generation_config.json`` and
+``config.json``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgekit.compiler.model.language.hugging_face import read_json
 from edgekit.errors import ModelError
 from edgekit.target.text_rules import TextRules
 from edgekit.tensor_spec import Json
@@ -17,6 +19,19 @@ UNSUPPORTED = {
     "sequence_bias": None, "num_beam_groups": 1, "penalty_alpha": 0.0,
 }  # fmt: skip
 """Settings that change a greedy text, and the value that does not."""
+
+
+def generation_settings(table: Mapping[str, Json], folder: Path) -> dict[str, Json]:
+    """Return the settings of ``config.json``, replaced by those of ``generation_config.json`` if it exists.
+
+    Args:
+        table: Content of ``config.json``.
+        folder: Folder of both.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    return {**table, **read_json(folder / "generation_config.json", needed=False)}
 
 
 def text_rules(settings: Mapping[str, Json], vocabulary: int, folder: Path) -> TextRules:
@@ -38,14 +53,14 @@ def text_rules(settings: Mapping[str, Json], vocabulary: int, folder: Path) -> T
             )
     ends, forced = settings.get("eos_token_id"), settings.get("forced_bos_token_id")
     words = settings.get("bad_words_ids") or []
-    if not isinstance(words, Sequence) or len(words) > WORDS_LIMIT or not all(map(_are_tokens, words)):
+    if not isinstance(words, list) or len(words) > WORDS_LIMIT or not all(map(_are_tokens, words)):
         raise ModelError(f"{folder}: bad_words_ids must be at most {WORDS_LIMIT} lists of tokens")
     single = [word[0] for word in words if len(word) == 1]
     added = _length(settings, "min_new_tokens", folder)
     rules = TextRules(
-        ends=_tokens(ends if isinstance(ends, list) else [ends], "eos_token_id", folder),
-        suppressed=(*_tokens(settings.get("suppress_tokens"), "suppress_tokens", folder), *single),
-        suppressed_first=_tokens(settings.get("begin_suppress_tokens"), "begin_suppress_tokens", folder),
+        ends=_checked(ends if isinstance(ends, list) else [ends], "eos_token_id", folder),
+        suppressed=(*tokens_of(settings, "suppress_tokens", folder), *single),
+        suppressed_first=tokens_of(settings, "begin_suppress_tokens", folder),
         bad_words=tuple(tuple(word) for word in words if len(word) > 1),
         forced_first=-1 if forced is None else token_of(settings, "forced_bos_token_id", vocabulary, folder),
         shortest=max(_length(settings, "min_length", folder), added + 1 if added else 0),
@@ -81,15 +96,32 @@ def _length(settings: Mapping[str, Json], key: str, folder: Path) -> int:
     return length
 
 
-def _tokens(tokens: Any, key: str, folder: Path) -> tuple[int, ...]:
-    if tokens is None:
-        return ()
-    if not _are_tokens(tokens):
-        raise ModelError(f"{folder}: {key} must be a list of at most {WORDS_LIMIT} tokens")
-    return tuple(tokens)
+def tokens_of(
+    settings: Mapping[str, Json], key: str, location: Path | str, smallest: int = 0
+) -> tuple[int, ...]:
+    """Return a list of tokens, () if it is absent, without those below 0.
+
+    Args:
+        settings: Keys of ``generation_config.json``.
+        key: One of them.
+        location: Begin of the error's text.
+        smallest: Least token. Whisper's lists may have -1, which stands for a list of the program that reads
+            it.
+
+    Raises:
+        ModelError: it is something else.
+    """
+    tokens: Any = settings.get(key)
+    return () if tokens is None else _checked(tokens, key, location, smallest)
 
 
-def _are_tokens(tokens: Any) -> bool:
+def _checked(tokens: Any, key: str, location: Path | str, smallest: int = 0) -> tuple[int, ...]:
+    if not _are_tokens(tokens, smallest):
+        raise ModelError(f"{location}: {key} must be a list of at most {WORDS_LIMIT} tokens")
+    return tuple(token for token in tokens if token >= 0)
+
+
+def _are_tokens(tokens: Any, smallest: int = 0) -> bool:
     if not isinstance(tokens, list) or len(tokens) > WORDS_LIMIT:
         return False
-    return all(type(token) is int and token >= 0 for token in tokens)
+    return all(type(token) is int and token >= smallest for token in tokens)

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
-from edgekit.compiler.build.speech.recordings import read_recordings
-from edgekit.compiler.build.speech.speech_bundle import card_of
+from edgekit.compiler.build.encoder_decoder.recordings import read_recordings
+from edgekit.compiler.build.encoder_decoder.speech import card_of
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.encoder_decoder.config import EMBEDDING
 from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
@@ -197,7 +197,7 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
     )
     assert refusal(io="nhwc") == "--io: does not apply to speech models; leave it out"
     assert refusal(max_drop="2%", precision="int8") == (
-        "--max-drop of a speech model needs recordings; add --samples FOLDER"
+        "--max-drop of speech models needs recordings; add --samples FOLDER"
     )
     assert refusal(max_drop="20dB", precision="int8", samples="x").startswith(
         "--max-drop is '20dB'; for speech"
@@ -206,7 +206,7 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
 
 def test_folded_norms_keep_the_logits(folder: Path) -> None:
     model = open_speech_model(folder)
-    features = read_recordings(None, card_of(model).inputs["features"]).features[0][0]  # type: ignore[arg-type]
+    features = read_recordings(None, card_of(model).inputs["features"]).all[0].values  # type: ignore[arg-type]
     rows = []
     for each in (model, with_folded_norms(model)):
         decoder = ReferenceModel(each)

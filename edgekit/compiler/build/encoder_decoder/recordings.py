@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.compiler.build.encoder_decoder.job import Source, Sources
 from edgekit.compiler.evaluate.sample_files import find_files
 from edgekit.compiler.evaluate.sound_files import SOUNDS, read_sound
 from edgekit.errors import UsageError
 from edgekit.processing.audio_preparation import mono, prepare_audio
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.target.encoder_decoder import FEATURES, MASK, SAMPLES
+from edgekit.target.sample_stem import LEAST_SAMPLES
 from edgekit.tensor_spec import Array
 
 RECORDINGS_LIMIT = 6
@@ -21,24 +23,7 @@ RECORDINGS_LIMIT = 6
 SYLLABLES_A_SECOND, PITCH_HZ = 3.0, 120.0
 
 
-class Recordings(NamedTuple):
-    """Sounds of a build.
-
-    Attributes:
-        origin: Description of their source.
-        features: The model's input with the first window of each: features, float32 [1, mels, frames], or
-            samples with zeros after the sound, float32 [1, window].
-        samples: Number of samples in that part of each.
-        from_user: Whether they are the user's.
-    """
-
-    origin: str
-    features: list[Array]
-    samples: list[int]
-    from_user: bool
-
-
-def read_recordings(samples: object, entry: AudioInput, further: Sequence[int] = ()) -> Recordings:
+def read_recordings(samples: object, entry: AudioInput, further: Sequence[int] = ()) -> Sources:
     """Read the recordings of a build.
 
     Args:
@@ -63,8 +48,17 @@ def read_recordings(samples: object, entry: AudioInput, further: Sequence[int] =
         raise UsageError("samples of a speech model are WAV files: pass a folder or a glob")
     smaller = [(replace(entry, shape=(1, size), window=size, hop=size), sounds[0][:size]) for size in further]
     clips = [*smaller, *((entry, sound) for sound in sounds)]
-    features = [np.ascontiguousarray(prepare_audio(source, clip)) for source, clip in clips]
-    return Recordings(origin, features, [len(clip) for _, clip in clips], samples is not None)
+    return Sources(origin, [_source(*clip) for clip in clips], samples is not None)
+
+
+def _source(entry: AudioInput, clip: Array) -> Source:
+    """Return the first window of a sound: features, or samples with zeros after the sound, and their mask."""
+    prepared, length = np.ascontiguousarray(prepare_audio(entry, clip)), len(clip)
+    if entry.name == FEATURES:
+        return Source({FEATURES: prepared}, prepared[0], length)
+    mask = np.zeros_like(prepared)
+    mask[:, :length] = 1
+    return Source({SAMPLES: prepared, MASK: mask}, prepared[0, : max(length, LEAST_SAMPLES)], length)
 
 
 def _generated(entry: AudioInput) -> Array:

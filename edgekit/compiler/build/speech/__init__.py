@@ -1,1 +1,0 @@
-"""Build of a speech model: a folder in, a bundle with a verified encoder and decoder for each target out."""
