@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_report]
 
 ROOT = Path(__file__).resolve().parents[2]
 FIVE = ["ort", "openvino", "tflite", "coreml", "tensorrt"]
-LOADS = 6
-"""The fastest load counts: other programs only make one slower."""
+LOADS, LOAD_LIMIT_MS = 6, 1000.0
+"""Most loads until one is fast enough: other programs only make one slower."""
 VIEWS = [(size, scheme) for size in (PHONE, DESK) for scheme in ("light", "dark")]
 
 
@@ -204,8 +204,10 @@ def test_yolox_for_five_targets(running: Any, yolox_page: Path, tmp_path: Path) 
         with opened(running, yolox_page) as (page, said):
             assert said == []
             loads.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+        if loads[-1] < LOAD_LIMIT_MS:
+            break
     print(f"load of {yolox_page.stat().st_size / 1e6:.2f} MB: {sorted(loads)} ms")
-    assert min(loads) < 1000
+    assert loads[-1] < LOAD_LIMIT_MS
     for size, scheme in VIEWS:
         with opened(running, yolox_page, size, scheme) as (page, said):
             assert said == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ from edgekit.runtime.store.bundle_store import Store
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import engines as engines
 from tests.fixtures.models import SMALL_CNN, write
+
+
+@pytest.fixture(scope="session")
+def caches(memory_folders: Iterator[Path]) -> Iterator[Path]:
+    """Caches in memory: builds and sessions flush thousands of small files."""
+    return memory_folders
 
 
 @pytest.fixture(scope="session")

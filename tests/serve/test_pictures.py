@@ -7,8 +7,8 @@ import http.client
 import io
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +121,19 @@ def test_pictures_over_a_websocket(server: Running, expected: Any) -> None:
         assert error.value.response.status_code == status
 
 
-def events(server: Running, count: int, headers: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    wire = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    wire.request("GET", "/v2/models/net/events", headers=headers)
-    reply = wire.getresponse()
-    assert reply.headers["content-type"].startswith("text/event-stream")
-    assert reply.readline() == b"retry: 100\n"
-    yield "", None
-    reply.readline()
-    for _ in range(count):
-        number, data, blank = (reply.readline() for _ in range(3))
-        assert blank == b"\n"
-        yield number.decode().split()[1], json.loads(data.removeprefix(b"data: "))
-    wire.close()
+def events(server: Running, count: int, headers: dict[str, str]) -> Generator[tuple[str, Any], None, None]:
+    """Yield the number and data of each event; a server waits for a listener that is not closed."""
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as wire:
+        wire.request("GET", "/v2/models/net/events", headers=headers)
+        with wire.getresponse() as reply:
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            assert reply.readline() == b"retry: 100\n"
+            yield "", None
+            reply.readline()
+            for _ in range(count):
+                number, data, blank = (reply.readline() for _ in range(3))
+                assert blank == b"\n"
+                yield number.decode().split()[1], json.loads(data.removeprefix(b"data: "))
 
 
 def test_events(server: Running, expected: Any) -> None:
@@ -159,6 +159,8 @@ def test_more_listeners_than_a_model_may_have(bundle: Path, monkeypatch: pytest.
         assert json.loads(told) == {"error": "2 clients already listen to net; retry in 1 s"}
         server.ask("POST", "/v2/models/net/predict", png())
         assert [next(each)[0] for each in listening] == ["1", "1"]
+        for each in listening:
+            each.close()
 
 
 def test_events_are_kept_within_the_memory_for_requests(bundle: Path) -> None:
@@ -177,6 +179,16 @@ def test_events_are_kept_within_the_memory_for_requests(bundle: Path) -> None:
             for _ in range(60):
                 server.ask("POST", "/v2/models/net/predict", png())
         assert 0 < memory.held_bytes < 20 * one
+        listening.close()
+
+
+def test_events_end_by_themselves_and_do_not_keep_a_server_from_ending(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "EVENT_SECONDS", 0.3)
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as server:
+        status, _, told = server.ask("GET", "/v2/models/net/events")
+    assert (status, told) == (200, b"retry: 100\n\n")
 
 
 def test_clients_that_are_gone_before_the_events_begin_take_no_place(server: Running) -> None:

@@ -14,7 +14,6 @@ from edgekit.system.memory import (
     UNKNOWN_BYTES,
     all_memory_bytes,
     free_memory_bytes,
-    left_out_of_collections,
     release_unused,
     resident_bytes,
 )
@@ -115,15 +114,35 @@ def test_objects_that_hold_each_other_are_freed_when_a_stage_ends() -> None:
         gc.enable()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems' heaps are not trimmed")
-def test_what_existed_before_is_left_out_of_collections() -> None:
-    before: list[object] = []
-    with left_out_of_collections():
-        after: list[object] = []
-        seen = {id(one) for one in gc.get_objects()}
-        assert id(before) not in seen
-        assert id(after) in seen
-    assert id(before) in {id(one) for one in gc.get_objects()}
+COLLECTED = """
+import gc
+from edgekit.system.memory import FROZEN_AT_START, freeze_own_process, left_out_of_collections
+
+def visited(item):
+    return id(item) in {id(one) for one in gc.get_objects()}
+
+assert gc.get_freeze_count() < FROZEN_AT_START
+FREEZE
+before, frozen = [], gc.get_freeze_count()
+with left_out_of_collections():
+    after = []
+    print(visited(before), visited(after), end=" ")
+print(visited(before), gc.get_freeze_count() >= frozen > FROZEN_AT_START)
+"""
+
+
+@pytest.mark.parametrize(
+    ("freeze", "visits"),
+    [
+        ("", "False True True False"),
+        ("freeze_own_process()", "False True True False"),
+        ("gc.freeze()", "True True True True"),  # the host's stays as it is
+    ],
+)
+def test_what_existed_before_is_left_out_of_collections(freeze: str, visits: str) -> None:
+    script = COLLECTED.replace("FREEZE", freeze)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split() == visits.split(), ran.stderr
 
 
 def test_the_heap_s_free_pages_are_returned() -> None:

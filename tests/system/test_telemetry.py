@@ -9,8 +9,10 @@ import ast
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -135,17 +137,6 @@ def test_native_sockets_are_seen_and_refused(tmp_path: Path) -> None:
     assert what == ["AF_INET6 SOCK_DGRAM", "AF_INET SOCK_STREAM", "call 425"]
 
 
-@pytest.mark.slow
-@pytest.mark.needs_ort
-@pytest.mark.usefixtures("sends")
-def test_onnx_runtime_as_it_is_asks_for_a_socket(tmp_path: Path) -> None:
-    """What the tests below would see. If this fails, a release has changed, and they may see nothing."""
-    script = f"import onnxruntime, time; time.sleep({STAYS_S})"
-    done = watched(tmp_path / "home", "-c", script, until_first=True)
-    assert done.sockets
-    assert left_behind(tmp_path / "home")
-
-
 SESSIONS = """
 import sys, time
 import numpy as np
@@ -226,14 +217,42 @@ def test_a_verb_asks_for_no_socket_and_leaves_nothing(folder: Path, tmp_path: Pa
     assert done.returncode in ((0, 1) if "int8" in line else (0,)), done.stderr
 
 
+class LongLived(NamedTuple):
+    """Processes that wait for what ONNX Runtime sends, both at once."""
+
+    home: Path
+    plain: Future[Done]
+    sessions: Future[Done]
+
+
+@pytest.fixture(scope="module")
+def long_lived(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongLived]:
+    home = tmp_path_factory.mktemp("homes")
+    script = f"import onnxruntime, time; time.sleep({STAYS_S})"
+    with ThreadPoolExecutor(2) as pool:
+        plain = pool.submit(watched, home / "plain", "-c", script, until_first=True)
+        given = (str(folder / "b.edgekit"), str(STAYS_S), *here(*ENGINES))
+        sessions = pool.submit(watched, home / "sessions", "-c", SESSIONS, *given)
+        yield LongLived(home, plain, sessions)
+
+
 @pytest.mark.slow
 @pytest.mark.needs_ort
-def test_sessions_ask_for_no_socket_however_long_they_live(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("sends")
+def test_onnx_runtime_as_it_is_asks_for_a_socket(long_lived: LongLived) -> None:
+    """What the others here would see. If this fails, a release has changed, and they may see nothing."""
+    done = long_lived.plain.result()
+    assert done.sockets
+    assert left_behind(long_lived.home / "plain")
+
+
+@pytest.mark.slow
+@pytest.mark.needs_ort
+def test_sessions_ask_for_no_socket_however_long_they_live(long_lived: LongLived) -> None:
     """One of each engine, in a process that is still there when ONNX Runtime would send."""
-    engines = here(*ENGINES)
-    done = watched(tmp_path / "home", "-c", SESSIONS, str(folder / "b.edgekit"), str(STAYS_S), *engines)
-    assert (done.sockets, left_behind(tmp_path / "home")) == ([], [])
-    assert done.stdout.split() == [f"{name}-fp32" for name in engines], done.stderr
+    done = long_lived.sessions.result()
+    assert (done.sockets, left_behind(long_lived.home / "sessions")) == ([], [])
+    assert done.stdout.split() == [f"{name}-fp32" for name in here(*ENGINES)], done.stderr
 
 
 @pytest.mark.needs_tensorrt

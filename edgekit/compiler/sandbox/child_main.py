@@ -186,7 +186,9 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
 
 def _collect_from_here() -> None:
     """Start searching for unused objects, without modules, whose search takes 0.1 s each time."""
-    gc.freeze()
+    from edgekit.system.memory import freeze_own_process
+
+    freeze_own_process()
     gc.enable()
 
 

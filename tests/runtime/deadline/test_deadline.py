@@ -291,7 +291,9 @@ def test_what_opening_raises_is_raised() -> None:
     until(lambda: not watched_threads())
 
 
-def test_the_fallback_throws_too(engines: Engines, hang: Hang) -> None:
+def test_the_fallback_throws_too(engines: Engines, hang: Hang, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.runtime.deadline.deadline.HANG_S", 1.0)  # the first one may still answer
+    monkeypatch.setattr("edgekit.runtime.deadline.deadline.HANG_RATIO", 1.0)
     engines["ort"].behaviour["onnx"] = hang
     variants = [*VARIANTS, variant("lite16", "tflite", p50_ms=11.0)]
     with Session(small_bundle(variants), deadline_ms=DEADLINE_MS) as session:

@@ -9,9 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -191,17 +189,7 @@ def test_why_of_what_was_killed_is_ours() -> None:
     assert why_failed(BuildResult(0, result={"sha256": "a"}, sha256="a")) == ""
 
 
-@pytest.fixture
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The cache in memory, where flushing costs nothing: what is tested is the order of the steps."""
-    place = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=place) as folder:
-        monkeypatch.setenv("EDGEKIT_CACHE", folder)
-        yield
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("fast_disk")
 def test_a_builder_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
     """200 seeded kills, from before its first instruction to after its last."""
     draw = random.Random(6)
@@ -249,7 +237,6 @@ def _app_that_builds(name: str) -> subprocess.Popen[str]:
     return app
 
 
-@pytest.mark.usefixtures("fast_disk")
 def test_an_app_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
     """15 kills of the process that watches the builder, the first at once, the last once it has ended; what
     is there is whole."""
@@ -292,7 +279,6 @@ HITS = [
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
-@pytest.mark.usefixtures("fast_disk")
 @pytest.mark.parametrize(("call", "number", "effect"), HITS)
 def test_an_app_hit_while_it_puts_an_engine_down_leaves_a_whole_one_or_none(
     tmp_path: Path, call: str, number: int, effect: str
