@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.session_state import Active
     from edgekit.target.contract import Runner
-    from edgekit.tensor_spec import Array, TensorSpec
+    from edgekit.tensor_spec import Array, Signature, TensorSpec
 
 
 class Predictor(Protocol):
@@ -38,6 +38,7 @@ class SessionProtocol(Predictor, Protocol):
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    shapes: tuple[Signature, ...]
     threads: int
 
     @property

@@ -3,8 +3,9 @@
     python tests/benchmarks/bench_batching.py ONE.edgekit MANY.edgekit [--engine ort] [--callers 16]
 
 ONE was built with a batch of 1, MANY of the same model with ``--shape x=8x...``. As many callers ask at once,
-each its next request when it has an answer; one by one, and in batches, in turns. Goal: in batches at least
-as fast, where they are on. And what handing a request to the thread costs, over Session.run.
+each its next request when it has an answer; one by one, and in batches, in turns. The callers share out the
+bundle's shapes. Goal: in batches at least as fast, where they are on. And what handing a request to the thread
+costs, over Session.run.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ def main() -> None:
     with Session(given.one, **wishes) as one, Session(given.many, **wishes) as many:
         batching = Batching(one, many)
         print(one.active.engine, batching)
-        feeds = {spec.name: np.random.default_rng(0).random(spec.shape, np.float32) for spec in one.inputs}
+        random = np.random.default_rng(0)
+        shapes = [
+            {spec.name: random.random(spec.shape, np.float32) for spec in inputs} for inputs, _ in one.shapes
+        ]
+        feeds = shapes[-1]
         with Requests(one, 1000) as alone, Requests(one, 1000, batching=batching) as together:
             times = interleaved(
                 {"run": lambda: one.run(feeds), "line": lambda: alone.run(feeds)}, seconds=2.0
@@ -49,21 +54,21 @@ def main() -> None:
             rates: dict[str, list[float]] = {"one by one": [], "in batches": []}
             for _ in range(given.rounds):
                 for name, requests in (("one by one", alone), ("in batches", together)):
-                    rates[name].append(rate(requests, feeds, given.callers, given.seconds))
+                    rates[name].append(rate(requests, shapes, given.callers, given.seconds))
             for name, found in rates.items():
                 print(f"{name}: {statistics.median(found):.0f} a second")
             pairs = zip(*rates.values(), strict=True)
             print(f"ratio {statistics.median(many / one for one, many in pairs):.2f} (median round)")
 
 
-def rate(requests: Requests, feeds: dict[str, Array], callers: int, seconds: float) -> float:
-    """Answers a second, to so many callers."""
+def rate(requests: Requests, shapes: list[dict[str, Array]], callers: int, seconds: float) -> float:
+    """Answers a second, to so many callers with inputs of these shapes."""
     counts = [0] * callers
     end_s = time.perf_counter() + seconds
 
     def ask(number: int) -> None:
         while time.perf_counter() < end_s:
-            requests.run(feeds)
+            requests.run(shapes[number % len(shapes)])
             counts[number] += 1
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(callers)]

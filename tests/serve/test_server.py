@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +289,9 @@ def test_two_batch_sizes_are_one_model(tmp_path: Path) -> None:
     net = server.models.find("rows", None)
     if net.many is not None:  # faster here by the measurement; else there is nothing to see
         assert net.batching is not None
-        net.batching.min_requests = 2
+        net.batching.batches = {
+            sizes: replace(batch, min_requests=2) for sizes, batch in net.batching.batches.items()
+        }
     tensors = [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [n, -n, n, n]} for n in range(12)]
     with ThreadPoolExecutor(12) as pool:
         asked = [

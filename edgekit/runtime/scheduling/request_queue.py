@@ -15,18 +15,19 @@ import heapq
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import count
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple
 
 from edgekit.errors import BusyError, UsageError
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.predictor import Predictor
-from edgekit.runtime.scheduling.batching import Batching
+from edgekit.runtime.scheduling.batching import Batch, Batching
 from edgekit.runtime.scheduling.pending import Pending
 from edgekit.runtime.scheduling.run_time import RunTime
 from edgekit.runtime.traces.run_record import RunRecord
@@ -52,6 +53,8 @@ class _Request(NamedTuple):
     feeds: Mapping[str, Array]
     future: Pending
     record: RunRecord | None
+    batch: Batch | None
+    """Batches at its shape; requests of one batch have the same one. None: it runs alone."""
 
 
 class Requests(Closing):
@@ -137,6 +140,7 @@ class Requests(Closing):
         if deadline_ms is not None and not 0 < deadline_ms < inf:
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
         checked = fitted(feeds, self._shapes)
+        batch = None if self._batching is None else self._batching.batch_of(checked)
         self._reset_after_fork()
         future = Pending()
         now_s = time.monotonic()
@@ -148,7 +152,7 @@ class Requests(Closing):
                 raise UsageError("the request queue is closed; open a new one to run")
             if len(self._queue) >= self._limit:
                 self._drop_cancelled()
-            request = _Request(priority, due_s, next(self._numbers), now_s, checked, future, record)
+            request = _Request(priority, due_s, next(self._numbers), now_s, checked, future, record, batch)
             reason, displaced = self._refusal(request), None
             if reason:
                 self._counts["refused"] += 1
@@ -185,13 +189,28 @@ class Requests(Closing):
     def _expected_s(self, request: _Request | None = None) -> float:
         """Estimate the seconds until a request is answered, from the runs so far. None stands for a request
         after all others."""
-        ahead = len(self._queue) if request is None else sum(queued < request for queued in self._queue)
+        ahead = Counter(queued.batch for queued in self._queue if request is None or queued < request)
+        last = request or (self._queue[-1] if self._queue else None)
+        batch = None if last is None else last.batch
         left_s = 0.0
         if self._running_s is not None:
             left_s = max(0.0, self._one_s.mean_s - (time.monotonic() - self._running_s))
-        if self._batching is not None and self._batch_s.mean_s and ahead + 1 >= self._batching.min_requests:
-            return left_s + ahead // self._batching.size * self._batch_s.mean_s + self._batch_s.upper_s
-        return left_s + ahead * self._one_s.mean_s + (self._one_s.upper_s if ahead or left_s else 0.0)
+        alike = ahead.pop(batch, 0)
+        left_s += sum(self._run_s(other, count) for other, count in ahead.items())
+        if self._is_batched(batch, alike + 1):
+            assert self._batching is not None
+            return left_s + alike // self._batching.size * self._batch_s.mean_s + self._batch_s.upper_s
+        return left_s + alike * self._one_s.mean_s + (self._one_s.upper_s if alike or left_s else 0.0)
+
+    def _run_s(self, batch: Batch | None, count: int) -> float:
+        """Estimate the seconds of so many requests of one shape."""
+        if self._is_batched(batch, count):
+            assert self._batching is not None
+            return ceil(count / self._batching.size) * self._batch_s.mean_s
+        return count * self._one_s.mean_s
+
+    def _is_batched(self, batch: Batch | None, count: int) -> bool:
+        return batch is not None and bool(self._batch_s.mean_s) and count >= batch.min_requests
 
     def expected_s(self) -> float:
         """Estimate the seconds until a new request would be answered, if it is the last in the queue."""
@@ -240,7 +259,8 @@ class Requests(Closing):
     def _serve(self, worker: object) -> None:
         while (first := self._next(worker)) is not None:
             requests = [request for request in self._collect_batch(first) if self._start(request)]
-            if self._batching is not None and len(requests) >= self._batching.min_requests:
+            batch = first.batch
+            if self._batching is not None and batch is not None and len(requests) >= batch.min_requests:
                 self._run_batch(self._batching, requests)
             else:
                 for request in requests:
@@ -264,25 +284,26 @@ class Requests(Closing):
             waited = not waiter.acquire(timeout=IDLE_S)
 
     def _collect_batch(self, first: _Request) -> list[_Request]:
-        """Return this request, and the queued ones that can run in a batch with it within all their
-        deadlines."""
-        batching = self._batching
-        if batching is None:
+        """Return this request, and the queued ones of its shape that can run in a batch with it within all
+        deadlines. None goes ahead of a more urgent class of another shape."""
+        batching, batch = self._batching, first.batch
+        if batching is None or batch is None:
             return [first]
         while True:
             with self._lock:
+                most_urgent = min((r.priority for r in self._queue if r.batch is not batch), default=inf)
+                alike = [r for r in self._queue if r.batch is batch and r.priority <= most_urgent]
                 urgent_s = min(first.due_s, self._queue[0].due_s) if self._queue else first.due_s
-                latest_s = urgent_s - RESERVE * batching.batch_s
+                latest_s = urgent_s - RESERVE * batch.batch_s
                 left_s = min(first.queued_s + self._delay_s, latest_s) - time.monotonic()
-                if left_s <= 0 or len(self._queue) + 1 >= batching.size or self._closed:
-                    if (
-                        time.monotonic() > latest_s
-                        or len(self._queue) + 1 < batching.min_requests
-                        or self._closed
-                    ):
+                if left_s <= 0 or len(alike) + 1 >= batching.size or self._closed:
+                    if time.monotonic() > latest_s or len(alike) + 1 < batch.min_requests or self._closed:
                         return [first]
-                    further = min(batching.size - 1, len(self._queue))
-                    return [first, *(heapq.heappop(self._queue) for _ in range(further))]
+                    further = heapq.nsmallest(batching.size - 1, alike)
+                    numbers = {request.number for request in further}
+                    self._queue = [r for r in self._queue if r.number not in numbers]
+                    heapq.heapify(self._queue)
+                    return [first, *further]
                 waiter = self._changed.waiter()
             waiter.acquire(timeout=left_s)
 

@@ -22,7 +22,6 @@ from edgekit.release.export.export import export_variant
 from edgekit.runtime import Session
 from edgekit.runtime.loading.probe import probe
 from edgekit.runtime.remote.remote_session import RemoteSession
-from edgekit.runtime.scheduling.batching import Batching
 from edgekit.target.shapes import ShapesRunner
 from edgekit.tensor_spec import Array
 from tests.fixtures.detector import detector, detector_card
@@ -155,8 +154,6 @@ def test_other_shapes_are_refused_with_the_list(three: Path) -> None:
             )
         with pytest.raises(UsageError, match="input image is float64; float32 1x3x64x64 or 1x3x96x96 or "):
             session.run({"image": image(64)["image"].astype(np.float64)})
-        with pytest.raises(UsageError, match="several shapes, and a batch would run all requests at the "):
-            Batching(session, session)
 
 
 def test_further_shapes_are_loaded_when_they_are_needed(three: Path) -> None:

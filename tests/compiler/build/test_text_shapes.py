@@ -20,7 +20,6 @@ from edgekit.processing import Card
 from edgekit.processing.card import parse_card
 from edgekit.release.export.export import export_variant
 from edgekit.runtime import Session
-from edgekit.runtime.scheduling.batching import Batching
 from edgekit.target.shapes import ShapesRunner
 from tests.fixtures.encoder import WHOLE, WIDTH, encoder, encoder_card
 from tests.fixtures.texts import TOKENIZER, reranker
@@ -146,12 +145,6 @@ def test_every_precision_has_every_length(precision: str, whole: Path, tmp_path:
         found = vectors(path, variant.name, (SHORT, MIDDLE))
         cosines = [float(a @ b) for a, b in zip(found, expected, strict=True)]
         assert min(cosines) > (0.9 if "int8" in variant.precision else 0.99999)
-
-
-def test_batches_at_the_whole_length_are_refused(tmp_path: Path) -> None:
-    path = built(tmp_path, encoder_card()).save(tmp_path / "encoder.edgekit")
-    with Session(path) as session, pytest.raises(UsageError, match=r"at the largest; use it alone$"):
-        Batching(session, session)
 
 
 @pytest.mark.needs_coreml
