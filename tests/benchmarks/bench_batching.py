@@ -4,8 +4,8 @@
 
 ONE was built with a batch of 1, MANY of the same model with ``--shape x=8x...``. As many callers ask at once,
 each its next request when it has an answer; one by one, and in batches, in turns. The callers share out the
-bundle's shapes. Goal: in batches at least as fast, where they are on. And what handing a request to the thread
-costs, over Session.run.
+bundle's shapes. Goal: in batches at least as fast, where they are on. And what handing a request to the
+thread costs, over Session.run.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
         requests = Requests(one, batching=batching)
 
 The batch size is fixed when a model is built, so batches run on a second bundle of the same model, built with
-``--shape x=8x3x224x224``. If the bundle has several shapes, the second one needs the same; a batch has requests of
-one shape. The golden vectors are used to check that its rows are independent.
+``--shape x=8x3x224x224``. If the bundle has several shapes, the second one needs the same; a batch has
+requests of one shape. The golden vectors are used to check that its rows are independent.
 """
 
 from __future__ import annotations
