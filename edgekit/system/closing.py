@@ -1,9 +1,9 @@
-"""Context managers that end with ``close``."""
+"""Context managers that end with ``close``, and stay in their process."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T", bound="Closing")
 
@@ -18,6 +18,14 @@ class Closing(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, as ``multiprocessing`` does with arguments: it holds what is this process's.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"a {type(self).__name__} can't be sent to another process; open one there")
 
     @abstractmethod
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,13 @@ def test_a_real_engine_answers_the_golden_vectors(path: Path) -> None:
         assert not any(np.shares_memory(answers[0], later) for later in answers[1:])
     for answer in answers:
         np.testing.assert_array_equal(answer, expected["y"])
+
+
+@pytest.mark.needs_ort
+def test_a_session_is_opened_in_each_process(path: Path) -> None:
+    with Session(path, threads=1) as session, pytest.raises(TypeError) as error:
+        pickle.dumps(session)
+    assert str(error.value) == "a Session can't be sent to another process; open one there"
 
 
 @pytest.mark.needs_ort
