@@ -1,6 +1,6 @@
 """Batches across callers: does one run of N rows pay, and what does a request take?
 
-    python tests/benchmarks/bench_batching.py ONE.edgekit MANY.edgekit [--engine ort] [--callers 16]
+    python -m tests.benchmarks.bench_batching ONE.edgekit MANY.edgekit [--engine ort] [--callers 16]
 
 ONE was built with a batch of 1, MANY of the same model with ``--shape x=8x...``. As many callers ask at once,
 each its next request when it has an answer; one by one, and in batches, in turns. The callers share out the
