@@ -240,7 +240,8 @@ def long_lived(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.mark.needs_ort
 @pytest.mark.usefixtures("sends")
 def test_onnx_runtime_as_it_is_asks_for_a_socket(long_lived: LongLived) -> None:
-    """What the others here would see. If this fails, a release has changed, and they may see nothing."""
+    """ONNX Runtime sends without EdgeKit. If this fails, a release has changed, and the other tests prove
+    nothing."""
     done = long_lived.plain.result()
     assert done.sockets
     assert left_behind(long_lived.home / "plain")

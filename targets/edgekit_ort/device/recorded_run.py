@@ -34,7 +34,7 @@ class RecordedRun:
     def __init__(
         self, session: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], memory: str
     ) -> None:
-        if memory == "cuda":  # releases before 1.31 have no other form
+        if memory == "cuda":  # in every release; the session's own form is new
             make = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_shape_and_type
         else:
             make = session.create_ortvalue_from_shape_and_type

@@ -53,7 +53,7 @@ def test_a_drafted_card_is_the_same(tmp_path: Path) -> None:
 
 
 def sent(figures: Any) -> Any:
-    """What the parent reads of a child's figures."""
+    """Return a child's figures as the parent reads them."""
     return messages.parse_line(messages.as_line({"figures": figures}))["figures"]
 
 

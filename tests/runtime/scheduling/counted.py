@@ -14,7 +14,7 @@ from edgekit.tensor_spec import Array
 
 
 def takes(monkeypatch: pytest.MonkeyPatch, one_ms: float, many_ms: float) -> list[int]:
-    """What was measured; a list that grows with each measuring."""
+    """State the times of a single run and of a batch. Return a list that grows with each measurement."""
     measured: list[int] = []
 
     def compared(one: Session, batching: Batching, inputs: object) -> tuple[float, float]:
@@ -26,7 +26,7 @@ def takes(monkeypatch: pytest.MonkeyPatch, one_ms: float, many_ms: float) -> lis
 
 
 class Counted:
-    """A session whose runs are counted, and wait while they are told to."""
+    """A session whose runs are counted, and wait until ``open`` is set."""
 
     def __init__(self, session: Session) -> None:
         self.runs, self.open, self.running = 0, threading.Event(), threading.Event()
