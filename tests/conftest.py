@@ -17,7 +17,6 @@ import pytest
 from edgekit_tensorrt.device import presence
 from hypothesis import HealthCheck, settings
 
-from edgekit.compiler.evaluate.arm.emulator_folder import emulator_folder
 from tests.arm import emulated
 from tests.devices import board
 from tests.fixtures.smollm2 import smollm2_file
@@ -84,10 +83,6 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         "no GPU for WebGPU, or no onnxruntime-ep-webgpu (pip install '.[webgpu]')",
     ),
     "needs_sshd": (board.present, "no board behind sshd: tests/devices/setup makes it (Debian, a minute)"),
-    "needs_arm_counts": (
-        lambda: emulator_folder() is not None,
-        "no emulated ARM with counted instructions: tests/arm/setup makes it (Debian, cc, a minute)",
-    ),
     "needs_compiler": (_has_compiler, "no C++ compiler: pip install ziglang, or install g++ or clang++"),
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),

@@ -131,20 +131,8 @@ class SearchedCandidate(TypedDict):
     task: Figure | None
     ratio: float | None
     """Time over the float parent's; None where it was not timed."""
-    estimated_ratio: float | None
-    """Estimated cycles over the float parent's; None where they were not estimated."""
     lost: str
     """Reason why it is not in the bundle; "" if it is."""
-
-
-class EstimatedCycles(TypedDict):
-    """Cycles that were estimated, never measured: instructions counted under qemu, weighed by the processor's
-    pipelines (docs/arm-estimates.md)."""
-
-    ratio: float
-    """Cycles over the float parent's."""
-    processor: str
-    method: str
 
 
 class CostEvidence(TypedDict, total=False):
@@ -370,7 +358,6 @@ class Evidence(TypedDict, total=False):
     quantization: Quantization
     search: Search
     causes: Causes
-    estimated: EstimatedCycles
     cost: CostEvidence
     memory: dict[str, MemoryUse]
     """By memory: ``ram``, ``flash``."""

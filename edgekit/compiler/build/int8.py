@@ -27,7 +27,6 @@ from edgekit.compiler.build.int8_search import (
 )
 from edgekit.compiler.build.quantization_data import QuantizationData
 from edgekit.compiler.build.variant_build import VariantBuild, lost_variant, runs_here
-from edgekit.compiler.evaluate.arm.estimate import ratio_estimator
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import (
     best_with_baseline,
@@ -41,10 +40,6 @@ from edgekit.system.progress import Notify
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of
 from edgekit.target.quant_rules import Rules
-
-ESTIMATES_SHARE = 0.5
-"""Largest part of the time limit of a search that estimates may take."""
-ESTIMATED_BY = "instruction counts under qemu"
 
 
 def find_all_rules(
@@ -158,27 +153,17 @@ def _opened(
     data: QuantizationData,
     rules: Rules,
     parent: VariantBuild,
-    seconds: float = 0.0,
     measurements: Sequence[Measurement] = (),
 ) -> tuple[Candidates, str]:
     """Open the candidates of one target, and return them with the version of the engine that runs them, or ""
-    if none runs them.
-
-    Cycles are estimated within a part of ``seconds``.
-    """
+    if none runs them."""
     target = parent.target
     version = "" if target.missing() is not None else target.executor().engine_version()
     timed = parent.artifact if parent.timed and runs_here(parent.profile) else None
     # A reference executor is slow and computes the Q/DQ graph itself: only the final test runs on it.
     version = "" if parent.by_reference else version
     context = data.search_context
-    estimator = None
-    if timed is None and version and seconds:
-        sample, share = context.validation[0], ESTIMATES_SHARE * seconds
-        estimator = ratio_estimator(
-            target.profile, context.inputs, context.outputs, sample, parent.artifact, share
-        )
-    return Candidates(context, target, rules, timed, version, measurements, estimator), version
+    return Candidates(context, target, rules, timed, version, measurements), version
 
 
 def _search(
@@ -189,7 +174,7 @@ def _search(
     seconds: float,
     notify: Notify,
 ) -> SearchResult:
-    opened, version = _opened(data, rules, parent, seconds)
+    opened, version = _opened(data, rules, parent)
     with opened as candidates:
         return search_int8(data, parent.profile, rules, candidates, options, seconds, version, notify)
 
@@ -220,7 +205,7 @@ def build_int8(
         force. With ``int8``, where the fastest one fails on the test samples, the most accurate one is tested
         too. There is no third: the more are tested on the same samples, the less a passed test says.
     """
-    opened, version = _opened(data, rules, parent, seconds, first.measured if first is not None else ())
+    opened, version = _opened(data, rules, parent, first.measured if first is not None else ())
     with opened as candidates:
         result = first
         if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
@@ -245,7 +230,6 @@ def build_int8(
         for measurement in shipped:
             notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {measurement.config}")
             variant = evaluate_int8(data, parent, options, candidates, measurement.config, variants)
-            _note_estimate(variant, measurement, candidates)
             if not winners:
                 variant.reject(rejection_reason(measurement, (), missed[measurement.config]))
             if variant.artifact.files:
@@ -255,7 +239,6 @@ def build_int8(
         if options.precision != AUTO and variants[0].rejected and second and second not in shipped:
             notify(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
             variant = evaluate_int8(data, parent, options, candidates, second.config, ())
-            _note_estimate(variant, second, candidates)
             if not variant.rejected:
                 missed[shipped[0].config] = f"on the test samples: {variants[0].reason}"
                 variants, winners = [variant], [second]
@@ -274,18 +257,5 @@ def build_int8(
         variants[0].evidence["search"]["plain"] = as_manifest_entry(plain, "")
     for variant in variants:
         if "quantization" in variant.evidence:
-            reasons = because(variant, block_snr_db)
-            if candidates.estimator is not None and candidates.estimator.failure:
-                failure = candidates.estimator.failure
-                reasons.append(f"cycles were not estimated for every candidate: {failure}")
-            variant.evidence["quantization"]["because"] = reasons
+            variant.evidence["quantization"]["because"] = because(variant, block_snr_db)
     return variants
-
-
-def _note_estimate(variant: VariantBuild, measurement: Measurement, candidates: Candidates) -> None:
-    if measurement.estimated is not None:
-        variant.evidence["estimated"] = {
-            "ratio": measurement.estimated,
-            "processor": candidates.estimates_for,
-            "method": ESTIMATED_BY,
-        }

@@ -64,11 +64,6 @@ def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[st
     """
     names = variant.evidence["quantization"]["float"]["names"]
     other = [] if runs_here(variant.profile) else [OTHER_PROCESSOR]
-    if estimated := variant.evidence.get("estimated"):
-        other.append(
-            f"estimated {estimated['ratio']:.2f}x the cycles of fp32 by {estimated['method']} for"
-            f" {estimated['processor']}, not measured"
-        )
     if not names:
         return other
     measured = (name for name in names if name in block_snr_db)

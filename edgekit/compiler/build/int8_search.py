@@ -68,7 +68,7 @@ def search_int8(
         profile.as_json(),
         version,
         default_threads(),
-        [options.precision, options.goal.as_json(), candidates.timed, candidates.estimates_for],
+        [options.precision, options.goal.as_json(), candidates.timed],
     )
     cached = measurement_cache.recall(key, SearchResult)
     if cached is not None and cached.measured:
@@ -123,8 +123,6 @@ def search_int8(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
     measured = with_better_times(measured)
-    if candidates.estimator is not None and candidates.estimator.out_of_time:
-        clock.left_out += 1
     if not clock.left_out and not candidates.deaths:
         measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
     return SearchResult(measured, block_snr_db, clock.left_out)
@@ -179,7 +177,6 @@ def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
         "snr_db": None if fidelity is None or not math.isfinite(fidelity.snr_db) else fidelity.snr_db,
         "task": None if fidelity is None or fidelity.task is None else fidelity.task.as_json(),
         "ratio": measurement.ratio,
-        "estimated_ratio": measurement.estimated,
         "lost": lost,
     }
 

@@ -143,7 +143,7 @@ def bounds_of(
     return Bounds(
         data_bytes=limits.memory_bytes + reserved,
         file_bytes=limits.memory_bytes,
-        reads=[*_named_files(options), *_of_emulator(), *toolchains],
+        reads=[*_named_files(options), *toolchains],
         writes=[str(folder), *([str(records)] if records else []), *_graphics()],
         most_data_bytes=limits.most_memory_bytes + reserved,
     )
@@ -278,13 +278,6 @@ def _linked(folder: str) -> set[str]:
         folders = {os.path.dirname(os.path.realpath(entry)) for entry in entries if entry.is_symlink()}
         folders |= {os.path.realpath(entry) for entry in Path(folder).iterdir() if entry.is_symlink()}
     return folders
-
-
-def _of_emulator() -> list[str]:
-    from edgekit.compiler.evaluate.arm.emulator_folder import emulator_folder
-
-    folder = emulator_folder()
-    return [str(folder)] if folder is not None else []
 
 
 def _environments(options: Mapping[str, Any]) -> list[Environment]:

@@ -161,10 +161,6 @@ def _metrics(evidence: Mapping[str, Any]) -> list[dict[str, Json]]:
         basis = f"{timing['cpu']}, {timing['threads']} threads, {timing['runs']} runs"
         for key, name in (("p50_ms", "latency p50"), ("min_ms", "latency minimum"), ("load_ms", "loading")):
             metrics.append(_metric(f"{name} in ms", timing.get(key), basis))
-    estimated = evidence.get("estimated")
-    if estimated:
-        basis = f"{estimated['processor']}, estimated and not measured: {estimated['method']}"
-        metrics.append(_metric("cycles over the float variant's", estimated["ratio"], basis))
     return [metric for metric in metrics if metric is not None]
 
 

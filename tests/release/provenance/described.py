@@ -24,7 +24,6 @@ EVIDENCE = {
     "timing": {"p50_ms": 1.25, "min_ms": 1.0, "load_ms": 3.0, "runs": 20, "threads": 1, "cpu": "Example CPU"},
     "task": {"metric": "mAP", "value": 0.25, "unit": "", "float": 0.5},
     "agreement": {"metric": "SNR", "value": None, "unit": "dB", "samples": 8},
-    "estimated": {"ratio": 0.5, "processor": "Cortex-A76", "method": "counted"},
 }
 
 

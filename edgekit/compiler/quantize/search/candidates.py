@@ -19,7 +19,6 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from edgekit.compiler.evaluate.arm.estimate import RatioEstimator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER, FASTER, RelativeTimer
 from edgekit.compiler.evaluate.verify import check_output_form, write_files
@@ -91,7 +90,6 @@ class Candidates:
         parent: The float variant's artifact, or None if it does not run on this machine.
         version: Version of the engine that runs the candidates; "" to run their Q/DQ graphs without one.
         measurements: Measurements of an earlier search of this build, which are not repeated.
-        estimator: Estimates the cycles of candidates that cannot be timed; None if there is none.
 
     Attributes:
         report: Called with a progress message, e.g. ``rounding weights``, and counts.
@@ -106,9 +104,7 @@ class Candidates:
         parent: Artifact | None,
         version: str,
         measurements: Iterable[Measurement] = (),
-        estimator: RatioEstimator | None = None,
     ) -> None:
-        self.estimator = estimator
         self.report: Notify = unheard
         self.deaths: dict[CandidateConfig, str] = {}
         self._measurements = {measurement.config: measurement for measurement in measurements}
@@ -116,17 +112,10 @@ class Candidates:
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
-        self._estimates = {
-            (entry.config.placement, entry.config.floats, entry.float_share): entry.estimated
-            for entry in self._measurements.values()
-            if entry.estimated is not None
-        }
         self._sensitivity: dict[str, dict[str, float]] = {}
         self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
         self._opened = 0
         self._stack = ExitStack()
-        if estimator is not None:
-            self._stack.callback(estimator.close)
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
         self._timer = None
         if parent is not None:
@@ -143,11 +132,6 @@ class Candidates:
         """Return the float parent's fastest run so far in ms, on one thread; None if it was not timed."""
         best_s = self._timer.best_s if self._timer is not None else math.inf
         return 1000 * best_s if best_s < math.inf else None
-
-    @property
-    def estimates_for(self) -> str:
-        """Return the processor that cycles are estimated for; "" if they are not."""
-        return self.estimator.processor if self.estimator is not None else ""
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -228,8 +212,7 @@ class Candidates:
             try:
                 with breadcrumbs.at_risk(f"{config} ({self._key(config)[:8]})"):
                     measurement = self._measured(config)
-                if self.estimator is None or not self.estimator.out_of_time:
-                    measurement_cache.record(self._key(config), Measurement, measurement)
+                measurement_cache.record(self._key(config), Measurement, measurement)
             except EngineError as problem:  # not cached: a limit may be wider next time
                 measurement = Measurement(config, None, None, reason_of(problem, for_bundles=True))
                 self.deaths[config] = measurement.failure
@@ -239,9 +222,6 @@ class Candidates:
             self._ratios.setdefault(
                 (config.placement, config.floats, measurement.float_share), measurement.ratio
             )
-        if measurement.estimated is not None:
-            structure = (config.placement, config.floats, measurement.float_share)
-            self._estimates.setdefault(structure, measurement.estimated)
         return measurement
 
     def is_known(self, config: CandidateConfig) -> bool:
@@ -261,11 +241,10 @@ class Candidates:
             self._version or f"Q/DQ graph, {reference_version()}",
             config.as_json(),
             self.timed,
-            self.estimates_for,
         )
 
     def _measured(self, config: CandidateConfig) -> Measurement:
-        validation, ratio, estimated = self._context.validation, None, None
+        validation, ratio = self._context.validation, None
         release_unused()  # the graphs of the last candidate
         try:
             quantized = self._quantized(config)
@@ -280,7 +259,6 @@ class Candidates:
                     outputs = keep_outputs(map(runner.run, counted(validation, "samples")))
                     self.report("timing")
                     ratio = self._ratio(config, float_share, runner)
-                estimated = self._estimated(config, float_share, compiled.artifact)
             else:
                 self.report("running")
                 outputs = run_qdq_graph(quantized.model, validation)
@@ -288,7 +266,7 @@ class Candidates:
         except EdgeKitError as problem:
             return Measurement(config, None, None, reason_of(problem, for_bundles=True))
         fidelity = self._context.evaluator.evaluate(outputs)
-        return Measurement(config, fidelity, ratio, float_share=float_share, estimated=estimated)
+        return Measurement(config, fidelity, ratio, float_share=float_share)
 
     def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
         """Measure the latency relative to the parent, timed once for all recipes with the same float share.
@@ -314,19 +292,6 @@ class Candidates:
         if self._timer is None or rough is None or rough > CLEARLY_FASTER or ratio <= FASTER:
             return ratio
         return sorted((rough, ratio, self._timer.ratio(runner)))[1]
-
-    def _estimated(self, config: CandidateConfig, float_share: float, artifact: Artifact) -> float | None:
-        """Estimate cycles relative to the parent: once for all recipes with the same float share."""
-        structure = (config.placement, config.floats, float_share)
-        if self.estimator is None:
-            return None
-        if structure not in self._estimates:
-            self.report(f"estimating cycles on {self.estimator.processor}")
-            ratio = self.estimator.ratio(artifact)
-            if ratio is None:
-                return None
-            self._estimates[structure] = ratio
-        return self._estimates[structure]
 
     def float_share(self, config: CandidateConfig) -> float:
         """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""

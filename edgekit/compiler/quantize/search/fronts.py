@@ -104,8 +104,6 @@ def _score_text(measurement: Measurement) -> str:
     fidelity, float_share = measurement.fidelity, measurement.float_share
     score = fidelity.score if fidelity is not None else Score("SNR", -math.inf, "dB")
     text = f"SNR {score}" if score.unit else str(score)
-    if measurement.estimated is not None:
-        return f"{text} at an estimated {measurement.estimated:.2f}x the cycles of fp32"
     if measurement.ratio is None:
         return f"{text}, {100 * float_share:.0f} % of the products in float" if float_share else text
     return f"{text} at {measurement.ratio:.2f}x the time of fp32"
@@ -156,8 +154,5 @@ def best_with_baseline(
 
 
 def best_untimed(measurements: Sequence[Measurement]) -> Measurement:
-    """Return the candidate with the best ``untimed_score``, for candidates that could not be timed. If cycles
-    are estimated for some candidates, only these are compared."""
-    estimated = [m for m in measurements if m.estimated is not None and m.fidelity is not None]
-    measurements = estimated or measurements
+    """Return the candidate with the best ``untimed_score``, for candidates that could not be timed."""
     return max(measurements, key=lambda m: (m.fidelity is not None, m.untimed_score, -m.float_share))

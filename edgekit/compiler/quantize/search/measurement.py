@@ -28,9 +28,7 @@ ROUGH_ERROR = 0.05
 """How far the ratio of the quick recipe, timed roughly, may be from that of a better timing."""
 MIN_GAIN = {"": 0.02, "dB": 3.0}
 """Least gain in accuracy, by unit, that justifies a slower point on the front. 3 dB: half the noise."""
-TIME_PENALTY = {unit: gain / (1 - FASTER) for unit, gain in MIN_GAIN.items()}
-"""Accuracy, by unit, deducted from an untimed candidate for as many estimated cycles as its parent's."""
-FLOAT_PENALTY = {unit: penalty / 2 for unit, penalty in TIME_PENALTY.items()}
+FLOAT_PENALTY = {unit: gain / (1 - FASTER) / 2 for unit, gain in MIN_GAIN.items()}
 """Accuracy, by unit, deducted from an untimed candidate with all MACs in float. int8 runs at twice the rate
 of float16 (tensor cores, the Neural Engine), so 6 % of the MACs in float cost 3 % of the latency: as much as
 FASTER requires. They must gain MIN_GAIN."""
@@ -70,7 +68,6 @@ class Measurement:
         ratio: Latency relative to the float parent; None if it was not timed.
         failure: Reason that it could not be compiled or run; "" otherwise.
         float_share: Share (0 to 1) that stays float of the MACs that the target can compute in int8.
-        estimated: Estimated cycles over the float parent's (``evaluate.arm``); None if not estimated.
     """
 
     config: CandidateConfig
@@ -78,7 +75,6 @@ class Measurement:
     ratio: float | None
     failure: str = ""
     float_share: float = 0.0
-    estimated: float | None = None
 
     @property
     def rank(self) -> float:
@@ -106,11 +102,9 @@ class Measurement:
 
     @property
     def untimed_score(self) -> float:
-        """Return a score that compares untimed candidates: accuracy, capped at saturation, less a penalty
-        for estimated cycles, or for float layers if cycles are not estimated."""
+        """Return a score that compares untimed candidates: accuracy, capped at saturation, less a penalty for
+        float layers."""
         rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
-        if self.estimated is not None:
-            return rank - TIME_PENALTY[self.unit] * self.estimated
         return rank - FLOAT_PENALTY[self.unit] * self.float_share
 
     @property

@@ -41,7 +41,6 @@ from edgekit.compiler.quantize.search.measurement import (
     NO_BIAS_CORRECTION,
     QUICK,
     ROUGH_ERROR,
-    TIME_PENALTY,
     CandidateConfig,
     Measurement,
     saturation,
@@ -282,11 +281,10 @@ def min_noise_share(measurement: Measurement) -> float:
 
 # The int8 search for a target that cannot be timed here.
 #
-# One candidate is chosen by ``untimed_score``, which penalizes estimated cycles, or float layers where cycles
-# are not estimated:
+# One candidate is chosen by ``untimed_score``, which penalizes float layers:
 #
 #     1. the target's first placement with the default recipe, and the baseline; stop if the accuracy is
-#        saturated and cycles are not estimated
+#        saturated
 #     2. every placement with the quick recipe; the best of them with the other recipes
 #     3. float regions of that placement, and of the one with the fewest float layers, with its best recipe
 
@@ -321,7 +319,7 @@ def _next_untimed_configs(
 ) -> Iterator[CandidateConfig]:
     yield CandidateConfig(placements[0])
     yield CandidateConfig(placements[0], BASELINE)
-    if any(measurement.saturated and measurement.estimated is None for measurement in measurements):
+    if any(measurement.saturated for measurement in measurements):
         return
     for placement in placements:
         yield CandidateConfig(placement, QUICK)
@@ -331,7 +329,7 @@ def _next_untimed_configs(
     )
     yield from recipe_changes(base, measurements)
     best = best_of(measurements, base)
-    if best.untimed_score >= saturation(best.unit) - _least_penalty(measurements, best.unit, 0.0):
+    if best.untimed_score >= saturation(best.unit):
         return
     fewest_float = min(
         (m for m in measurements if m.fidelity is not None), key=lambda m: m.float_share, default=best
@@ -340,17 +338,10 @@ def _next_untimed_configs(
         for floats in find_float_regions(CandidateConfig(placement), 0.0):
             grown = CandidateConfig(placement, best.config.recipe, floats)
             # Even at saturated accuracy, the penalty for its float layers may be too high.
-            penalty = _least_penalty(measurements, best.unit, float_share(grown))
+            penalty = FLOAT_PENALTY[best.unit] * float_share(grown)
             if saturation(best.unit) - penalty > best_untimed(measurements).untimed_score:
                 yield grown
     grown = best_untimed(measurements).config
     yield from (
         replace(grown, recipe=recipe) for recipe in (BASELINE, DEFAULT, L2_RANGES, NO_BIAS_CORRECTION)
     )
-
-
-def _least_penalty(measurements: Sequence[Measurement], unit: str, float_share: float) -> float:
-    """Return the least penalty of a candidate with this share of float MACs: if cycles are estimated, that of
-    the fastest candidate so far."""
-    estimates = [measurement.estimated for measurement in measurements if measurement.estimated is not None]
-    return TIME_PENALTY[unit] * min(estimates) if estimates else FLOAT_PENALTY[unit] * float_share

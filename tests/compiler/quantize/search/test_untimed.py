@@ -100,25 +100,3 @@ def test_an_island_that_is_not_worth_it_is_not_made() -> None:
 
 def test_without_time_the_first_is_made() -> None:
     assert len(untimed(lambda c: (0.5, 0.0), has_time=lambda c: False)) == 1
-
-
-def test_of_estimated_placements_the_one_with_the_fewest_cycles_wins() -> None:
-    def measure(config: CandidateConfig) -> Measurement:
-        cycles = {"all": 0.9, "some": 0.5, "few": None}[config.placement]
-        share = 0.5 if config.placement == "some" else 0.0
-        found = tried(config, 0.99, None)
-        return replace(found, float_share=share, estimated=cycles)
-
-    found = search_untimed(
-        ("all", "some", "few"), measure, lambda config, least: (), lambda config: 0.0, always
-    )
-    assert {t.config.placement for t in found} == {"all", "some", "few"}, "it does not end with the first"
-    assert pareto_front(found)[0].config.placement == "some"
-
-
-def test_cycles_have_a_price() -> None:
-    def score(self_map: float, cycles: float) -> float:
-        return replace(tried(CandidateConfig("all"), self_map, None), estimated=cycles).untimed_score
-
-    assert score(0.90, 0.5) > score(0.91, 0.53), "3 % must gain .02"
-    assert score(0.90, 0.5) < score(0.93, 0.53)
