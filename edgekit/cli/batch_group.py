@@ -20,7 +20,7 @@ def batch() -> None:
     """Build all bundles of a matrix file."""
 
 
-@batch.command("build", left="what was built is kept", earlier={"--memory": "--memory-mb"})
+@batch.command("build", left="what was built is kept")
 @path_argument("matrix")
 @click.option("--on", metavar="WHERE", default="local", show_default=True,
               help="local, dask://HOST:PORT or ray://HOST:PORT.")  # fmt: skip

@@ -121,7 +121,7 @@ def defer(
     ctx.exit(0 if deferral.worthwhile else 1)
 
 
-@bundle.command(earlier={"--model": "--source", "--report": "--changes"})
+@bundle.command()
 @path_argument("bundle")
 @path_option("-o", "--output", help="New bundle.  [default: BUNDLE]")
 @request_options(build_request, for_rebuild=True)

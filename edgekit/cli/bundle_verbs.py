@@ -98,7 +98,7 @@ def verify(
     ctx.exit(0 if ok else 3 if not ran else 1)
 
 
-@main.command(earlier={"--diff": "--against"})
+@main.command()
 @bundle_argument
 @click.argument("target", required=False, type=EngineName())
 @variant_option

@@ -36,14 +36,6 @@ SECTIONS = {
     ),
 }
 """The first page of the help: verbs by the work that they belong to, and groups of verbs."""
-MOVED = {
-    **{verb: f"model {verb}" for verb in ("import", "card", "shrink", "distil")},
-    **{verb: f"bundle {verb}" for verb in ("cascade", "defer", "rebuild", "drift", "log")},
-    "build-all": "batch build",
-    **{verb: f"release {verb}" for verb in ("sign", "provenance", "publish", "fleet")},
-    **{verb: f"store {verb}" for verb in ("update", "install", "status", "commit", "rollback")},
-}
-"""Spellings of earlier versions, which still work -> verb of a group."""
 
 
 class Verbs(click.Group):
@@ -82,18 +74,15 @@ class FirstPage(Verbs):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name in MOVED:
-            if not ctx.resilient_parsing:
-                click.echo(f"`edgekit {name}` is now `edgekit {MOVED[name]}`", err=True)
-            args = [*MOVED[name].split(), *args[1:]]
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            close = click.NoSuchCommand(name, possibilities=[*self.commands, *MOVED], ctx=ctx)
-            error.possibilities = [  # type: ignore[misc]
-                MOVED.get(suggestion, suggestion) for suggestion in close.possibilities or []
-            ]
+            # `publish` without its group is answered with `release publish`.
+            full_names = {verb.split()[-1]: verb for verb in all_verbs()} | {
+                name: name for name in self.commands
+            }
+            close = click.NoSuchCommand(args[0], possibilities=list(full_names), ctx=ctx)
+            error.possibilities = [full_names[name] for name in close.possibilities or []]  # type: ignore[misc]
             raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
 
 
-@main.command(writes=True, earlier={"--url": "--bundle-url"})
+@main.command(writes=True)
 @bundle_argument
 @click.argument("variant", required=False)
 @path_option("-o", "--output", help="Folder to write into; created if missing.")

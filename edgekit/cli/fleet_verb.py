@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgekit.release.fleet.rollout import Verdict
 
 
-@release.command(earlier={"--candidate": "--new", "--baseline": "--old"})
+@release.command()
 @path_argument("reports", nargs=-1, required=True)
 @click.option("--channel", help="Channel, e.g. stable.  [default: all]")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: all]")

@@ -57,7 +57,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
     terminal.answer(as_json, {"onnx": str(output), **imported.as_json()}, text)
 
 
-@model.command(writes=True, earlier={"--force": "--overwrite"})
+@model.command(writes=True)
 @click.argument("model", type=ModelPath())
 @path_option("-o", "--output", required=True, help="card.toml to write.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
@@ -125,7 +125,6 @@ def shrink(
 @model.command(
     writes=True,
     headings={"Draft model": "draft layers", "Advanced": "force"},
-    earlier={"--draft": "--train-draft"},
 )
 @path_argument("teacher")
 @path_option("-o", "--output", required=True, help="ONNX file to write; with --train-draft a folder.")

@@ -25,12 +25,6 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
         "Hugging Face Hub": "hub",
         "Platform": "platform output image uri",
     },
-    earlier={
-        "--name": "--model",
-        "--stop": "--stop-installs",
-        "--resume": "--resume-installs",
-        "--uri": "--bundle-url",
-    },
 )
 @path_argument("bundle", required=False)
 @path_option("--repo", help="Folder of the repository, which a web server serves.")

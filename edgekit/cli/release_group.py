@@ -73,7 +73,7 @@ def release() -> None:
     """Sign and publish bundles; evaluate rollouts."""
 
 
-@release.command(writes=True, earlier={"--key": "--private-key"})
+@release.command(writes=True)
 @path_argument("bundle")
 @path_option(
     "--private-key",
@@ -105,7 +105,7 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     terminal.answer(as_json, document, "\n".join(lines))
 
 
-@release.command(writes=True, earlier={"--key": "--private-key"})
+@release.command(writes=True)
 @bundle_argument
 @path_option("-o", "--output", help="Write SLSA provenance to this .json file.")
 @path_option("--bom", help="Write a CycloneDX ML-BOM to this .json file.")

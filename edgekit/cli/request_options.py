@@ -6,7 +6,6 @@ They are made when a verb is used: the list of all verbs needs none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -79,7 +78,6 @@ class Verb(click.Command):
         writes: Whether it writes all of its output or none, which its error messages state.
         left: State of the output after Ctrl-C, if the same command continues from there.
         headings: Heading in the help -> names of options; others have that of their request, or Common.
-        earlier: Spelling of an option in earlier versions, which still works -> its spelling.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -98,11 +96,10 @@ class Verb(click.Command):
         writes: bool = False,
         left: str = "",
         headings: Mapping[str, str] = MappingProxyType({}),
-        earlier: Mapping[str, str] = MappingProxyType({}),
         **more: Any,
     ) -> None:
         super().__init__(*args, **more)
-        self.writes, self.left, self.earlier = writes, left, earlier
+        self.writes, self.left = writes, left
         self.headings = {name: heading for heading, names in headings.items() for name in names.split()}
 
     @property
@@ -119,14 +116,6 @@ class Verb(click.Command):
     @params.setter
     def params(self, parameters: list[click.Parameter]) -> None:
         self._params = parameters
-
-    def make_parser(self, ctx: click.Context) -> Any:
-        parser = super().make_parser(ctx)
-        for was, now in self.earlier.items():
-            (option,) = (copy(param) for param in self.params if now in param.opts)
-            option.opts = [was]
-            option.add_to_parser(parser, ctx)
-        return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:

@@ -30,7 +30,6 @@ def store_options(verb: F) -> F:
 
 @store.command(
     headings={"Advanced": "factory device_id proxy max_size every dry_run"},
-    earlier={"--max-size": "--max-size-mb"},
 )
 @store_options
 @click.option("--repo-url", help="URL of the repository, e.g. https://host/models.")

@@ -197,7 +197,7 @@ def open_runner(
         from edgekit.target import range_runner
 
         return range_runner.open_runner(engine, files, inputs, outputs, options, threads)
-    if "shapes" not in options and "lengths" not in options:
+    if "shapes" not in options:
         return engine.open_runner(files, inputs, outputs, options, threads)
     from edgekit.target import shapes  # here: most models have one
 

@@ -9,9 +9,6 @@ The artifact's own files and options are of the largest shape; ``options["shapes
 ``files``: the engine's name of a file -> the artifact's. ``text``, of a text encoder: arrays of the largest
 shape run at the shortest that holds the text; ``axes`` are those of each input and output that are as long
 as the text. A runtime that does not know the option runs the largest shape.
-
-Earlier bundles of text encoders have ``lengths``: the keys of ``text``, and ``shorter``, files and options by
-number of tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from edgekit.target.contract import Engine, Runner
 
 T = TypeVar("T")
-OPTION, EARLIER = "shapes", "lengths"
+OPTION = "shapes"
 PADDING = ("right", "left")
 FOLDER = "shapes/"
 """Folder of an artifact with the files of its further shapes."""
@@ -41,7 +38,7 @@ Key = tuple[tuple[int, ...], ...]
 
 def largest_files(files: Mapping[str, T]) -> dict[str, T]:
     """Return the files of the largest shape, which are an artifact of their own."""
-    return {name: entry for name, entry in files.items() if not name.startswith((FOLDER, f"{EARLIER}/"))}
+    return {name: entry for name, entry in files.items() if not name.startswith(FOLDER)}
 
 
 class TokenAxes(NamedTuple):
@@ -142,9 +139,9 @@ def open_runner(
     """
     open_one = open_one or engine.open_runner
     largest, engine_options = Signature(tuple(inputs), tuple(outputs)), dict(options)
-    table, lengths = engine_options.pop(OPTION, None), engine_options.pop(EARLIER, None)
+    table = engine_options.pop(OPTION, None)
     try:
-        further, text = _parsed(table or _of_lengths(lengths, largest), files, largest)
+        further, text = _parsed(table, files, largest)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise EngineError(f"the shapes of a variant are malformed: {reason_of(problem)}") from None
     opened = open_one(largest_files(files), inputs, outputs, engine_options, threads)
@@ -163,21 +160,6 @@ def open_runner(
             runner.close()
             raise
     return runner
-
-
-def _of_lengths(table: Json, largest: Signature) -> Json:
-    """Return the option of an earlier bundle in today's form."""
-    axes = token_axes(table, largest)
-    whole = {s.name: s for s in largest.inputs}[axes.mask].shape[-1]
-    lengths = sorted(int(length) for length in table["shorter"])
-    if not lengths or not 0 < lengths[0] <= lengths[-1] < whole:
-        raise ValueError(f"{lengths} of {whole}")
-    further = [
-        {"inputs": axes.at(largest.inputs, n), "outputs": axes.at(largest.outputs, n)}
-        | {key: table["shorter"][str(n)][key] for key in ("files", "options")}
-        for n in lengths
-    ]
-    return {"further": further, "text": table}
 
 
 def _parsed(

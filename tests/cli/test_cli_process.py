@@ -63,7 +63,6 @@ def test_the_shell_completes_engines_and_profiles() -> None:
         ("mo", "model"),
         ("model ", "import card shrink distil"),
         ("release publish --stop", "--stop-installs"),
-        ("publish --roll", "--rollout"),  # an earlier spelling, in silence
         ("build --max", "--max-drop"),
         ("build -t rpi", "rpi5-ncnn rpi4 rpi5"),
         ("model shrink -t open", "openvino"),

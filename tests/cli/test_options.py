@@ -56,27 +56,6 @@ def test_an_option_has_one_placeholder_type_and_meaning() -> None:
     assert {name: dict(each) for name, each in found.items() if len(each) > 1} == {}
 
 
-EARLIER = [
-    (verb, was, now)
-    for verb, command in all_verbs().items()
-    if isinstance(command, Verb)
-    for was, now in command.earlier.items()
-]
-
-
-@pytest.mark.parametrize(("verb", "was", "now"), EARLIER)
-def test_an_earlier_option_is_parsed_as_the_new_one_and_not_shown(
-    verb: str, was: str, now: str, call: Call
-) -> None:
-    command = all_verbs()[verb]
-    context = click.Context(command, resilient_parsing=True)
-    option = next(option for name, option in spelled(verb) if name == now)
-    given = [] if option.is_flag else ["7"]
-    old, new = (command.make_parser(context).parse_args([name, *given])[0] for name in (was, now))
-    assert old == new != {}
-    assert f"{was} " not in call(*verb.split(), "--help").stdout
-
-
 @pytest.mark.parametrize("verb", all_verbs())
 def test_a_verb_with_many_options_has_headings(verb: str, call: Call) -> None:
     command = all_verbs()[verb]

@@ -18,10 +18,7 @@ from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 INPUTS = [TensorSpec("ids", "int64", (1, 6)), TensorSpec("mask", "int64", (1, 6))]
 OUTPUTS = [TensorSpec("tokens", "float32", (1, 6, 2)), TensorSpec("score", "float32", (1, 1))]
-FILES = {
-    name: Path(name)
-    for name in ("model", "shapes/0/model", "shapes/1/model", "lengths/2/model", "lengths/4/model")
-}
+FILES = {name: Path(name) for name in ("model", "shapes/0/model", "shapes/1/model")}
 
 
 class Counting:
@@ -39,7 +36,6 @@ class Counting:
         if self.broken == str(files["model"]):
             raise EngineError("it is broken")
         assert "shapes" not in options
-        assert "lengths" not in options
         self.open.append(str(files["model"]))
         return CountingRunner(self, str(files["model"]), inputs[0].shape)
 
@@ -80,13 +76,6 @@ def text_options(padding: str = "right") -> dict[str, Json]:
     return options({"mask": "mask", "padding": padding, "axes": axes})
 
 
-def lengths(padding: str = "right", **changed: Any) -> dict[str, Json]:
-    """The option of earlier bundles."""
-    shorter = {str(n): {"files": {"model": f"lengths/{n}/model"}, "options": {}} for n in (2, 4)}
-    axes = {"ids": [1], "mask": [1], "tokens": [1]}
-    return {"lengths": {"mask": "mask", "padding": padding, "axes": axes, "shorter": shorter, **changed}}
-
-
 def opened(option: Mapping[str, Json], engine: Counting | None = None) -> Any:
     engine = engine or Counting()
     return open_runner(engine, FILES, INPUTS, OUTPUTS, option, 1)  # type: ignore[arg-type]
@@ -97,12 +86,11 @@ def feeds_of(length: int, mask: Array | None = None) -> dict[str, Array]:
     return {"ids": np.arange(1, length + 1)[None], "mask": mask.astype(np.int64)[None]}
 
 
-@pytest.mark.parametrize("form", [text_options, lengths])
 @pytest.mark.parametrize("padding", ["right", "left"])
 @pytest.mark.parametrize(("count", "length"), [(0, 6), (1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (6, 6)])
-def test_the_shortest_that_holds_the_tokens_runs(padding: str, count: int, length: int, form: Any) -> None:
+def test_the_shortest_that_holds_the_tokens_runs(padding: str, count: int, length: int) -> None:
     engine = Counting()
-    runner = opened(form(padding), engine)
+    runner = opened(text_options(padding), engine)
     there = np.arange(6) < count if padding == "right" else np.arange(6) >= 6 - count
     found = runner.run(feeds_of(6, there))
     assert found["score"] == length
@@ -111,7 +99,7 @@ def test_the_shortest_that_holds_the_tokens_runs(padding: str, count: int, lengt
     assert engine.open == []
 
 
-@pytest.mark.parametrize("option", [options(), text_options(), lengths()])
+@pytest.mark.parametrize("option", [options(), text_options()])
 def test_arrays_run_at_their_own_shape(option: Mapping[str, Json]) -> None:
     runner = opened(option)
     for length in (4, 6, 2):
@@ -208,18 +196,6 @@ def test_a_hostile_entry_is_refused(hostile: Json) -> None:
         options(text=3),
         options({"mask": "mask", "padding": "right", "axes": {"ids": [1], "mask": [1]}}),
         options({"mask": "mask", "padding": "middle", "axes": {"ids": [1], "mask": [1], "tokens": [1]}}),
-        lengths(padding="middle"),
-        lengths(mask="tokens"),
-        lengths(mask="other"),
-        lengths(axes={"ids": [1], "mask": [1], "tokens": [7]}),
-        lengths(axes={"ids": [1], "mask": [1], "tokens": [2]}),
-        lengths(axes={"ids": [-1], "mask": [1]}),
-        lengths(axes=[]),
-        lengths(shorter={}),
-        lengths(shorter={"6": {"files": {}, "options": {}}}),
-        lengths(shorter={"-2": {"files": {}, "options": {}}}),
-        lengths(shorter={"2": {"files": {"model": "elsewhere"}, "options": {}}}),
-        lengths(shorter={"2": {"files": 3, "options": {}}}),
     ],
 )
 def test_an_option_from_elsewhere_is_refused(changed: dict[str, Json]) -> None:
