@@ -21,7 +21,6 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
     headings={
         "Rollout": "rollout stop resume withdraw reason",
         "Repository": "init add_channel add_model offline_keys keep deltas refresh rotate",
-        "Container registry": "oci tag",
         "Hugging Face Hub": "hub",
         "Platform": "platform output image uri",
     },
@@ -61,16 +60,11 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 @click.option("--reason", default="", help="Reason for --stop-installs or --withdraw, which devices show.")
 @click.option("--refresh", is_flag=True, help="Renew signatures that would expire; run it daily.")
 @click.option("--rotate", default="", help="Role whose key to replace: a channel, timestamp, root, ...")
-@path_option(
-    "--oci",
-    help="Instead of --repo: OCI image layout, a folder that oras or skopeo push to a container registry.",
-)
 @click.option(
     "--hub",
     metavar="hf://OWNER/NAME",
     help="Instead of --repo: repository on the Hugging Face Hub (extra hub). A new one is private.",
 )
-@click.option("--tag", default="latest", show_default=True, help="With --oci: the artifact's tag.")
 @click.option(
     "--for",
     "platform",
@@ -98,9 +92,7 @@ def publish(
     keys: Path | None,
     offline_keys: Path | None,
     channels: tuple[str, ...],
-    oci: Path | None,
     hub: str | None,
-    tag: str,
     platform: str | None,
     output: Path | None,
     image: str,
@@ -108,17 +100,13 @@ def publish(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Publish a bundle by TUF, OCI or the Hugging Face Hub.
+    """Publish a bundle by TUF or the Hugging Face Hub.
 
-    A TUF repository (--repo) has channels, rollouts and deltas; an OCI image layout (--oci) is pushed to a
-    container registry; a repository on the Hugging Face Hub (--hub) also gets a model card, made from the
-    bundle's evidence. Or change what is published: without BUNDLE, --rollout changes the newest release of
-    the channel. The folder holds plain files only: any web server or object store serves it.
+    A TUF repository (--repo) has channels, rollouts and deltas; a repository on the Hugging Face Hub (--hub)
+    also gets a model card, made from the bundle's evidence. Or change what is published: without BUNDLE,
+    --rollout changes the newest release of the channel. The folder holds plain files only: any web server or
+    object store serves it.
     """
-    if oci is not None:
-        refuse_others("oci", "bundle", "tag", "name", "as_json")
-        _publish_oci(oci, bundle, tag, options["name"], as_json)
-        return
     if hub is not None:
         refuse_others("hub", "bundle", "name", "as_json")
         _publish_hub(hub, bundle, options["name"], as_json)
@@ -128,8 +116,7 @@ def publish(
         _write_platform(platform, bundle, output, options["name"], image, uri, as_json)
         return
     if repo is None or keys is None:
-        raise UsageError("give --repo and --keys, or --oci, --hub or --for")
-    refuse_given(["tag"], "needs --oci")
+        raise UsageError("give --repo and --keys, or --hub or --for")
     refuse_given(["output", "image", "uri"], "needs --for")
     from edgekit.release.updates.repository import Repository
     from edgekit.release.updates.repository_keys import RoleKeys
@@ -145,27 +132,6 @@ def publish(
             f"  next: edgekit release publish BUNDLE --repo {repo} --keys {keys} "
             f"--channel {document['channels'][0]}"
         )
-    terminal.answer(as_json, document, "\n".join(lines))
-
-
-def _publish_oci(folder: Path, bundle: Path | None, tag: str, name: str, as_json: bool) -> None:
-    from edgekit.release.updates.oci_publishing import publish as add
-
-    if bundle is None:
-        raise UsageError("give the BUNDLE that is published")
-    artifact = add(folder, bundle, tag, name)
-    document = {
-        "layout": str(folder),
-        "done": "publish",
-        "tag": tag,
-        "digest": artifact.digest,
-        "file": artifact.file,
-        "size_bytes": artifact.size_bytes,
-        "signed": artifact.signature is not None,
-    }
-    lines = [f"  {folder}:{tag}  {artifact.digest}", f"  {artifact.file}, {artifact.size_bytes / 1e6:.2f} MB"]
-    lines[1] += ", with its signature" if artifact.signature is not None else ", not signed"
-    lines.append(f"  next: oras cp --from-oci-layout {folder}:{tag} REGISTRY/NAME:{tag}")
     terminal.answer(as_json, document, "\n".join(lines))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import F, as_json_option, path_argument, path_option, refuse_others
+from edgekit.cli.arguments import F, as_json_option, path_argument, path_option
 from edgekit.cli.command_group import main
 from edgekit.cli.release_group import signature_options
 from edgekit.errors import UsageError
@@ -32,14 +32,8 @@ def store_options(verb: F) -> F:
     headings={"Advanced": "factory device_id proxy max_size every dry_run"},
 )
 @store_options
-@click.option("--repo-url", help="URL of the repository, e.g. https://host/models.")
-@click.option("--channel", help="Channel, e.g. stable.")
-@click.option(
-    "--oci",
-    metavar="DIR[:TAG]",
-    type=click.Path(),
-    help="Instead of --repo-url: OCI image layout that oras or skopeo copied from a container registry.",
-)
+@click.option("--repo-url", required=True, help="URL of the repository, e.g. https://host/models.")
+@click.option("--channel", required=True, help="Channel, e.g. stable.")
 @click.option(
     "--model",
     metavar="NAME",
@@ -73,9 +67,8 @@ def store_options(verb: F) -> F:
 def update(
     store: Path,
     name: str | None,
-    repo_url: str | None,
-    channel: str | None,
-    oci: str | None,
+    repo_url: str,
+    channel: str,
     model: str,
     root: Path | None,
     factory: Path | None,
@@ -92,12 +85,6 @@ def update(
     What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
     loaded at the app's next start.
     """
-    if oci is not None:
-        refuse_others("oci", "store", "name", "factory", "keys", "max_size", "dry_run", "as_json")
-        _update_oci(store, name, factory, keys, oci, max_size, dry_run, as_json)
-        return
-    if repo_url is None or channel is None:
-        raise UsageError("give --repo-url and --channel, or --oci")
     if every:
         from edgekit.release.updates import polling
 
@@ -128,29 +115,6 @@ def update(
     if done.outcome == "installed":
         lines.append("  the app loads it at its next start")
     terminal.answer(as_json, document, "\n".join(lines))
-
-
-def _update_oci(
-    root: Path,
-    name: str | None,
-    factory: Path | None,
-    keys: tuple[Path, ...],
-    reference: str,
-    max_size: int,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    from edgekit.release.updates.oci_layout import update as run
-    from edgekit.runtime.store.bundle_store import Store
-
-    store = Store(root, factory, keys or None, name=name)
-    outcome, artifact, bundle = run(store, reference, bool(keys), max_size << 20, dry_run)
-    notes = [] if keys else ["digests show damage, not who made it; --key demands a signature"]
-    document = {"outcome": outcome, "tag": artifact.tag, "digest": artifact.digest, "file": artifact.file}
-    lines = [f"  {outcome}  {artifact.file}, {artifact.digest}"] + [f"  note  {note}" for note in notes]
-    if outcome == "installed":
-        lines.append("  the app loads it at its next start")
-    terminal.answer(as_json, {**document, "bundle": bundle, "notes": notes}, "\n".join(lines))
 
 
 @store.command()

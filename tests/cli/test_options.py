@@ -20,7 +20,6 @@ VARIED = {
     "--memory-mb": "limit of a server's models, of one build",
     "--threads": "of an inference, of a training",
     "--reason": "of a rollback, of a publisher",
-    "--oci": "a layout to write, or an image in one",
     "--report": "of one build, of all",
 }
 """Options whose help has to differ between verbs."""

@@ -1,9 +1,7 @@
-"""The readers of what a repository serves: what a channel says, differences between bundles, and artifacts of
-a container registry."""
+"""The readers of what a repository serves: what a channel says and differences between bundles."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import random
@@ -11,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import UpdateError, UsageError, printable
+from edgekit.errors import UpdateError, printable
 from edgekit.release.updates.delta import BLOCK, HEAD, MAGIC, DeltaError, apply_delta, make_delta
-from edgekit.release.updates.oci_layout import blob_path, digest_of, open_artifact
-from edgekit.release.updates.oci_publishing import publish
 from edgekit.release.updates.releases import Target as UpdateTarget
 from edgekit.release.updates.releases import parse_channel, parse_release
 from tests.fixtures.bundle_mutations import bytes_changed
@@ -69,43 +65,7 @@ def updates(folder: Path) -> dict[str, Target]:
         "channel": Target(2, lambda draw: changed(draw, INDEX), read_channel),
         "release": Target(2, lambda draw: changed(draw, RELEASE), read_release),
         "difference": _difference(folder),
-        "artifact": _artifact(folder),
     }
-
-
-def _artifact(folder: Path) -> Target:
-    """An OCI image layout: its index, or its manifest under a digest that fits."""
-    layout = folder / "layout"
-    made = publish(layout, small_bundle().save(folder / "artifact.edgekit"), "v1")
-    index = json.loads((layout / "index.json").read_bytes())
-    entry = index["manifests"][0]
-    manifest = json.loads(blob_path(layout, made.digest).read_bytes())
-
-    def make(draw: random.Random) -> bytes:
-        if draw.random() < 0.4:
-            return b"I" + mutations.changed_json(draw, index)
-        return b"M" + mutations.changed_json(draw, manifest)
-
-    def read(content: bytes) -> str:
-        changed = content[1:]
-        if content[:1] == b"M":
-            place = layout / "blobs" / "sha256" / hashlib.sha256(changed).hexdigest()
-            new = {**entry, "digest": f"sha256:{place.name}", "size": len(changed)}
-            place.write_bytes(changed)
-            changed = json.dumps({**index, "manifests": [new]}).encode()
-        (layout / "index.json").write_bytes(changed)
-        try:
-            found = open_artifact(f"{layout}:v1")
-        except (UpdateError, UsageError) as problem:
-            return refused(problem)
-        finally:
-            if content[:1] == b"M" and place.name != made.digest[7:]:
-                place.unlink()
-        assert found.bundle.parent == layout / "blobs" / "sha256"
-        assert digest_of(found.bundle.read_bytes())[7:] == found.bundle.name
-        return READ
-
-    return Target(2, make, read)
 
 
 def _difference(folder: Path) -> Target:

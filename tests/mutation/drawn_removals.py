@@ -240,9 +240,6 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
         ('_expect(form in (PLAIN, PATCH), "a block of an unknown form")', "test_malformed_blocks", "pass"),
     ],
-    ("edgekit/release/updates/oci_publishing.py", "tests/release/updates/test_oci_layout.py"): [
-        ("if not TAGS.fullmatch(tag):", "test_nothing_is_published_of_what_does_not_fit"),
-    ],
     ("edgekit/release/updates/publishing.py", "tests/release/updates/test_model_names.py"): [
         (
             'if index["models"] and model not in index["models"] and not add_model:',

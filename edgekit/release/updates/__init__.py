@@ -11,9 +11,7 @@ onnx_tensors      where an ONNX file keeps its weights, for that
 download          a file by its sha256, resumed where it was left
 update            one run on the device: read, decide, fetch, install
 polling           runs repeated, at random times
-oci_layout        a bundle out of an OCI image layout, which came from a container registry
-oci_publishing    bundles into one
 
 The format of the metadata is The Update Framework's, version 1.0 (https://theupdateframework.github.io/specification).
-Needs the extra ``update``, but for the last two.
+Needs the extra ``update``.
 """

@@ -43,7 +43,7 @@ def publish(call: Call, bundle: Path, platform: str, *more: str) -> Path:
         platform,
         "-o",
         folder,
-        "--name",
+        "--model",
         "detector",
         *extra,
         *more,
@@ -136,13 +136,13 @@ def lowered(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--for", "greengrass", "-o", "out"), "give --uri s3://BUCKET/KEY"),
+        (("--for", "greengrass", "-o", "out"), "give --bundle-url s3://BUCKET/KEY"),
         (("--for", "systemd"), "give the BUNDLE and -o FOLDER"),
-        (("--for", "systemd", "-o", "out", "--name", "a b"), "can't be a service's name"),
+        (("--for", "systemd", "-o", "out", "--model", "a b"), "can't be a service's name"),
         (("--for", "iotedge", "-o", "out", "--image", "a b"), "is not a container image reference"),
         (("--for", "greengrass", "-o", "out", "--bundle-url", "ftp://x"), "is not the URL of a bundle"),
         (("--for", "systemd", "-o", "out", "--channel", "stable"), "--channel does not go with --for"),
-        (("-o", "out"), "give --repo and --keys, or --oci, --hub or --for"),
+        (("-o", "out"), "give --repo and --keys, or --hub or --for"),
         (("--for", "systemd", "-o", "full"), "is not an empty folder"),
     ],
 )
