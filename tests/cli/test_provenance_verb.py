@@ -35,7 +35,7 @@ def test_written_signed_and_verified(tmp_path: Path) -> None:
         statement,
         "--bom",
         bill,
-        "--key",
+        "--private-key",
         private,
         "--builder",
         builder,
@@ -104,7 +104,7 @@ def test_the_official_command_line_accepts_a_bill(tmp_path: Path) -> None:
         (["--bom", "b.json", "--builder", "https://a"], "--builder needs -o, the SLSA provenance"),
         (["-o", "b.json", "--bom", "b.json"], "name the same file"),
         (["-o", "b.json", "--builder", "me"], "is not a URI"),
-        (["-o", "b.json", "--key", "missing.pem"], "the key can't be read"),
+        (["-o", "b.json", "--private-key", "missing.pem"], "the key can't be read"),
         (["-o", "missing/b.json"], "is not a folder"),
     ],
 )

@@ -62,7 +62,7 @@ def test_from_keys_to_an_installed_bundle(
                 "release",
                 "publish",
                 tmp_path / "b.edgekit",
-                "--name",
+                "--model",
                 "detector",
                 "--rollout",
                 0,
