@@ -2,13 +2,16 @@
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 
-.PHONY: help test quick lint format types docs bench
+.PHONY: help test tiny quick lint format types docs bench
 
 help:
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 test: ## the whole suite, with lint and types
 	$(PYTHON) -m pytest -n $(WORKERS)
+
+tiny: ## the whole path in under a minute: three engines, an array, a photograph, a token, a server
+	$(PYTHON) -m pytest -q tests/test_tiny.py
 
 quick: ## the suite without slow tests
 	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow"
