@@ -77,7 +77,7 @@ def open_on(
     settings = {"PERFORMANCE_HINT": "LATENCY", **interface.options}
     compiled = compiled_model(files, options, None, placement=(plugin, settings))
     try:
-        runner = OpenvinoRunner(compiled, inputs, outputs, bool(options.get("stored_weights")))
+        runner = OpenvinoRunner(compiled, inputs, outputs)
     except RuntimeError as problem:
         raise EngineError(f"{engine_version()} did not load {files[XML_FILE]}: {plain(problem)}") from None
     runner.device = f"{plugin} ({accelerator.name})"

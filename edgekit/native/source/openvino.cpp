@@ -104,11 +104,6 @@ struct Compiled {
   }
 };
 
-bool has(const Json& options, const char* key) {
-  const Json* value = options.find(key);
-  return value && (value->truth || !value->fields.empty() || !value->items.empty());
-}
-
 size_t file_of(const edgekit_model* given, const char* name) {
   for (int i = 0; i < given->file_count; i++) {
     if (std::strcmp(given->file_names[i], name) == 0) return i;
@@ -137,8 +132,9 @@ void compile(Compiled& model, const edgekit_model* given) {
       {"INFERENCE_PRECISION_HINT", arithmetic && arithmetic->content == "bf16" ? "bf16" : "f32"},
       {"PERFORMANCE_HINT", "LATENCY"},
       {"NUM_STREAMS", "1"},
-      {"ENABLE_CPU_PINNING", "NO"}};
-  if (has(options, "stored_weights")) settings.push_back({"DYNAMIC_QUANTIZATION_GROUP_SIZE", "0"});
+      {"ENABLE_CPU_PINNING", "NO"},
+      // Otherwise inputs of layers whose weights are stored as integers are rounded to int8.
+      {"DYNAMIC_QUANTIZATION_GROUP_SIZE", "0"}};
   if (given->threads > 0) settings.push_back({"INFERENCE_NUM_THREADS", threads.c_str()});
   const KeptSignalStack kept;
   runtime.call("ov_core_compile_model_props", runtime.core, model.model, "CPU", settings.size(),

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit_openvino.plain_use import plain_use
 
 import edgekit
 from edgekit.bundle import Variant
@@ -60,11 +59,12 @@ def test_openvinos_files_come_with_the_settings_that_they_were_verified_with(tmp
     names = [f"model-openvino-fp32{suffix}" for suffix in (".xml", ".bin", ".README.txt")]
     assert sorted(path.name for path in written) == sorted(names)
     text = (tmp_path / "raw" / names[2]).read_text("utf-8")
-    assert text.startswith("These files were verified with the settings\n    INFERENCE_PRECISION_HINT=f32\n")
+    settings = "INFERENCE_PRECISION_HINT=f32, DYNAMIC_QUANTIZATION_GROUP_SIZE=0"
+    assert text.startswith(f"These files were verified with the settings\n    {settings}\n")
     line = next(line for line in text.splitlines() if "compile_model(" in line)
     assert line == (
         '    compiled = openvino.Core().compile_model("model-openvino-fp32.xml", "CPU", '
-        '{"INFERENCE_PRECISION_HINT": "f32"})'
+        '{"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"})'
     )
     compiled = openvino.Core().compile_model(
         str(tmp_path / "raw" / names[0]), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
@@ -74,11 +74,6 @@ def test_openvinos_files_come_with_the_settings_that_they_were_verified_with(tmp
         expected = session.run(feeds)
     for port, array in compiled(dict(feeds)).items():
         np.testing.assert_array_equal(array, expected[port.get_any_name()])
-
-
-def test_stored_weights_need_one_setting_more() -> None:
-    text = plain_use({"stored_weights": True}, {"model.xml": "m.xml"})
-    assert "    INFERENCE_PRECISION_HINT=f32, DYNAMIC_QUANTIZATION_GROUP_SIZE=0\n" in text
 
 
 def test_a_target_that_is_not_installed_has_nothing_to_say(tmp_path: Path) -> None:
