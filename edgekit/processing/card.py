@@ -31,6 +31,7 @@ from edgekit.processing.inputs.image import ImageInput, read_image
 from edgekit.processing.inputs.tensor import TensorInput, read_tensor
 from edgekit.processing.latency_contract import Latency, read_latency
 from edgekit.processing.task import Task, read_task
+from edgekit.system.folder_links import followed
 from edgekit.system.formats.strict_tables import choice, get, kind_of, only, texts
 from edgekit.system.formats.toml_files import load_toml
 from edgekit.system.regular_file import read_plain
@@ -193,8 +194,8 @@ class Card:
 
 def load_card(path: str | os.PathLike[str]) -> Card:
     """Read a card from a TOML file. ``labels`` may name a text file in its folder, one label a line, and
-    ``tokenizer`` a .json file: regular ones and no links, since a card from elsewhere must not carry off
-    another file of the machine.
+    ``tokenizer`` a .json file: regular ones, and no links but those of a Hugging Face cache, since a card
+    from elsewhere must not carry off another file of the machine.
 
     Raises:
         CardError: it cannot be read, is not TOML, or is not a card.
@@ -225,7 +226,8 @@ def _text(path: Path, description: str, limit_bytes: int, *, follow_links: bool 
 
 def _content(path: Path, description: str, limit_bytes: int, *, follow_links: bool) -> bytes:
     try:
-        return read_plain(path, limit_bytes, follow_links=follow_links)
+        file = path if follow_links else followed(path)
+        return read_plain(file, limit_bytes, follow_links=follow_links)
     except FileNotFoundError:
         raise CardError(f"{path}: file not found") from None
     except OSError as problem:

@@ -33,7 +33,7 @@ def test_labels_are_a_regular_file_of_some_size(tmp_path: Path) -> None:
     names.rmdir()
     for goal in (secret, Path("/dev/zero"), tmp_path / "nowhere"):
         names.symlink_to(goal)
-        assert refusal() == "it is a symbolic link"
+        assert refusal() == "it is a symbolic link; replace it by the file that it leads to"
         names.unlink()
     names.write_bytes(b"x\n" * (LABELS_LIMIT_BYTES // 2) + b"x")
     assert refusal() == "it has more than 4 MB"

@@ -10,6 +10,7 @@ from pathlib import Path
 from edgekit.compiler.model.foreign_formats import describe_folder
 from edgekit.compiler.model.untrusted import MAX_BYTES, read_external_file
 from edgekit.errors import ModelError
+from edgekit.system.folder_links import followed
 from edgekit.system.regular_file import sha256_of
 
 
@@ -40,7 +41,7 @@ def file_digest(path: Path) -> str:
 def file_stamp(folder: Path, name: str) -> object:
     """Return an identifier of the file's version; None if the file does not exist."""
     try:
-        status = os.stat(folder / name, follow_symlinks=False)
+        status = os.stat(followed(folder / name), follow_symlinks=False)
     except (OSError, ValueError, TypeError):
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,9 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.work_budget import MADE_NODES, take_nodes
 from edgekit.errors import ModelError
+from edgekit.system.folder_links import followed
 from edgekit.system.formats.plain_text import shortened
+from edgekit.system.regular_file import open_regular
 
 MAX_BYTES = 2**31 - 1
 """protobuf's limit on one message; a model and its external data become one message."""
@@ -232,31 +233,18 @@ def read_external_file(folder: Path, name: object, offset: int, size: int | None
             f"its data is in {name!r};"
             " EdgeKit reads external data only from a plain file name beside the model"
         )
-    path = folder / name
-    # O_NOFOLLOW: a link could include any file of this machine in the bundle.
-    # O_NONBLOCK: opening a pipe would block forever.
-    flags = os.O_RDONLY
-    for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
-        flags |= getattr(os, flag, 0)
     try:
-        handle = os.open(path, flags)
+        file = open_regular(followed(folder / name), follow_links=False)
     except (OSError, ValueError) as problem:
-        reason = (
-            "it is a symbolic link"
-            if path.is_symlink()
-            else getattr(problem, "strerror", None) or str(problem)
-        )
+        reason = getattr(problem, "strerror", None) or str(problem)
         raise ModelError(f"its data is in {name}, which cannot be read beside the model: {reason}") from None
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or path.is_symlink():
-        os.close(handle)
-        raise ModelError(f"its data is in {name}, which is not a plain file")
-    with os.fdopen(handle, "rb") as file:
-        if size is not None and offset + size > status.st_size:
+    with file:
+        file_bytes = os.fstat(file.fileno()).st_size
+        if size is not None and offset + size > file_bytes:
             raise ModelError(
-                f"its data is at bytes {offset} to {offset + size} of {name}, which has {status.st_size}"
+                f"its data is at bytes {offset} to {offset + size} of {name}, which has {file_bytes}"
             )
-        if status.st_size > MAX_BYTES:
+        if file_bytes > MAX_BYTES:
             raise ModelError(f"its data is in {name}, which is larger than 2 GB, the supported maximum")
         file.seek(offset)
         return file.read() if size is None else file.read(size)

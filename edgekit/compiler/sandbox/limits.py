@@ -25,6 +25,7 @@ from edgekit.compiler.toolchains.engine_releases import parse_requirement, relea
 from edgekit.compiler.toolchains.environment import Environment, environments_of, installed
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
+from edgekit.system.folder_links import followed, linked_files
 from edgekit.system.memory import all_memory_bytes
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 
@@ -185,7 +186,8 @@ def _size_bytes(model: Path) -> int:
             return sum(
                 path.stat().st_size for path in islice(model.rglob("*"), LINKS_LIMIT) if path.is_file()
             )
-        return _file_bytes(model) + sum(_file_bytes(model.parent / name) for name in external_names(model))
+        external = sum(_file_bytes(model.parent / name) for name in external_names(model))
+        return model.stat().st_size + external
     except (OSError, ValueError):
         return 0
 
@@ -204,14 +206,18 @@ def model_files(options: Mapping[str, Any]) -> list[Path]:
 
 def _file_bytes(path: Path) -> int:
     with contextlib.suppress(OSError, ValueError):
-        facts = os.lstat(path) if path.is_symlink() else os.stat(path)
+        facts = os.stat(followed(path), follow_symlinks=False)
         return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     return 0
 
 
 def external_names(model: Path) -> set[str]:
     """Return the names that may be external data's, without parsing; extra names are harmless."""
-    if model.suffix.lower() != ".onnx" or not 0 < _file_bytes(model) < _SCANNED_BYTES:
+    if (
+        model.suffix.lower() != ".onnx"
+        or not model.is_file()
+        or not 0 < model.stat().st_size < _SCANNED_BYTES
+    ):
         return set()
     with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         names = set()
@@ -252,6 +258,7 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths that options name: folders of model, card and samples, and targets of their links."""
     for path in _adapters(options):
         yield os.path.realpath(path)
+        yield from linked_files(path)
     for key in ("model", "draft", "card", "samples"):
         if isinstance(options.get(key), str | os.PathLike):
             path = os.path.abspath(os.fspath(options[key]))
@@ -261,7 +268,9 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
             yield os.path.realpath(folder)
             yield os.path.realpath(path)
             if key == "model" and os.path.basename(folder) == "onnx":  # config.json is beside it
-                yield os.path.realpath(os.path.dirname(folder))
+                folder = os.path.dirname(folder)
+                yield os.path.realpath(folder)
+            yield from linked_files(folder)
             if key == "samples":
                 labels = os.path.join(
                     os.path.dirname(folder), "labels"

@@ -25,6 +25,7 @@ from edgekit.compiler.model.language.safetensors_file import SafetensorsFile, op
 from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
+from edgekit.system.folder_links import followed
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import read_plain
@@ -235,7 +236,7 @@ def read_part(path: Path, limit_bytes: int) -> bytes:
         ModelError: it is absent, too large, or cannot be read.
     """
     try:
-        return read_plain(path, limit_bytes)
+        return read_plain(followed(path), limit_bytes, follow_links=False)
     except FileNotFoundError:
         raise ModelError(f"{path.parent}: has no {path.name}, which a language model needs") from None
     except OSError as problem:

@@ -14,6 +14,8 @@ from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODE
 from edgekit.compiler.model.language.activations import ACTIVATIONS, GELU_TANH, SILU
 from edgekit.compiler.model.language.language_model import DecoderConfig
 from edgekit.errors import ModelError
+from edgekit.system.folder_links import followed
+from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Json
 
 MODEL_TYPES: Mapping[str, str] = {
@@ -66,7 +68,8 @@ def text2text_family(folder: Path) -> str:
 
 def _config_of(folder: Path) -> dict[str, Any]:
     try:
-        with (folder / "config.json").open("rb") as file:
+        path = followed(folder / "config.json")
+        with open_regular(path, follow_links=False) as file:
             config = json.loads(file.read(CONFIG_LIMIT_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}

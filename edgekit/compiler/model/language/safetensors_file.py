@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import ModelError
+from edgekit.system.folder_links import followed
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import PlainFile
@@ -92,7 +93,7 @@ def open_safetensors(path: Path) -> SafetensorsFile:
         ModelError: the file can't be read, is not a safetensors file, or is damaged.
     """
     try:
-        file = PlainFile(str(path), FILE_LIMIT_BYTES)
+        file = PlainFile(str(followed(path)), FILE_LIMIT_BYTES)
         head = file.read(0, 8)
         size = int.from_bytes(head, "little")
         if len(head) < 8 or size > min(HEADER_LIMIT_BYTES, file.size - 8):

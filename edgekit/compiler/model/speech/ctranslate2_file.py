@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.system.regular_file import PlainFile
+from edgekit.system.folder_links import followed
+from edgekit.system.regular_file import PlainFile, open_regular
 from edgekit.tensor_spec import Array
 
 FILE_LIMIT_BYTES = 8 << 30
@@ -74,7 +75,7 @@ class CTranslate2File(NamedTuple):
 def specification_of(path: Path) -> str:
     """Return the name of a file's specification, or "" if it is not a CTranslate2 file. Never raises."""
     try:
-        with path.open("rb") as file:
+        with open_regular(followed(path), follow_links=False) as file:
             start = file.read(6 + NAME_LIMIT_BYTES)
         version, length = struct.unpack_from("<IH", start)
         if version not in VERSIONS or not 0 < length <= NAME_LIMIT_BYTES or len(start) < 6 + length:
@@ -91,7 +92,7 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
         ModelError: it cannot be read, is damaged, or is of another version.
     """
     try:
-        file, content = PlainFile(str(path), FILE_LIMIT_BYTES), b""
+        file, content = PlainFile(str(followed(path)), FILE_LIMIT_BYTES), b""
         while len(content) < file.size:  # a read gives at most 2 GB
             more = file.read(len(content), file.size - len(content))
             if not more:
