@@ -1,5 +1,5 @@
-"""Bundles behind HTTP and gRPC: the Open Inference Protocol v2, on uvicorn, Starlette and h2 (the extra
-``serve``).
+"""Bundles behind HTTP and gRPC: the Open Inference Protocol v2, on uvicorn, Starlette and grpcio (the
+extra ``serve``).
 
 inference_requests.py   a request's body to arrays, and arrays to an answer; no I/O
 served_model.py         a session with its queue
@@ -22,6 +22,7 @@ http_protocol.py        uvicorn's, with a time for heads
 worker_metrics.py       metrics of several processes
 mlserver_runtime.py     bundles in MLServer
 grpc_messages.py        the messages of gRPC
+grpc_server.py          its calls: tokens, places, time limits
 grpc_service.py         the same over gRPC
 server.py               the socket, the processes, the end
 """

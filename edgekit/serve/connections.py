@@ -1,4 +1,4 @@
-"""Open connections of one server process: how many there may be, of one address and of all.
+"""Open HTTP connections of one server process: how many there may be, of one address and of all.
 
 A connection that waits for its client makes room for a new one. The oldest goes first: of the same address
 where that has its share, else of the address with the most connections.
@@ -30,26 +30,31 @@ class ConnectionLimits:
     """Limits of one process.
 
     Attributes:
-        total: Most connections, over HTTP and gRPC.
-        address: Most connections of one address.
+        total: Maximum number of connections over HTTP.
+        address: Maximum number of them of one address.
+        grpc: Maximum number of connections over gRPC.
     """
 
     total: int = CONNECTIONS
     address: int = CONNECTIONS // 2
+    grpc: int = 0
 
 
-def connection_limits(connections: int, share: float, open_files: int | None) -> ConnectionLimits:
+def connection_limits(
+    connections: int, share: float, open_files: int | None, grpc: bool = False
+) -> ConnectionLimits:
     """Compute the limits from the options and from the number of files that a process may open.
 
     >>> connection_limits(1024, 0.5, 1024)
-    ConnectionLimits(total=960, address=480)
-    >>> connection_limits(1024, 1.0, None).address
-    1024
+    ConnectionLimits(total=960, address=480, grpc=0)
+    >>> connection_limits(1024, 1.0, None, grpc=True)
+    ConnectionLimits(total=768, address=768, grpc=256)
 
     Args:
         connections: Requested maximum number of connections.
         share: Share of them that an address may have.
-        open_files: Limit of open files; None: no limit, or not known.
+        open_files: Limit of open files. None means no limit, or not known.
+        grpc: Whether a quarter of them are of the port of gRPC.
 
     Raises:
         UsageError: so few files may be opened that no connection is left.
@@ -62,7 +67,9 @@ def connection_limits(connections: int, share: float, open_files: int | None) ->
                 f"this process may open {open_files} files, and needs {FILES} of them for other things than "
                 "connections; raise the limit (ulimit -n, or LimitNOFILE= of systemd)"
             )
-    return ConnectionLimits(total, max(1, int(total * share)))
+    of_grpc = total // 4 if grpc else 0
+    total -= of_grpc
+    return ConnectionLimits(total, max(1, int(total * share)), of_grpc)
 
 
 def raised_open_files(needed: int) -> int | None:

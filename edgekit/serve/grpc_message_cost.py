@@ -16,6 +16,8 @@ from edgekit.tensor_spec import TensorSpec
 
 LEAST_BYTES = 4 << 20
 """gRPC's own limit."""
+MESSAGE_BYTES = 1 << 20
+"""Maximum size of a message without its tensors."""
 
 FIELDS = 10_000
 """Fields of a message with those of its tensors; raw_input_contents has one for each tensor."""
@@ -30,14 +32,13 @@ OF_OTHERS = 128
 
 
 def limit_bytes(inputs: Sequence[TensorSpec]) -> int:
-    """Return the most bytes that the tensors of a request have as ``contents``; raw they have fewer.
+    """Return the maximum size of a request with its tensors as ``contents``; raw ones take fewer bytes.
 
     A whole number is a varint of at most ten bytes, and has a tag where a writer does not pack.
     """
     sizes = ((math.prod(spec.shape), np.dtype(spec.dtype)) for spec in inputs)
-    return max(
-        LEAST_BYTES, sum(n * (1 + (dtype.itemsize if dtype.kind == "f" else 10)) for n, dtype in sizes)
-    )
+    tensor_bytes = sum(n * (1 + (dtype.itemsize if dtype.kind == "f" else 10)) for n, dtype in sizes)
+    return MESSAGE_BYTES + max(LEAST_BYTES, tensor_bytes)
 
 
 def parsed_bytes(message: bytes) -> int:

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from starlette.concurrency import run_in_threadpool
 
 from edgekit.runtime.remote.inference_protocol import DATATYPES
-from edgekit.serve.grpc_calls import Calls, Handler, parsed
 from edgekit.serve.grpc_messages import messages
-from edgekit.serve.grpc_protocol import HANDSHAKE_SECONDS, GrpcProtocol
+from edgekit.serve.grpc_server import GrpcServer, Unary, parsed
 from edgekit.serve.inference_requests import Request, RequestError, from_bytes, priority, specs_of, timeout_ms
 from edgekit.serve.model_entries import READY
 from edgekit.serve.request_traces import traced
 from edgekit.serve.service import public_error
 
 if TYPE_CHECKING:
-    import ssl
-
-    from edgekit.serve.connections import Connections
-    from edgekit.serve.grpc_call import GrpcCall
+    from edgekit.serve.grpc_server import Call
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
@@ -42,124 +36,68 @@ CONTENTS = {
     "FP64": "fp64_contents",
 }  # fmt: skip
 """The field of InferTensorContents of a datatype; FP16 has none."""
-MESSAGE_BYTES = 1 << 20
-"""Of a message beside its tensors."""
-THREADED_BYTES = 64 << 10
-"""Messages above it are copied in a thread: the others' connections go on meanwhile."""
 RANK_LIMIT = 65
 """Dimensions of a tensor that are read; numpy takes 64."""
-STREAMED = 8
-"""Requests of one stream that are answered at once; more wait in the client."""
 
 
-class GrpcServer:
-    """A gRPC server in the running event loop.
-
-    Args:
-        service: Service that handles the calls.
-        target: HOST:PORT.
-        limit_bytes: Maximum size of a message without its metadata.
-        connections: Open connections of this process.
-        tls: TLS; None: without it.
-        backlog: Connections that the system keeps until the server takes them.
-
-    Attributes:
-        port: Port; that of ``target``, or the system's choice once the server has started.
-    """
-
-    def __init__(
-        self,
-        service: Service,
-        target: str,
-        limit_bytes: int,
-        connections: Connections,
-        tls: ssl.SSLContext | None = None,
-        backlog: int = 1024,
-    ) -> None:
-        self._service, self._limit_bytes, self._tls = service, limit_bytes + MESSAGE_BYTES, tls
-        self._connections, self._backlog, self._handler = connections, backlog, self._calls()
-        host, _, port = target.rpartition(":")
-        self._host, self.port = host.strip("[]"), int(port)
-
-    async def start(self) -> None:
-        """Begin to answer."""
-        server = await asyncio.get_running_loop().create_server(
-            lambda: GrpcProtocol(self._handler, self._connections),
-            self._host,
-            self.port,
-            backlog=self._backlog,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
-            reuse_port=hasattr(socket, "SO_REUSEPORT") or None,  # of several processes
-        )
-        self._server, self.port = server, server.sockets[0].getsockname()[1]
-
-    async def close(self, seconds: float) -> None:
-        """Take no more requests, and answer those that are running; after so many seconds they are ended."""
-        self._server.close()
-        open_connections = self._handler.connections
-        for connection in [*open_connections]:
-            connection.leave()
-        end_s = time.monotonic() + seconds
-        while open_connections and time.monotonic() < end_s:
-            await asyncio.sleep(0.01)
-        for connection in [*open_connections]:
-            connection.transport.abort()
-
-    def _calls(self) -> Calls:
-        about, infer, traces = _About(self._service), _Infer(self._service), self._service.traces
-        unary: dict[str, Handler] = {
-            "ServerLive": about.server_live,
-            "ServerReady": about.server_ready,
-            "ServerMetadata": about.server,
-            "ModelReady": about.model_ready,
-            "ModelMetadata": about.model,
-            "ModelInfer": infer.one if traces is None else traces.over_grpc(infer.one, public_error),
-            "RepositoryIndex": about.index,
-            "RepositoryModelLoad": about.load,
-            "RepositoryModelUnload": about.unload,
-        }
-        return Calls(self._service, self._limit_bytes, unary, infer.stream)
+def start(server: GrpcServer, service: Service) -> None:
+    """Serve the models of a service. Called in the event loop, which loads and unloads models."""
+    loop = asyncio.get_running_loop()
+    about, infer, traces = _About(service, loop), _Infer(service, loop), service.traces
+    unary: dict[str, Unary] = {
+        "ServerLive": about.server_live,
+        "ServerReady": about.server_ready,
+        "ServerMetadata": about.server,
+        "ModelReady": about.model_ready,
+        "ModelMetadata": about.model,
+        "ModelInfer": infer.one if traces is None else traces.over_grpc(infer.one, public_error),
+        "RepositoryIndex": about.index,
+        "RepositoryModelLoad": about.load,
+        "RepositoryModelUnload": about.unload,
+    }
+    server.start(service, unary, infer.streamed)
 
 
 class _About:
     """Health and metadata."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._messages = service, messages()
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service, self._loop, self._messages = service, loop, messages()
 
-    async def server_live(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def server_live(self, request: Any, call: Call, lease: Lease) -> Any:
         return self._messages["ServerLiveResponse"](live=True)
 
-    async def server_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def server_ready(self, request: Any, call: Call, lease: Lease) -> Any:
         return self._messages["ServerReadyResponse"](ready=True)
 
-    async def server(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def server(self, request: Any, call: Call, lease: Lease) -> Any:
         return self._messages["ServerMetadataResponse"](**self._service.about_server())
 
-    async def model_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def model_ready(self, request: Any, call: Call, lease: Lease) -> Any:
         model = self._service.models.served(request.name, request.version or None)
         return self._messages["ModelReadyResponse"](ready=model.state == "ready")
 
-    async def model(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def model(self, request: Any, call: Call, lease: Lease) -> Any:
         about = self._service.about_model(self._service.models.served(request.name, request.version or None))
         del about["parameters"]  # gRPC's message has none
         return self._messages["ModelMetadataResponse"](**about)
 
-    async def index(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def index(self, request: Any, call: Call, lease: Lease) -> Any:
         rows = self._service.models.index()
         if request.ready:
             rows = [row for row in rows if row["state"] == READY]
         return self._messages["RepositoryIndexResponse"](models=rows)
 
-    async def load(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def load(self, request: Any, call: Call, lease: Lease) -> Any:
         self._service.access.check_admin(call.header("authorization"))
-        await self._service.load(request.model_name, _version_of(request))
+        change = self._service.load(request.model_name, _version_of(request))
+        call.result(asyncio.run_coroutine_threadsafe(change, self._loop))
         return self._messages["RepositoryModelLoadResponse"]()
 
-    async def unload(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
+    def unload(self, request: Any, call: Call, lease: Lease) -> Any:
         self._service.access.check_admin(call.header("authorization"))
-        await self._service.unload(request.model_name, _version_of(request))
+        change = self._service.unload(request.model_name, _version_of(request))
+        call.result(asyncio.run_coroutine_threadsafe(change, self._loop))
         return self._messages["RepositoryModelUnloadResponse"]()
 
 
@@ -169,10 +107,10 @@ def _version_of(request: Any) -> str | None:
 
 
 class _Infer:
-    """Inference: one request, or a stream of them."""
+    """Inference: one request, or one of a stream."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._answer = service, messages()["ModelInferResponse"]
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service, self._loop, self._answer = service, loop, messages()["ModelInferResponse"]
         self._request = messages()["ModelInferRequest"]
         self._streamed = messages()["ModelStreamInferResponse"]
         traces = service.traces
@@ -180,57 +118,35 @@ class _Infer:
             self.one if traces is None else traces.over_grpc(self.one, public_error, answers=False)
         )
 
-    async def one(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
-        async with self._service.model(request.model_name, request.model_version or None) as model:
+    def one(self, request: Any, call: Call, lease: Lease) -> Any:
+        models, name, version = self._service.models, request.model_name, request.model_version or None
+        key = models.resolve(name, version)
+        if models.is_out(key):  # the event loop limits the time in which it is loaded again
+            loaded = asyncio.run_coroutine_threadsafe(self._service.key(name, version), self._loop)
+            key = call.result(loaded)
+        with models.used(key) as model:
             lease.hold(lease.size_bytes + model.run_bytes)
-            return await self._one(model, request, call)
+            return self._one(model, request, call)
 
-    async def _one(self, model: ServedModel, request: Any, call: GrpcCall) -> Any:
+    def _one(self, model: ServedModel, request: Any, call: Call) -> Any:
         since_s = time.monotonic()
         with self._service.admitted():
             with traced("prepare"):
-                if request.ByteSize() > THREADED_BYTES:
-                    inference = await run_in_threadpool(request_of, request, model)
-                else:
-                    inference = request_of(request, model)
+                inference = request_of(request, model)
             left_s = call.time_remaining()
             if left_s is not None:
                 left_ms = max(1000 * left_s, 0.001)
                 inference = inference._replace(timeout_ms=min(inference.timeout_ms or math.inf, left_ms))
-            arrays = await self._service.run(model, inference, since_s)
+            arrays = self._service.run_in_thread(model, inference, since_s, call.result)
             return self._response(inference, arrays, model)
 
-    async def stream(self, requests: AsyncIterator[bytes], call: GrpcCall) -> AsyncIterator[Any]:
-        """Yield responses in the order of the requests. An error is sent as a response, and the stream
-        continues."""
-        places = asyncio.Semaphore(STREAMED)
-        waiting: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
-
-        async def read() -> None:
-            try:
-                async for content in requests:
-                    await places.acquire()
-                    waiting.put_nowait(asyncio.ensure_future(self._streamed_answer(content, call)))
-            finally:
-                waiting.put_nowait(None)
-
-        reader = asyncio.ensure_future(read())
-        try:
-            while (task := await waiting.get()) is not None:
-                yield await task
-                places.release()
-        finally:
-            reader.cancel()
-            while not waiting.empty():
-                if (task := waiting.get_nowait()) is not None:
-                    task.cancel()
-
-    async def _streamed_answer(self, content: bytes, call: GrpcCall) -> Any:
+    def streamed(self, content: bytes, call: Call) -> Any:
+        """Respond to one request of a stream. An error is sent as a response, and the stream continues."""
         request = None
         with self._service.memory.lease(call.host) as lease:
             try:
                 request = parsed(self._request, content, lease)
-                return self._streamed(infer_response=await self._one_of_stream(request, call, lease))
+                return self._streamed(infer_response=self._one_of_stream(request, call, lease))
             except Exception as problem:
                 answer = self._streamed(error_message=str(public_error(problem)))
                 if request is not None:

@@ -4,11 +4,12 @@
         lease.hold(size_bytes)      # all that the request takes now; more or less than before
 
 What is held is what requests take at most: bodies with their copies, parsed JSON, tensors, decoded pictures
-and responses. Used in the event loop only.
+and responses. Used by the event loop and by the threads of gRPC.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 from edgekit.serve.connections import network_of
@@ -80,6 +81,7 @@ class RequestMemory:
         self.limit_bytes = default_budget_bytes() if limit_bytes is None else limit_bytes
         self.share = share
         self.held_bytes = self.peak_bytes = 0
+        self._lock = threading.Lock()
         self._by_network: dict[str, int] = {}
 
     def lease(self, host: str = "") -> Lease:
@@ -97,15 +99,16 @@ class RequestMemory:
             RequestError: 503: others hold too much; 413: it can never have them.
         """
         more = size_bytes - before_bytes
-        if more > 0:
-            self._check(network, before_bytes, size_bytes)
-        self.held_bytes += more
-        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
-        network_bytes = self._by_network.get(network, 0) + more
-        if network_bytes:
-            self._by_network[network] = network_bytes
-        else:
-            self._by_network.pop(network, None)
+        with self._lock:
+            if more > 0:
+                self._check(network, before_bytes, size_bytes)
+            self.held_bytes += more
+            self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+            network_bytes = self._by_network.get(network, 0) + more
+            if network_bytes:
+                self._by_network[network] = network_bytes
+            else:
+                self._by_network.pop(network, None)
 
     def _check(self, network: str, before_bytes: int, size_bytes: int) -> None:
         part = 1.0 if size_bytes <= SMALL_BYTES else 1.0 - SMALL_PART

@@ -236,7 +236,7 @@ class ServerTraces:
         """
         about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": "ModelInfer"}
 
-        async def handle(request: Any, call: Any, lease: Any) -> Any:
+        def handle(request: Any, call: Any, lease: Any) -> Any:
             since_s = time.monotonic()
             names = (TRACEPARENT, TRACESTATE)
             above = parsed(*([value for key, value in call.metadata if key == name] for name in names))
@@ -246,7 +246,7 @@ class ServerTraces:
             try:
                 with trace.entered():
                     try:
-                        return await handler(request, call, lease)
+                        return handler(request, call, lease)
                     except Exception as problem:
                         error = public_error(problem)  # here: the log has the trace's id
                         trace.failed(problem, error.status)

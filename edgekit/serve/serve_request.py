@@ -112,7 +112,7 @@ class ServeRequest:
         heading="Limits",
     ))  # fmt: skip
     connections: int = field(default=CONNECTIONS, metadata=option(
-        "Maximum number of connections per process, over HTTP and gRPC together.",
+        "Maximum number of connections per process, over HTTP and gRPC together; gRPC has a quarter of them.",
         help="Maximum number of connections per process.",
         heading="Limits",
     ))  # fmt: skip

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
+    from edgekit.serve.grpc_server import GrpcServer
     from edgekit.serve.service import Access, Service
 
 SETTINGS = "EDGEKIT_SERVE"
@@ -107,26 +108,30 @@ def serve(request: ServeRequest) -> None:
         raise UsageError("--admin-token-file and --token-file hold the same token; they must differ")
     bundles = bundles_by_name(request.bundles)
     files = raised_open_files(request.connections + FILES)
-    connections = connection_limits(request.connections, request.address_share, files)
+    connections = connection_limits(request.connections, request.address_share, files, grpc is not None)
     limits = _limits(request)
     with ExitStack() as sockets:
         listening = sockets.enter_context(_listening(address))
         address = replace(address, port=listening.getsockname()[1])
         target = None
         if grpc is not None:
-            port, reserved = _reserved_port(grpc)
+            port, reserved = _reserved_port(grpc, request.workers > 1)
             sockets.enter_context(reserved)
             target = f"{grpc.shown}:{port}"
         exposed = grpc is not None and not grpc.loopback
         access = Access(token, address.loopback, admin_token, exposed)
         models = _models(request, bundles)
+        beside_it = None
+        if target is not None and request.workers == 1:
+            beside_it = _grpc_server(models, target, tls, connections, limits)
+            target = f"{grpc.shown}:{beside_it.port}" if grpc is not None else None
         url = f"http{'s' * (tls is not None)}://{address.shown}:{address.port}"
         request.announce(url, target, token if request.token_file is None else None, models)
         signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
         if request.workers == 1:
             import uvicorn
 
-            app = _app_of(models, access, target, tls, limits, connections)
+            app = _app_of(models, access, beside_it, limits, connections)
             uvicorn.Server(_config(app, 1, tls)).run(sockets=[listening])
             return
         models.close()  # that they load is known; the workers load their own
@@ -152,8 +157,9 @@ def worker_app() -> Starlette:
     models = _models(request, bundles, last_state(folder))
     group = WorkerGroup(folder, models) if WorkerGroup.possible() else None
     limits, connections = ServingLimits(**settings["limits"]), ConnectionLimits(**settings["connections"])
-    access, metrics = Access(**settings["access"]), WorkerMetrics(folder)
-    return _app_of(models, access, settings["grpc"], _tls(request), limits, connections, metrics, group)
+    access, metrics, target = Access(**settings["access"]), WorkerMetrics(folder), settings["grpc"]
+    grpc = None if target is None else _grpc_server(models, target, _tls(request), connections, limits, True)
+    return _app_of(models, access, grpc, limits, connections, metrics, group)
 
 
 def _tls(request: ServeRequest) -> Tls | None:
@@ -192,56 +198,72 @@ def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
     return [[*key, *(str(path.resolve()) for path in paths)] for key, paths in bundles.items()]
 
 
+def _grpc_server(
+    models: ServedModels,
+    target: str,
+    tls: Tls | None,
+    connections: ConnectionLimits,
+    limits: ServingLimits,
+    shares_port: bool = False,
+) -> GrpcServer:
+    from edgekit.serve.grpc_message_cost import limit_bytes
+    from edgekit.serve.grpc_server import GrpcServer
+
+    most_bytes = max((limit_bytes(inputs) for model in models for inputs, _ in model.shapes), default=0)
+    return GrpcServer(
+        target,
+        most_bytes or limit_bytes([]),
+        connections.grpc,
+        limits.address_share,
+        tls,
+        shares_port,
+    )
+
+
 def _app_of(
     models: ServedModels,
     access: Access,
-    target: str | None,
-    tls: Tls | None,
+    grpc: GrpcServer | None,
     limits: ServingLimits,
     connections: ConnectionLimits,
     shared: WorkerMetrics | None = None,
     group: WorkerGroup | None = None,
 ) -> Starlette:
-    """Return the app, with a gRPC server if ``target`` is set. ``shared`` and ``group`` are for one of
-    several workers."""
+    """Return the app, which runs the gRPC server, if any. ``shared`` and ``group`` are for one of several
+    workers."""
     from edgekit.serve.app import make_app
     from edgekit.serve.request_traces import traces_of_environment
 
     @asynccontextmanager
     async def grpc_server(service: Service) -> AsyncIterator[None]:
-        from edgekit.serve.grpc_message_cost import limit_bytes
-        from edgekit.serve.grpc_service import GrpcServer
+        from edgekit.serve.grpc_service import start
 
-        assert target is not None
-        most_bytes = max(limit_bytes(inputs) for model in models for inputs, _ in model.shapes)
-        context = None if tls is None else tls.grpc_context()
-        server = GrpcServer(service, target, most_bytes, table, context, BACKLOG)
-        await server.start()
+        assert grpc is not None
+        start(grpc, service)
         try:
             yield
         finally:
-            await server.close(DRAIN_SECONDS)
+            await grpc.close(DRAIN_SECONDS)
 
     log_seldom()
     return_freed_memory()
-    beside_it, table = None if target is None else grpc_server, Connections(connections)
     memory = RequestMemory(limits.request_bytes, limits.address_share)
     return make_app(
         models,
         access,
         memory=memory,
-        connections=table,
+        connections=Connections(connections),
         shared=shared,
         group=group,
-        companion=beside_it,
+        companion=None if grpc is None else grpc_server,
         traces=traces_of_environment(),
     )
 
 
 def need_packages(grpc: bool = False) -> None:
-    """Raise MissingDependency if uvicorn, httptools or Starlette is not installed, or h2 for gRPC."""
+    """Raise MissingDependency if uvicorn, httptools or Starlette is not installed, or grpcio for gRPC."""
     needed = {"uvicorn": "uvicorn", "httptools": "httptools", "starlette": "starlette"}
-    for module, package in {**needed, **({"h2": "h2"} if grpc else {})}.items():
+    for module, package in {**needed, **({"grpc": "grpcio"} if grpc else {})}.items():
         if find_spec(module) is None:
             raise MissingDependency(package, "serving bundles", extra="serve")
 
@@ -262,9 +284,9 @@ def _listening(address: Address) -> socket.socket:
     return listener
 
 
-def _reserved_port(address: Address) -> tuple[int, socket.socket]:
-    """gRPC's port, and a socket that keeps it until its servers, one in each process, listen there too; on
-    systems whose sockets share no port it keeps nothing.
+def _reserved_port(address: Address, is_shared: bool) -> tuple[int, socket.socket]:
+    """Return gRPC's port, or 0 for any, and a socket that keeps a shared one until each process listens
+    there. Systems without SO_REUSEPORT keep nothing.
 
     Raises:
         UsageError: another program has the port.
@@ -272,10 +294,10 @@ def _reserved_port(address: Address) -> tuple[int, socket.socket]:
     with _listening(address) as probe:  # an exclusive one: SO_REUSEPORT shares with any server of this user
         port = probe.getsockname()[1]
     reserved = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
-    if hasattr(socket, "SO_REUSEPORT"):
+    if is_shared and hasattr(socket, "SO_REUSEPORT"):
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind((address.host, port))
-    return port, reserved
+    return port if is_shared else address.port, reserved
 
 
 def _config(

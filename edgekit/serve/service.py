@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import sys
+import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -187,7 +188,7 @@ class Service:
         self.memory, self.traces = memory or RequestMemory(), traces
         self.models, self.access, self._limit = models, access, in_flight
         self._group, self._fixed = group, fixed
-        self._running = 0
+        self._places = threading.Semaphore(in_flight)  # calls of gRPC are in threads
         self._changes: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
 
@@ -198,13 +199,12 @@ class Service:
         Raises:
             RequestError: 503: too many are.
         """
-        if self._running >= self._limit:
+        if not self._places.acquire(blocking=False):
             raise RequestError(f"the server is answering {self._limit} requests; retry in 1 s", 503, 1)
-        self._running += 1
         try:
             yield
         finally:
-            self._running -= 1
+            self._places.release()
 
     @asynccontextmanager
     async def model(self, name: str, version: str | None) -> AsyncIterator[ServedModel]:
@@ -301,39 +301,39 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Mapping[str, Array]] = loop.create_future()
-        trace = current_trace()
-        record = None if trace is None else RunRecord(trace.context)
-        running = model.run(
-            request, 0.0 if since_s is None else time.monotonic() - since_s, reading_s, record
-        )
 
         def hand_over(done: Future[dict[str, Array]]) -> None:  # in the thread that ran it
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_settle, waiting, done)
 
-        running.add_done_callback(hand_over)
-        try:
-            return await waiting
-        except NoVariantError as problem:
-            lines = non_finite_inputs(request.feeds)
-            if not lines and isinstance(problem, NonFiniteOutputError):
-                lines = ["the inputs are extreme"]
-            if lines:  # the client's fault, not the engine's
-                raise RequestError(f"{lines[0]}, and the model's outputs are not finite") from None
-            if isinstance(problem, RejectedInputError):
-                raise RequestError(
-                    "the model fails on this input and computes others; check its values, e.g. that indices "
-                    "are in range"
-                ) from None
-            raise
-        except BusyError as problem:
-            raise model.overdue(problem) from None
-        except (CancelledError, asyncio.CancelledError):
-            running.cancel()
-            raise RequestError("the server is shutting down", 503, 1) from None
-        finally:
-            if trace is not None and record is not None:
-                trace.ran(record)
+        with _recorded(model, request) as record:
+            spent_s = 0.0 if since_s is None else time.monotonic() - since_s
+            running = model.run(request, spent_s, reading_s, record)
+            running.add_done_callback(hand_over)
+            try:
+                return await waiting
+            except asyncio.CancelledError:
+                running.cancel()
+                raise
+
+    def run_in_thread(
+        self,
+        model: ServedModel,
+        request: Request,
+        since_s: float,
+        wait: Callable[[Future[dict[str, Array]]], Mapping[str, Array]],
+    ) -> Mapping[str, Array]:
+        """Run a request and return its outputs, in a thread of the caller.
+
+        Args:
+            model, request, since_s: Arguments of :meth:`run`.
+            wait: Returns the result of the run.
+
+        Raises:
+            RequestError: as :meth:`run`.
+        """
+        with _recorded(model, request) as record:
+            return wait(model.run(request, time.monotonic() - since_s, 0.0, record))
 
     def about_server(self) -> dict[str, Json]:
         """Return the server's metadata."""
@@ -350,6 +350,34 @@ class Service:
             **about_tensors(model.shapes),
             "parameters": {"variant": active.variant, "engine": active.engine, **shapes},
         }
+
+
+@contextmanager
+def _recorded(model: ServedModel, request: Request) -> Iterator[RunRecord | None]:
+    """Record a run for the trace of the request, and raise its errors as those of the request."""
+    trace = current_trace()
+    record = None if trace is None else RunRecord(trace.context)
+    try:
+        yield record
+    except NoVariantError as problem:
+        lines = non_finite_inputs(request.feeds)
+        if not lines and isinstance(problem, NonFiniteOutputError):
+            lines = ["the inputs are extreme"]
+        if lines:  # the client's fault, not the engine's
+            raise RequestError(f"{lines[0]}, and the model's outputs are not finite") from None
+        if isinstance(problem, RejectedInputError):
+            raise RequestError(
+                "the model fails on this input and computes others; check its values, e.g. that indices are "
+                "in range"
+            ) from None
+        raise
+    except BusyError as problem:
+        raise model.overdue(problem) from None
+    except (CancelledError, asyncio.CancelledError):
+        raise RequestError("the server is shutting down", 503, 1) from None
+    finally:
+        if trace is not None and record is not None:
+            trace.ran(record)
 
 
 def _settle(waiting: asyncio.Future[Mapping[str, Array]], done: Future[dict[str, Array]]) -> None:

@@ -31,15 +31,13 @@ class Tls:
             options |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
         return options
 
-    def grpc_context(self) -> ssl.SSLContext:
-        """Return the TLS of gRPC's connections."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, self.key)
-        if self.clients is not None:
-            context.load_verify_locations(self.clients)
-            context.verify_mode = ssl.CERT_REQUIRED
-        context.set_alpn_protocols(["h2"])
-        return context
+    def grpc_credentials(self) -> Any:
+        """Return the credentials of a gRPC server."""
+        import grpc
+
+        pair = (Path(self.key).read_bytes(), Path(self.certificate).read_bytes())
+        clients = None if self.clients is None else Path(self.clients).read_bytes()
+        return grpc.ssl_server_credentials([pair], clients, require_client_auth=clients is not None)
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> Tls | None:

@@ -11,8 +11,7 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.server import serve
 from tests.fixtures.servers import running
 
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
-pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 from edgekit.serve.service import Access  # noqa: E402
 from tests.fixtures import grpc_servers  # noqa: E402
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from tests.fixtures.grpc_servers import Grpc, M, X, asked, running
 from tests.fixtures.servers import held
 from tests.fixtures.threads import until
 
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
-pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 from edgekit.serve.grpc_messages import FIELDS, SERVICE  # noqa: E402
-from edgekit.serve.grpc_service import STREAMED, _contents  # noqa: E402
+from edgekit.serve.grpc_service import _contents  # noqa: E402
 
 pytestmark = pytest.mark.needs_ort
 
@@ -35,6 +33,14 @@ def client(bundle: Path) -> Iterator[Grpc]:
 def scores(answer: Any) -> np.ndarray[Any, Any]:
     (output,) = answer.outputs
     return np.frombuffer(answer.raw_output_contents[0], np.float32).reshape(output.shape)
+
+
+def stream(client: Grpc) -> Any:
+    return client.channel.stream_stream(
+        f"/{SERVICE}/ModelStreamInfer",
+        lambda m: m.SerializeToString(),
+        M["ModelStreamInferResponse"].FromString,
+    )
 
 
 def test_health_and_metadata(client: Grpc) -> None:
@@ -78,32 +84,40 @@ def test_a_call_is_not_run_after_its_clients_deadline(client: Grpc, monkeypatch:
 def test_a_stream_answers_in_order_and_goes_on_after_an_error(client: Grpc) -> None:
     requests = [asked(id=str(number)) for number in range(20)]
     requests[7].inputs[0].name = "q"
-    call = client.channel.stream_stream(
-        f"/{SERVICE}/ModelStreamInfer",
-        lambda m: m.SerializeToString(),
-        M["ModelStreamInferResponse"].FromString,
-    )
-    answers = list(call(iter(requests), timeout=30))
+    answers = list(stream(client)(iter(requests), timeout=30))
     assert [answer.infer_response.id for answer in answers] == [str(number) for number in range(20)]
     assert [bool(answer.error_message) for answer in answers] == [number == 7 for number in range(20)]
     assert "the model takes x float32 1x3x1x2" in answers[7].error_message
 
 
-def test_a_stream_that_is_cancelled_leaves_nothing_behind(bundle: Path) -> None:
-    with running({("net", "1"): bundle}, deadline_ms=30_000) as own, held(own.server) as waiting:
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_call_that_is_cancelled_leaves_nothing_behind(
+    bundle: Path, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as own:
+        model, runs = own.server.models.find("net", None), list[Any]()
+        run = model.run
 
-        def of_streams() -> list[asyncio.Task[Any]]:
-            return [task for task in asyncio.all_tasks(own.loop) if "_Infer" in repr(task.get_coro())]
+        def noted(*given: Any) -> Any:
+            runs.append(run(*given))
+            return runs[-1]
 
-        call = own.channel.stream_stream(
-            f"/{SERVICE}/ModelStreamInfer",
-            lambda m: m.SerializeToString(),
-            M["ModelStreamInferResponse"].FromString,
-        )(asked(id=str(number)) for number in range(40))
-        waiting(STREAMED - 1)  # one runs, as many as a stream may have are queued
-        assert len(of_streams()) > STREAMED
-        call.cancel()
-        until(lambda: not of_streams())
+        monkeypatch.setattr(model, "run", noted)
+        with held(own.server) as waiting:
+            calls: list[Any] = []
+            for _ in range(3):
+                if streams:
+                    requests = (asked(id=str(number)) for number in range(40))
+                    calls.append(stream(own)(requests))
+                else:
+                    unary = own.channel.unary_unary(f"/{SERVICE}/ModelInfer", lambda m: m.SerializeToString())
+                    calls.append(unary.future(asked(), timeout=30))
+            waiting(2)  # one runs, the others are queued
+            for call in calls:
+                call.cancel()
+            until(lambda: sum(each.cancelled() for each in runs) == 2)
+        until(lambda: not own.server.app.memory.held_bytes)
+        assert len(runs) == 3
 
 
 def wrong(**changes: Any) -> Any:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgekit.serve.connections import ConnectionLimits, Connections
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.served_model import ServeOptions
-from edgekit.serve.served_models import ServedModels
-from edgekit.serve.service import Access, Service
+from edgekit.serve.service import Access
+from tests.fixtures.threads import until
 
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
-pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
-from edgekit.serve import grpc_calls, grpc_service  # noqa: E402
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+from edgekit.serve import grpc_server  # noqa: E402
 from edgekit.serve.grpc_message_cost import FIELDS, limit_bytes, parsed_bytes  # noqa: E402
 from edgekit.serve.grpc_messages import SERVICE, messages  # noqa: E402
 from tests.fixtures.grpc_servers import M, X, asked, running  # noqa: E402
@@ -82,58 +79,39 @@ def test_health_waits_for_no_message(calls: Any) -> None:
 
 
 def test_a_message_that_does_not_come(calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, half = calls
-    monkeypatch.setattr(grpc_calls, "MESSAGE_SECONDS", 0.2)
-    late = half.open(metadata=GOOD)
-    assert late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert late.details() == "the message did not come within 0.2 s"
-
-
-def test_the_oldest_call_without_a_message_makes_room(calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     client, half = calls
-    monkeypatch.setattr(grpc_calls, "WAITING", 3)
-    waiting = [half.open(metadata=GOOD) for _ in range(6)]
-    ended = [call for call in waiting[:3] if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED]
-    assert len(ended) == 3
-    assert {call.details() for call in ended} == {"too many calls wait for their message; retry in 1 s"}
-    for _ in range(4):  # good clients are among them
-        assert client.call("ModelInfer", asked(), metadata=GOOD).id == "7"
-    assert not waiting[-1].done()
+    monkeypatch.setattr(grpc_server, "MESSAGE_SECONDS", 0.2)
+    late = half.open(metadata=GOOD)
+    assert late.code() is grpc.StatusCode.CANCELLED
+    until(lambda: not client.server.app.memory.held_bytes)
 
 
-def test_calls_without_a_message_make_room_in_memory(bundle: Path) -> None:
+def test_a_stream_whose_next_message_does_not_come(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_server, "STREAM_SECONDS", 0.2)
     with running({("net", "1"): bundle}) as client:
-        memory = client.server.app.memory
-        half = HalfCalls(client.channel)
-        waiting = [half.open() for _ in range(40)]
-        assert client.call("ModelInfer", asked()).id == "7"
-        most = memory.peak_bytes
-        memory.limit_bytes = most // 2
-        waiting += [half.open() for _ in range(40)]
-        for _ in range(4):
-            assert client.call("ModelInfer", asked()).id == "7"
-        assert memory.peak_bytes == most
-        for call in waiting:
-            call.cancel()
-        half.end()
+        go = threading.Event()
+
+        def requests() -> Iterator[Any]:
+            yield asked()
+            go.wait(60)
+
+        call = stream(client)(requests(), timeout=60)
+        assert next(call).infer_response.id == "7"
+        assert call.code() is grpc.StatusCode.CANCELLED
+        go.set()
 
 
-def test_more_calls_than_there_may_be(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_calls, "RPCS", 2)
-    with running({("net", "1"): bundle}) as client:
-        client.call("ServerLive", M["ServerLiveRequest"]())
-        half = HalfCalls(client.channel)
-        waiting = [half.open(), half.open()]
-        refused = [half.open() for _ in range(3)]
-        assert {call.code() for call in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-        assert not any(call.done() for call in waiting)
-        for call in waiting:
-            call.cancel()
-        half.end()
+def stream(client: Any) -> Any:
+    return client.channel.stream_stream(
+        f"/{SERVICE}/ModelStreamInfer",
+        lambda m: m.SerializeToString(),
+        M["ModelStreamInferResponse"].FromString,
+    )
 
 
-def test_more_streams_than_there_may_be(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_calls, "STREAMS", 1)
+def test_an_idle_stream_goes_on(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a first message may take."""
+    monkeypatch.setattr(grpc_server, "MESSAGE_SECONDS", 0.5)
     with running({("net", "1"): bundle}) as client:
         go = threading.Event()
 
@@ -142,21 +120,54 @@ def test_more_streams_than_there_may_be(bundle: Path, monkeypatch: pytest.Monkey
             go.wait(60)
             yield asked(id="8")
 
-        stream = client.channel.stream_stream(
-            f"/{SERVICE}/ModelStreamInfer",
-            lambda m: m.SerializeToString(),
-            M["ModelStreamInferResponse"].FromString,
-        )
-        first = stream(requests(), timeout=60)
-        assert next(first).infer_response.id == "7"
-        with pytest.raises(grpc.RpcError) as error:
-            list(stream(iter([asked()]), timeout=60))
-        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        call = stream(client)(requests(), timeout=60)
+        assert next(call).infer_response.id == "7"
+        late = HalfCalls(client.channel).open()
+        assert late.code() is grpc.StatusCode.CANCELLED  # the time has passed for one that begins
         go.set()
-        assert next(first).infer_response.id == "8"  # idle meanwhile, and not ended
-        assert list(first) == []
-        (answer,) = stream(iter([asked()]), timeout=60)
-        assert answer.infer_response.id == "7"
+        assert [answer.infer_response.id for answer in call] == ["8"]
+
+
+def test_an_address_leaves_places_to_others(bundle: Path) -> None:
+    """Calls that were begun hold places; a refusal and a probe need none."""
+    with running({("net", "1"): bundle}) as client:
+        half = HalfCalls(client.channel)
+        waiting = [half.open() for _ in range(30)]
+        until(lambda: sum(call.done() for call in waiting) >= 14)
+        refused = [call for call in waiting if call.done()]
+        assert {call.details() for call in refused} == {"16 calls of this address are open; retry in 1 s"}
+        assert {call.code() for call in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert client.call("ServerLive", M["ServerLiveRequest"]()).live
+        for call in waiting:
+            call.cancel()
+        half.end()
+
+
+def test_places_of_addresses() -> None:
+    places = grpc_server.Places(0.5)
+    with ExitStack() as stack:
+        for host in ("192.0.2.1", "192.0.2.2", "2001:db8::1"):
+            for number in range(16):
+                stack.enter_context(places.taken(host if number else host.replace("::1", "::2")))
+            with pytest.raises(RequestError, match=r"^(16 calls of this address|48 calls) are open"):
+                stack.enter_context(places.taken(host))
+        with pytest.raises(RequestError, match=r"^48 calls are open; retry in 1 s$"):
+            stack.enter_context(places.taken("192.0.2.3"))
+    behind_a_proxy = grpc_server.Places(1.0)
+    with ExitStack() as stack:
+        for _ in range(grpc_server.CALLS):
+            stack.enter_context(behind_a_proxy.taken("192.0.2.1"))
+    for each in (places, behind_a_proxy):
+        assert (each._used, each._networks) == (0, {})
+
+
+def test_a_refusal_needs_no_place(bundle: Path) -> None:
+    """More calls than there are threads, of clients without a token that send no message."""
+    with running({("net", "1"): bundle}, access=Access("t" * 20, loopback=False)) as client:
+        half = HalfCalls(client.channel)
+        waiting = [half.open() for _ in range(200)]
+        assert {call.code() for call in waiting} == {grpc.StatusCode.UNAUTHENTICATED}
+        half.end()
 
 
 def test_compressed_messages_are_refused(bundle: Path) -> None:
@@ -226,33 +237,10 @@ def test_a_message_ten_times_as_large_as_a_tensor_needs_fits(bundle: Path) -> No
 def test_metadata_that_are_too_large(bundle: Path) -> None:
     """The limit is sharp: between a soft and a hard one gRPC refuses calls at random."""
     with running({("net", "1"): bundle}) as client:
-        for size in (17 << 10, 2 * grpc_calls.METADATA_BYTES):
-            for _ in range(20):
+        for size in (17 << 10, 2 * grpc_server.METADATA_BYTES):
+            for _ in range(5):
                 with pytest.raises(grpc.RpcError) as error:
                     client.call("ModelInfer", asked(), metadata=(("x", "a" * size),))
                 assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        for _ in range(20):
+        for _ in range(5):
             assert client.call("ModelInfer", asked(), metadata=(("x", "a" * (15 << 10)),)).id == "7"
-
-
-def test_more_connections_than_there_may_be() -> None:
-    async def ask() -> list[Any]:
-        service = Service(ServedModels({}, ServeOptions()), Access())
-        table = Connections(ConnectionLimits(total=2, address=2))
-        server = grpc_service.GrpcServer(service, "127.0.0.1:0", 1 << 20, table)
-        await server.start()
-        own = [("grpc.use_local_subchannel_pool", 1)]
-        channels = [grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", own) for _ in range(3)]
-        found = []
-        for channel in channels:
-            call = channel.unary_unary(f"/{SERVICE}/ServerLive")
-            try:
-                found.append(await call(b"", timeout=30))
-            except grpc.RpcError as problem:
-                found.append(problem.code().name)
-        for channel in channels:
-            await channel.close()
-        await server.close(5)
-        return found
-
-    assert asyncio.run(ask()) == [b"\x08\x01", b"\x08\x01", "UNAVAILABLE"]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
 from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
@@ -16,10 +15,8 @@ from edgekit.serve import (
     connections,
     event_loop,
     fair_turns,
-    grpc_calls,
     grpc_message_cost,
-    grpc_protocol,
-    grpc_service,
+    grpc_server,
     http_protocol,
     inference_requests,
     pictures,
@@ -35,7 +32,7 @@ from edgekit.web import browser_device, report_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VALUES: dict[str, list[float]] = {
-    "connections, over HTTP and gRPC": [serve_request.CONNECTIONS, connections.FILES],
+    "connections, over HTTP and gRPC": [serve_request.CONNECTIONS, connections.FILES, 4],
     "connections of one address": [serve_request.ADDRESS_SHARE],
     "new connections that the system keeps": [server.BACKLOG],
     "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
@@ -48,8 +45,6 @@ VALUES: dict[str, list[float]] = {
     "data that is processed in a turn": [
         fair_turns.ADDRESS_PIECES,
         fair_turns.TURN_PIECES,
-        grpc_protocol.PIECE_COST // grpc_protocol.COSTS[grpc_protocol.DATA],
-        grpc_protocol.PIECE_COST,
     ],
     "data for which the server wakes": [http_protocol.WOKEN_BYTES >> 10],
     "size of a piece after which a connection waits for a turn, while others send too": [
@@ -88,18 +83,19 @@ VALUES: dict[str, list[float]] = {
     "frames of a WebSocket message": [websocket_protocol.FRAMES],
     "WebSocket answers that are not read": [websocket_protocol.UNREAD_BYTES >> 20],
     "compression of bodies and messages": [],
-    "calls of gRPC": [grpc_calls.RPCS],
-    "calls that wait for their first message": [grpc_calls.WAITING],
-    "calls of one address that wait so and begin at once": [grpc_calls.CROWD],
-    "time for the first message": [grpc_calls.MESSAGE_SECONDS],
-    "streams of gRPC": [grpc_calls.STREAMS, grpc_service.STREAMED],
-    "size of a message": [grpc_message_cost.LEAST_BYTES >> 20, grpc_service.MESSAGE_BYTES >> 20],
+    "calls of gRPC": [grpc_server.RPCS],
+    "calls of gRPC that are read": [grpc_server.CALLS],
+    "calls of one address that are read": [grpc_server.ADDRESS_CALLS],
+    "calls of one connection": [grpc_server.CONNECTION_CALLS],
+    "time for the first message": [grpc_server.MESSAGE_SECONDS],
+    "time for a further message of a stream": [grpc_server.STREAM_SECONDS],
+    "time in which a message of a stream is read": [grpc_server.MESSAGE_SECONDS],
+    "size of a message": [grpc_message_cost.LEAST_BYTES >> 20, grpc_message_cost.MESSAGE_BYTES >> 20],
     "fields of a message": [grpc_message_cost.FIELDS],
-    "metadata of a call": [grpc_calls.METADATA_BYTES >> 10, grpc_protocol.BLOCK_BYTES >> 10],
-    "calls of one connection": [grpc_protocol.CONNECTION_CALLS],
-    "bytes of a call that wait to be taken": [grpc_protocol.WINDOW_BYTES >> 20],
-    "settings of a new connection of gRPC": [grpc_protocol.HANDSHAKE_SECONDS],
-    "time of a connection of gRPC without calls": [grpc_protocol.IDLE_SECONDS],
+    "metadata of a call": [grpc_server.METADATA_BYTES >> 10],
+    "handshake and settings of a new connection of gRPC": [grpc_server.HANDSHAKE_SECONDS],
+    "time of a connection of gRPC without calls": [grpc_server.IDLE_SECONDS],
+    "age of a connection of gRPC": [grpc_server.CONNECTION_SECONDS, grpc_server.LAST_SECONDS],
 }
 
 

@@ -19,8 +19,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
 from tests.fixtures.classifiers import vectors
 
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
-pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (the extra serve)")
 pytestmark = pytest.mark.needs_ort
 

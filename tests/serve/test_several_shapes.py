@@ -112,8 +112,7 @@ def test_the_metadata_have_the_shapes(server: Running, session: Session) -> None
 
 
 def test_over_grpc(two: Path, session: Session) -> None:
-    pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
-    pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
+    pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
     from tests.fixtures.grpc_servers import M
     from tests.fixtures.grpc_servers import running as running_grpc
 

@@ -116,37 +116,38 @@ def test_handshakes_that_never_end_and_plain_bytes(
         server.close()
 
 
-def test_grpc_by_tls(files: dict[str, Path]) -> None:
-    import asyncio
+def test_grpc_by_tls(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+    from contextlib import asynccontextmanager
 
-    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
-    pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
-    from edgekit.serve.connections import ConnectionLimits, Connections
-    from edgekit.serve.grpc_service import GrpcServer
-    from edgekit.serve.service import Access, Service
+    from edgekit.serve import grpc_server, grpc_service
 
+    monkeypatch.setattr(grpc_server, "HANDSHAKE_SECONDS", 1)
     tls = tls_of(files["server"], files["server-key"], files["authority"])
-    assert tls is not None
-    models = ServedModels({}, ServeOptions())
+    over_grpc = grpc_server.GrpcServer("127.0.0.1:0", 1 << 20, 8, 0.5, tls)
 
-    async def asked(with_certificate: bool) -> Any:
-        table = Connections(ConnectionLimits())
-        service = Service(models, Access())
-        server = GrpcServer(service, "127.0.0.1:0", 1 << 20, table, tls.grpc_context())
-        await server.start()
+    @asynccontextmanager
+    async def beside(service: Any) -> Any:
+        grpc_service.start(over_grpc, service)
+        yield
+        await over_grpc.close(5)
+
+    def ask(with_certificate: bool) -> Any:
         own = (files["client-key"].read_bytes(), files["client"].read_bytes()) if with_certificate else ()
         credentials = grpc.ssl_channel_credentials(files["authority"].read_bytes(), *own)
-        try:
-            async with grpc.aio.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
-                call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-                return await call(b"", timeout=30)
-        finally:
-            await server.close(5)
+        with grpc.secure_channel(f"127.0.0.1:{over_grpc.port}", credentials) as channel:
+            return channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"", timeout=30)
 
-    assert asyncio.run(asked(with_certificate=True)) == b"\x08\x01"
-    with pytest.raises(grpc.RpcError) as error:
-        asyncio.run(asked(with_certificate=False))
-    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    server = Running(ServedModels({}, ServeOptions()), companion=beside)
+    try:
+        with socket.create_connection(("127.0.0.1", over_grpc.port), timeout=30) as silent:
+            assert ask(with_certificate=True) == b"\x08\x01"
+            with pytest.raises(grpc.RpcError) as error:
+                ask(with_certificate=False)
+            assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+            assert silent.recv(1) == b""  # its handshake has a time limit
+    finally:
+        server.close()
 
 
 def test_files_that_are_none(files: dict[str, Path], tmp_path: Path) -> None:

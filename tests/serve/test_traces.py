@@ -241,8 +241,7 @@ def test_a_chat(tmp_path: Path, stream: bool) -> None:
 
 
 def test_grpc_takes_and_returns_it(bundle: Path) -> None:
-    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra test)")
-    pytest.importorskip("h2", reason="h2 is not installed (the extra serve)")
+    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
     from tests.fixtures.grpc_servers import M, asked
     from tests.fixtures.grpc_servers import running as grpc_running
 
