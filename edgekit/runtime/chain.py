@@ -68,7 +68,6 @@ class Chain(Generic[R]):
         self.load_order = rank_variants(bundle, options, self.local_times)
         self._health = VariantHealth()
         self._changing = False
-        self._inherited: R | None = None
 
     _not_a_variants_fault: tuple[type[Exception], ...] = ()
     """Errors of ``_admit`` and ``_open`` after which no other variant is tried."""
@@ -225,7 +224,7 @@ class Chain(Generic[R]):
     def drop_runner(self) -> None:
         """Close the active variant, if there is one."""
         runner, self.runner = self.runner, None
-        if runner is not None and runner is not self._inherited:
+        if runner is not None:
             try:
                 runner.close()
             except Exception as problem:  # it is no longer needed

@@ -360,15 +360,14 @@ class Session(Closing):
         return f"<Session {self.bundle.name}: {self.active.variant} on {self.active.engine}>"
 
     def _forked(self) -> None:
-        """Replace the locks in a forked process, and drop engines that need threads."""
+        """Replace the locks in a forked process, and drop an engine that needs threads."""
         mid_run = self._lock.locked()
         self._lock, self._queue_lock, self._queue, self._carried = Lock(), Lock(), None, None
         if self._closed:
             return
         self._lost_in_fork = mid_run or self.threads > 1 or self._chain.deadline is not None
-        _inherited.append(self._chain.forked())
+        self._chain.forked()
         if self._lost_in_fork:
-            _inherited.append(self._chain)
             self._chain.runner, self._chain.changes_pending = None, False
 
     def _not_loaded(self) -> UsageError:
@@ -382,8 +381,6 @@ class Session(Closing):
 
 
 _open_sessions: WeakSet[Session] = WeakSet()
-_inherited: list[object] = []
-"""Kept alive in a forked process: freeing an engine whose threads are elsewhere may hang or crash."""
 
 
 def _after_fork() -> None:

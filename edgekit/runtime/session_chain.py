@@ -171,13 +171,10 @@ class SessionChain(Chain["Runner"]):
         """Warnings, e.g. an unusable cache or a hung variant."""
         return self._loader.notes + (() if self.deadline is None else self.deadline.notes)
 
-    def forked(self) -> Runner | None:
-        """Drop background work in a forked process, and return the loaded runner. It is never closed, because
-        its engine may wait for threads of the parent."""
+    def forked(self) -> None:
+        """Drop background work in a forked process."""
         self.preparations, self._retries = background.Preparations(), background.Preparations()
-        self._inherited = self.runner
         self.changes_pending = True
-        return self.runner
 
     def close(self) -> None:
         self.preparations.cancel()

@@ -14,13 +14,14 @@ from __future__ import annotations
 import _thread
 import atexit
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from types import FrameType
+
+from edgekit.system.forked import skip_destructors
 
 _VARARGS = 0x04
 """``inspect.CO_VARARGS``; the module costs 10 ms to import."""
@@ -105,12 +106,8 @@ def _leave_engines() -> None:
     end_s = time.monotonic() + EXIT_S
     while _inside and time.monotonic() < end_s:
         time.sleep(0.01)
-    if _inside and sys.platform == "linux":
-        import ctypes  # here: almost no process needs it
-
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "on_exit"):  # not in musl
-            libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+    if _inside:
+        skip_destructors()
 
 
 atexit.register(_leave_engines)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from edgekit.errors import EngineError, EngineNotReady, ProfileError
+from edgekit.system.forked import leave_to_parent
 from edgekit.tensor_spec import Json, TensorSpec
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def open_decoder(
     module = engine(name).ENGINE.decoder
     if not module:
         raise ProfileError(f"{name} does not run language models")
-    return cast("DecoderRunner", import_module(module).open_decoder(files, options, threads, capacity))
+    decoder = import_module(module).open_decoder(files, options, threads, capacity)
+    return leave_to_parent(cast("DecoderRunner", decoder))
 
 
 def decoder_compiler(name: str) -> DecoderCompiler:
@@ -180,6 +182,17 @@ def open_runner(
 ) -> Runner:
     """Call ``engine.open_runner``; open a model of several shapes at each or at all of a range, a speech
     model's encoder with its decoder, and an accelerated copy on its accelerator."""
+    return leave_to_parent(_open_runner(engine, files, inputs, outputs, options, threads))
+
+
+def _open_runner(
+    engine: Engine,
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> Runner:
     if "encoder_decoder" in options:
         from edgekit.target import encoder_decoder  # here: most models have no decoder of tokens
 

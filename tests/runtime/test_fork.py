@@ -57,8 +57,6 @@ try:
 except BaseException:
     sys.excepthook(*sys.exc_info())
     os._exit(1)
-sys.stdout.flush()
-os._exit(0)  # as multiprocessing does: an engine's own clean-up waits for threads of the parent
 """
 
 OPENED_BEFORE = (

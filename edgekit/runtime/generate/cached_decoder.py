@@ -16,6 +16,7 @@ import numpy as np
 from edgekit.errors import EngineError, NonFiniteOutputError
 from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache
 from edgekit.runtime.generate.prefix_files import common_length
+from edgekit.system.forked import leave_to_parent
 from edgekit.target.adapter import NO_MATRICES, AdapterRunner, Matrices
 from edgekit.tensor_spec import Array
 
@@ -218,7 +219,7 @@ class CachePool:
             usable = [cache for cache in self._caches if cache not in pinned]
             free = [cache for cache in usable if (owner := cache.owner()) is None or owner.ended]
             if not free and len(self._caches) < self._limit:
-                runner = self.runner.another()
+                runner = leave_to_parent(self.runner.another())
                 runner.row_consistent = self.runner.row_consistent
                 free = [CachedDecoder(runner, self._prefixes)]
             same = [cache for cache in free if cache.adapter == adapter]

@@ -311,23 +311,17 @@ class Scheduler:
 
     # --- its end -----------------------------------------------------------------------------------------
 
-    def forked(self, lost: bool) -> list[object]:
+    def forked(self, lost: bool) -> None:
         """Replace the locks in a forked process.
 
         Args:
             lost: Whether the engine's threads stayed in the parent; then no text can be generated here.
-
-        Returns:
-            Objects that must not be freed here.
         """
         stepper = self._stepper
         self.lost = lost or (stepper is not None and stepper.present.locked())
-        inherited: list[object] = [self._requests, self._last_batch, stepper, self.decoder, self.decoder.pool]
         self._lock, self._requests, self._stepper, self._last_batch = RLock(), [], None, []
-        if not self.lost:
-            return []
-        self.decoder.pool = None
-        return inherited
+        if self.lost:
+            self.decoder.pool = None
 
     def close(self) -> None:
         """Free the decoder. Closing twice is fine."""

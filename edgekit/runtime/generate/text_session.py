@@ -345,7 +345,7 @@ class TextSession:
         self.tokenizer.forked()
         self._render = None  # it has a lock, too
         if not self._scheduler.closed:
-            _inherited.append(self._scheduler.forked(self._threads > 1))
+            self._scheduler.forked(self._threads > 1)
 
     def __repr__(self) -> str:
         return f"<TextSession: {self.active.variant} on {self.active.engine}>"
@@ -367,8 +367,6 @@ class TextSession:
 
 
 _open_sessions: WeakSet[TextSession] = WeakSet()
-_inherited: list[object] = []
-"""Kept alive in a forked process: freeing an engine whose threads are elsewhere may hang or crash."""
 
 
 def _after_fork() -> None:

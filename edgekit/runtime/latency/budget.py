@@ -322,7 +322,6 @@ class Budget(Closing):
         self._lock, self._running = threading.Lock(), threading.Lock()
         if self._replicas:
             self.notes += ("after os.fork() the session's own variant is used",)
-            _inherited.append(self._replicas)
             self._replicas = {}
 
     def _load_replica(self, name: str) -> bool:
@@ -342,8 +341,6 @@ class Budget(Closing):
 
 
 _open_budgets: WeakSet[Budget] = WeakSet()
-_inherited: list[object] = []
-"""Kept alive in a forked process, where freeing an engine may hang."""
 
 
 def _after_fork() -> None:

@@ -44,8 +44,6 @@ try:
 except UsageError as error:
     print(error)
 session.close()
-sys.stdout.flush()
-os._exit(0)
 """
 
 

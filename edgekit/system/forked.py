@@ -1,0 +1,69 @@
+"""Engines in a forked process.
+
+The child inherits an engine's objects, but not its threads. Destructors join these threads: ONNX Runtime
+then waits forever, and OpenVINO ends the process by ``abort``. Therefore the child never frees an engine that
+was loaded before the fork, neither by ``close`` nor when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+T = TypeVar("T")
+
+_loaded: WeakValueDictionary[int, object] = WeakValueDictionary()
+"""By ``id``; a runner need not be hashable."""
+_ever: list[None] = []
+"""One entry once an engine was loaded: its libraries have destructors of their own."""
+
+
+def leave_to_parent(runner: T) -> T:
+    """Return an engine's object, which a forked process will keep until it ends."""
+    _ever[:] = [None]
+    with suppress(TypeError):  # its class has __slots__
+        _loaded[id(runner)] = runner
+    return runner
+
+
+def skip_destructors() -> None:
+    """Let the process end, with its own exit code, without the destructors of the libraries that are loaded
+    now. Does nothing where the C library has no ``on_exit`` (musl, macOS)."""
+    if sys.platform == "linux":
+        import ctypes  # here: almost no process needs it
+
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "on_exit"):
+            libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+
+
+def _before_fork() -> None:
+    """Import ctypes in the parent: in the child another thread's import may never end."""
+    if _ever:
+        try:
+            import ctypes  # noqa: F401
+        except ImportError:  # Python can be built without it
+            _ever.clear()
+
+
+def _after_fork() -> None:
+    if not _ever:
+        return
+    import ctypes
+
+    for runner in list(_loaded.values()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(runner))  # the end of the interpreter frees it, too
+        with suppress(TypeError):
+            vars(runner)["close"] = _kept
+    skip_destructors()
+
+
+def _kept() -> None:
+    """Replace ``close`` in a forked process."""
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
