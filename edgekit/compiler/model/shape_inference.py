@@ -21,7 +21,7 @@ from edgekit.compiler.model import node_checks
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN, infer_ml_shapes
 from edgekit.compiler.model.node_checks import complaint, node_label, reshape_complaint, static_dims
 from edgekit.compiler.model.node_evaluation import NON_DETERMINISTIC, attribute_protos, evaluate_node
-from edgekit.compiler.model.size_checks import kept_shape, size_complaint
+from edgekit.compiler.model.size_checks import kept_shape, limit_transposed, size_complaint
 from edgekit.compiler.model.value_checks import LETHAL, value_complaint
 from edgekit.compiler.model.work_budget import check_time, computed_limit
 from edgekit.errors import ModelError
@@ -273,6 +273,8 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
         output.shape = shape
     if node.op_type == "Compress" and not node.domain and arrays[1] is not None:
         node.outputs[0].shape = kept_shape(node, arrays[1])
+    if node.op_type == "ConvTranspose" and not node.domain:
+        limit_transposed(node)
     if wrong := size_complaint(node):
         for output in node.outputs:
             output.shape = None

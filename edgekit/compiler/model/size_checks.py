@@ -70,6 +70,21 @@ def kept_shape(node: ir.Node, condition: Array) -> ir.Shape | None:
     return ir.Shape([*dims[:axis], count, *dims[axis + 1 :]])
 
 
+def limit_transposed(node: ir.Node) -> None:
+    """Limit the output of a ConvTranspose with SAME_UPPER or SAME_LOWER to input times stride, in place.
+
+    ONNX's inference adds ``output_padding`` after that limit; by its specification, and in ONNX Runtime, the
+    padding is chosen for that size.
+    """
+    source, inferred = static_dims(node.inputs[0]), static_dims(node.outputs[0])
+    rule = node.attributes["auto_pad"].as_string() if "auto_pad" in node.attributes else ""
+    if not rule.startswith("SAME") or "output_shape" in node.attributes or not source or not inferred:
+        return
+    strides = node.attributes["strides"].as_ints() if "strides" in node.attributes else [1] * len(source[2:])
+    limits = [size * stride for size, stride in zip(source[2:], strides, strict=True)]
+    node.outputs[0].shape = ir.Shape([*inferred[:2], *map(min, inferred[2:], limits)])
+
+
 def size_complaint(node: ir.Node) -> str | None:
     """Return the reason why an output of the node is too large (dimensions or bytes), or None."""
     for output in node.outputs:

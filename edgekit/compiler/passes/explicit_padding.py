@@ -2,6 +2,7 @@
 
     Conv<auto_pad=SAME_UPPER, strides=2> of 1x3x33x33    =>   Conv<pads=[1,1,1,1], strides=2>
     MaxPool<auto_pad=VALID>                              =>   MaxPool<pads=[0,0,0,0]>
+    ConvTranspose<auto_pad=SAME_UPPER, output_padding>   =>   ConvTranspose<pads, output_padding>
     ConvTranspose<auto_pad=SAME_UPPER, output_shape>     =>   ConvTranspose<pads>
     AveragePool<pads=1, count_include_pad=1, ceil_mode=1>   =>   Pad(1 with 0) -> AveragePool<ceil_mode=1>
 
@@ -36,7 +37,7 @@ def explicit_padding(model: ir.Model) -> bool:
     for _, node in nodes_of(model, "Conv", "MaxPool", "AveragePool", "LpPool"):
         changed |= _by_rule(node)
     for _, node in nodes_of(model, "ConvTranspose"):
-        changed |= _by_output_shape(node)
+        changed |= _by_output_size(node)
     for _, node in nodes_of(model, "AveragePool"):
         changed |= _counted_and_hanging_over(model, node)
     return changed
@@ -60,23 +61,22 @@ def _by_rule(node: ir.Node) -> bool:
     return True
 
 
-def _by_output_shape(node: ir.Node) -> bool:
-    rule, size = text_of(node, "auto_pad", "NOTSET"), ints_of(node, "output_shape")
-    dims, weight = dims_of(node.inputs[0]), dims_of(node.inputs[1])
-    if rule not in ("SAME_UPPER", "SAME_LOWER") or dims is None or weight is None:
+def _by_output_size(node: ir.Node) -> bool:
+    rule = text_of(node, "auto_pad", "NOTSET")
+    dims, weight, out = dims_of(node.inputs[0]), dims_of(node.inputs[1]), dims_of(node.outputs[0])
+    if rule not in ("SAME_UPPER", "SAME_LOWER") or dims is None or weight is None or out is None:
         return False
     kernel, axes = weight[2:], range(len(dims) - 2)
-    if len(size) != len(kernel):
-        return False
     strides = ints_of(node, "strides", [1] * len(kernel))
     dilations = ints_of(node, "dilations", [1] * len(kernel))
     more = ints_of(node, "output_padding", [0] * len(kernel))
     totals = [
-        strides[k] * (dims[2 + k] - 1) + more[k] + (kernel[k] - 1) * dilations[k] + 1 - size[k] for k in axes
+        strides[k] * (dims[2 + k] - 1) + more[k] + (kernel[k] - 1) * dilations[k] + 1 - out[2 + k]
+        for k in axes
     ]
     if min(totals) < 0:
         return False  # larger than what the kernel reaches: engines differ in where the rest goes
-    del node.attributes["output_shape"]
+    node.attributes.pop("output_shape", None)
     _set_pads(node, rule, totals)
     return True
 

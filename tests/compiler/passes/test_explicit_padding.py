@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.rewriting import ints_of
+from edgekit.compiler.model.rewriting import dims_of, ints_of
+from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.compiler.passes.explicit_padding import explicit_padding
 from tests.compiler.passes.meaning import model_of, rewritten
 
@@ -68,14 +69,35 @@ def test_a_transposed_conv_of_an_output_shape(rule: str, attributes: str, out: s
     assert not {"auto_pad", "output_shape"} & set(model.graph[0].attributes)
 
 
+@pytest.mark.parametrize("rule", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    ("kernel", "attributes", "out"),
+    [
+        (3, "strides=[2,2]", "10,10"),
+        (3, "strides=[2,2], output_padding=[1,1]", "10,10"),
+        (4, "strides=[3,2], output_padding=[2,0]", "15,10"),
+        (2, "strides=[2,2], dilations=[3,1], output_padding=[0,1]", "10,10"),
+        (1, "strides=[3,2], output_padding=[1,1]", "14,10"),
+    ],
+)
+def test_a_transposed_conv_of_input_times_stride(rule: str, kernel: int, attributes: str, out: str) -> None:
+    text = f"""g (float[1,2,5,5] x) => (float[1,3,{out}] y) {{
+        y = ConvTranspose <auto_pad="{rule}", {attributes}> (x, w) }}"""
+    weights = np.random.default_rng(0).standard_normal((2, 3, kernel, kernel)).astype(np.float32)
+    model = model_of(text, w=weights)
+    infer_shapes(model)
+    assert dims_of(model.graph.outputs[0]) == (1, 3, *map(int, out.split(",")))
+    assert rewritten(model, explicit_padding) == ["ConvTranspose"]
+    assert "pads" in model.graph[0].attributes
+
+
 @pytest.mark.parametrize(
     ("attributes", "out"),
     [
-        ('auto_pad="SAME_UPPER", strides=[2,2]', "10,10"),
         ("strides=[2,2], output_shape=[10,10]", "10,10"),
         ('auto_pad="SAME_UPPER", strides=[2,2], output_shape=[13,13]', "13,13"),
     ],
-    ids=["no_output_shape", "no_rule", "out_of_reach"],
+    ids=["no_rule", "out_of_reach"],
 )
 def test_other_transposed_convs_stay(attributes: str, out: str) -> None:
     text = f"g (float[1,2,5,5] x) => (float[1,3,{out}] y) {{ y = ConvTranspose <{attributes}> (x, w) }}"
