@@ -95,6 +95,12 @@ def resolves(dotted: str) -> bool:
     return True
 
 
+def is_record(path: Path) -> bool:
+    """Whether a document says what was measured or decided at its time."""
+    place = path.relative_to(ROOT / "docs").as_posix() if path.is_relative_to(ROOT / "docs") else ""
+    return place.startswith(("measured", "decisions/"))
+
+
 @pytest.mark.parametrize("path", [d for d in DOCUMENTS if d.name not in HISTORY], ids=name_of)
 def test_names_and_paths_in_backticks_exist(path: Path) -> None:
     quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL))
@@ -118,6 +124,8 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
         "edgekit.toolchains",
     }  # of entry points
     missing = [name for name in paths if not (ROOT / name.partition(":")[0]).exists()]
+    if is_record(path):  # the script of an earlier figure is in the history, as docs/measured.md says
+        missing = [name for name in missing if not name.startswith("tests/benchmarks/bench_")]
     assert missing + [name for name in names if name not in metrics | groups and not resolves(name)] == []
 
 

@@ -172,7 +172,9 @@ WantedBy=multi-user.target
 def _greengrass(service: PlatformService) -> dict[str, str]:
     """Return a component whose bundle is an artifact in S3."""
     if not service.uri.startswith("s3://"):
-        raise UsageError("Greengrass fetches artifacts from S3: give --bundle-url s3://BUCKET/KEY of the bundle")
+        raise UsageError(
+            "Greengrass fetches artifacts from S3: give --bundle-url s3://BUCKET/KEY of the bundle"
+        )
     file = service.uri.rpartition("/")[2]
     run = (
         '"{work:path}/venv/bin/edgekit" serve '
