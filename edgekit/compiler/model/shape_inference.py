@@ -18,10 +18,11 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from edgekit.compiler.model import node_checks
+from edgekit.compiler.model.contributed_shapes import infer_contributed
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN, infer_ml_shapes
 from edgekit.compiler.model.node_checks import complaint, node_label, reshape_complaint, static_dims
 from edgekit.compiler.model.node_evaluation import NON_DETERMINISTIC, attribute_protos, evaluate_node
-from edgekit.compiler.model.size_checks import kept_shape, limit_transposed, size_complaint
+from edgekit.compiler.model.size_checks import correct_shape, size_complaint
 from edgekit.compiler.model.value_checks import LETHAL, value_complaint
 from edgekit.compiler.model.work_budget import check_time, computed_limit
 from edgekit.errors import ModelError
@@ -115,7 +116,9 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
         schema = _schema(node, opset)
         check_time("inferring its shapes")
         if schema is None:
-            continue  # a custom op: only the declared shapes are available
+            arrays = [known_array(value, walk.inferred.constants) for value in node.inputs]
+            infer_contributed(node, walk.opsets, arrays)
+            continue  # of other custom ops only the declared shapes are available
         problem = complaint(node, schema)
         if problem is None and node.op_type == "If":
             problem = _infer_if(node, walk)
@@ -269,12 +272,8 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
         if inferred_type is None:
             continue
         output.type = ir.serde.deserialize_type_proto_for_type(inferred_type)
-        shape = ir.serde.deserialize_type_proto_for_shape(inferred_type)
-        output.shape = shape
-    if node.op_type == "Compress" and not node.domain and arrays[1] is not None:
-        node.outputs[0].shape = kept_shape(node, arrays[1])
-    if node.op_type == "ConvTranspose" and not node.domain:
-        limit_transposed(node)
+        output.shape = ir.serde.deserialize_type_proto_for_shape(inferred_type)
+    correct_shape(node, arrays)
     if wrong := size_complaint(node):
         for output in node.outputs:
             output.shape = None

@@ -61,7 +61,16 @@ def whole_number_complaint(
     return None
 
 
-def kept_shape(node: ir.Node, condition: Array) -> ir.Shape | None:
+def correct_shape(node: ir.Node, arrays: Arrays) -> None:
+    """Set the output shape, in place, of the nodes for which ONNX's inference lacks it or has another one
+    than its specification."""
+    if node.op_type == "Compress" and not node.domain and (condition := array_at(arrays, 1)) is not None:
+        node.outputs[0].shape = _kept_shape(node, condition)
+    elif node.op_type == "ConvTranspose" and not node.domain:
+        _limit_transposed(node)
+
+
+def _kept_shape(node: ir.Node, condition: Array) -> ir.Shape | None:
     """Return the output shape of a Compress by a constant, which ONNX does not infer; None if unknown."""
     dims, count = static_dims(node.inputs[0]), int(np.count_nonzero(condition))
     if dims is None or "axis" not in node.attributes:
@@ -70,7 +79,7 @@ def kept_shape(node: ir.Node, condition: Array) -> ir.Shape | None:
     return ir.Shape([*dims[:axis], count, *dims[axis + 1 :]])
 
 
-def limit_transposed(node: ir.Node) -> None:
+def _limit_transposed(node: ir.Node) -> None:
     """Limit the output of a ConvTranspose with SAME_UPPER or SAME_LOWER to input times stride, in place.
 
     ONNX's inference adds ``output_padding`` after that limit; by its specification, and in ONNX Runtime, the

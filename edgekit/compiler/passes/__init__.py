@@ -14,7 +14,7 @@ import onnx_ir as ir
 from edgekit.compiler.model.work_budget import check_time, one_budget
 from edgekit.compiler.passes.broadcast_distances import broadcast_distances
 from edgekit.compiler.passes.canonical_opset import canonical_opset
-from edgekit.compiler.passes.expand_functions import write_out_einsum
+from edgekit.compiler.passes.expand_functions import write_out_contributed, write_out_einsum
 from edgekit.compiler.passes.explicit_padding import explicit_padding
 from edgekit.compiler.passes.explicit_resize import explicit_resize
 from edgekit.compiler.passes.fold_affine import fold_affine
@@ -54,6 +54,10 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (fold_constants, "later passes look for weights, which shape chains and Constant nodes hide"),
     (inline_if, "its condition is a weight only after folding; later passes look at one graph"),
     (broadcast_distances, "after folding: the weights of a Scan's body; what follows has shapes only then"),
+    (
+        write_out_contributed,
+        "after folding, for scales that are weights; before any pass that looks for ONNX's ops",
+    ),
     (
         write_out_einsum,
         "after folding, for shapes; later passes match its output",

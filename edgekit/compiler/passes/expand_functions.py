@@ -19,6 +19,7 @@ import onnx.defs
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from edgekit.compiler.model.contributed_shapes import CONTRIBUTED
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.node_evaluation import attribute_protos
 from edgekit.compiler.model.rewriting import PART_OF, node_name
@@ -40,8 +41,8 @@ from edgekit.diagnostics import Finding, Inexpressible, errors
 from edgekit.errors import ModelError
 
 DOMAIN = "edgekit.expanded"
-DOMAINS = ("", "ai.onnx.ml")
-"""ONNX's domains, whose ops have schemas."""
+DOMAINS = ("", "ai.onnx.ml", CONTRIBUTED)
+"""ONNX's domains, whose ops have schemas, and ONNX Runtime's, whose ops have decompositions only."""
 
 T = TypeVar("T")
 
@@ -126,22 +127,19 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
     used = [value for value in node.outputs if value.uses() or value.is_graph_output()]
     if any(value.dtype is None or static_dims(value) is None for value in [*inputs, *used]):
         return False
-    try:
-        version = max(opset, KEPT.get(node.op_type, 0))
-        version = model.graph.opset_imports.get(node.domain, 1) if node.domain else version
-        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-    except onnx.defs.SchemaError:
-        return False
+    version = max(opset, KEPT.get(node.op_type, 0))
+    version = model.graph.opset_imports.get(node.domain, 1) if node.domain else version
+    schema = _schema(node, version)
     write = BODIES.get((node.domain, node.op_type))
     body = write(node) if write is not None else None
-    if body is None and not node.domain:
+    if body is None and not node.domain and schema is not None:
         body = fewer_axes(node)
-    function = _function(node, schema) if body is None else None
+    function = _function(node, schema) if body is None and schema is not None else None
     try:
         if body is not None:
-            small = _model_of_own(body, schema, node)
+            small = _model_of_own(body, node)
             fold_constants(small)
-        elif function is not None:
+        elif function is not None and schema is not None:
             small = _model_of(function, schema, node)
             static_shapes(small)
             canonical_opset(small)
@@ -157,6 +155,14 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
         return False
     _put_in_place(model, node, small)
     return True
+
+
+def _schema(node: ir.Node, version: int) -> onnx.defs.OpSchema | None:
+    """Return ONNX's definition of the op, or None."""
+    try:
+        return onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
@@ -177,7 +183,7 @@ def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
     return onnx.FunctionProto.FromString(data) if data else None
 
 
-def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodeProto:
+def _call(node: ir.Node, schema: onnx.defs.OpSchema | None, domain: str) -> onnx.NodeProto:
     """Return the node with generic names and all attributes, without unused outputs."""
     proto = onnx.NodeProto(op_type=node.op_type, domain=domain, name="call")
     proto.input.extend("" if value is None else f"i{k}" for k, value in enumerate(node.inputs))
@@ -186,7 +192,7 @@ def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodePr
     while proto.output and not proto.output[-1]:
         proto.output.pop()
     proto.attribute.extend(attribute_protos(node))
-    for name, attribute in schema.attributes.items():
+    for name, attribute in schema.attributes.items() if schema is not None else ():
         if name not in node.attributes and attribute.default_value.name:
             proto.attribute.append(attribute.default_value)
     return proto
@@ -218,11 +224,11 @@ def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Nod
     return _with_constants(small, node)
 
 
-def _model_of_own(body: onnx.GraphProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
+def _model_of_own(body: onnx.GraphProto, node: ir.Node) -> ir.Model:
     """Return a decomposition of this node as a model of its own."""
     proto = _empty_model(CANONICAL_OPSET)
     proto.graph.CopyFrom(body)
-    return _with_constants(_connected(proto, _call(node, schema, ""), node), node)
+    return _with_constants(_connected(proto, _call(node, None, ""), node), node)
 
 
 def _empty_model(opset: int) -> onnx.ModelProto:
@@ -316,6 +322,16 @@ def _hand_over(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value, pro
     new.metadata_props.update(old.metadata_props)
 
 
+CONTRIBUTED_BODIES = {
+    key for key in BODIES if key[0] == CONTRIBUTED or key[1] == "SimplifiedLayerNormalization"
+}
+
+
 def write_out_einsum(model: ir.Model) -> bool:
     """Rewrite every Einsum of the main graph with static shapes."""
     return expand_functions(model, lambda node: node.op_type == "Einsum" and not node.domain)
+
+
+def write_out_contributed(model: ir.Model) -> bool:
+    """Rewrite ONNX Runtime's own ops, which its optimizer and its quantizer write, in ONNX's."""
+    return expand_functions(model, lambda node: (node.domain, node.op_type) in CONTRIBUTED_BODIES)

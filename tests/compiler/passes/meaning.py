@@ -34,6 +34,7 @@ def model_of(body: str, opset: int = 23, **weights: Weight) -> ir.Model:
     declared = ", ".join(f"{_onnx_type(t)} {k}" for k, t in names.items())
     outputs, _, nodes = rest.partition("{")
     ml = f', "ai.onnx.ml" : {5 if "TreeEnsemble <" in nodes else 3}' if "ai.onnx.ml" in nodes else ""
+    ml += ', "com.microsoft" : 1' if "com.microsoft" in nodes else ""
     text = f'<ir_version: 10, opset_import: ["" : {opset}{ml}]> {head} => {outputs} <{declared}> {{ {nodes}'
     model = ir.from_onnx_text(text if names else text.replace("<>", ""), initializers=list(names.values()))
     for index, node in enumerate(model.graph.all_nodes()):

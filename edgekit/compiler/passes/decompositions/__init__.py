@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing them fills the table)
     attention,
+    contributed,
+    contributed_quantized,
     convolutions,
     counting,
     einsum,

@@ -74,12 +74,13 @@ class Tape:
             result = self("Add", result, term)
         return result
 
-    def body(self, *results: str) -> onnx.GraphProto:
-        """Return the graph with these outputs as ``o0``, ``o1`` ...; types and shapes are not inferred."""
-        outputs = [f"o{k}" for k in range(len(results))]
+    def body(self, *results: str | None) -> onnx.GraphProto:
+        """Return the graph with these outputs as ``o0``, ``o1`` ..., without those that are None, which
+        nothing may read; types and shapes are not inferred."""
         ends = [
-            helper.make_node("Identity", [result], [output])
-            for result, output in zip(results, outputs, strict=True)
+            helper.make_node("Identity", [result], [f"o{k}"])
+            for k, result in enumerate(results)
+            if result is not None
         ]
         graph = onnx.GraphProto(name=self._node.op_type)
         graph.node.extend([*self._written, *ends])
