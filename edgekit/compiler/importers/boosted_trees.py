@@ -7,7 +7,6 @@ CatBoost 1.2 and onnxmltools 1.16.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -17,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgekit.errors import MissingDependency, ModelError
+from edgekit.compiler.importers.float32_trees import Columns, column_nodes, float32_model, missing_branches
+from edgekit.errors import MissingDependency
 from edgekit.tensor_spec import Array
 
 
@@ -51,6 +51,12 @@ _CONVERTED = {  # module of its converter in onnxmltools, function, class -> kin
     "xgboost": ("xgboost.operator_converters.XGBoost", "convert_xgboost", "XGB"),
     "lightgbm": ("lightgbm.operator_converters.LightGbm", "convert_lightgbm", "LGBM"),
 }
+_TREES = tuple(
+    f"{family}{kind}"
+    for family in ("DecisionTree", "ExtraTree", "ExtraTrees", "RandomForest", "HistGradientBoosting")
+    for kind in ("Classifier", "Regressor")
+)
+"""scikit-learn's trees whose converters are mended."""
 KINDS = ("Classifier", "Regressor", "RFClassifier", "RFRegressor", "Ranker")
 
 
@@ -94,14 +100,19 @@ def load_boosted(path: Path, library: Library) -> Any:
 
 
 def register_converters(model: Any) -> None:
-    """Make skl2onnx convert the estimators of XGBoost and LightGBM in a model.
+    """Make skl2onnx convert the estimators of XGBoost and LightGBM in a model, and trees as they compare.
 
     Raises:
         MissingDependency: onnxmltools is not installed.
     """
+    from skl2onnx.common._registration import get_converter, register_converter
+
+    for alias in _TREES:
+        converter = get_converter(f"Sklearn{alias}")
+        if converter._fct.__module__ != __name__:  # not done yet
+            exact, options = _exact(converter), converter.get_allowed_options()
+            register_converter(f"Sklearn{alias}", exact, overwrite=True, options=options)
     parts = [model, *model.get_params(deep=True).values()]
-    if any(type(part).__name__.startswith("HistGradientBoosting") for part in parts):
-        _register_histograms()
     used = {type(part).__module__.partition(".")[0] for part in parts} & _CONVERTED.keys()
     if not used:
         return
@@ -113,7 +124,7 @@ def register_converters(model: Any) -> None:
 
     for package in used:
         module, function, prefix = _CONVERTED[package]
-        converter = getattr(import_module(f"{CONVERTER}.convert.{module}"), function)
+        converter = _exact(getattr(import_module(f"{CONVERTER}.convert.{module}"), function))
         for kind in KINDS:
             cls = getattr(sys.modules[package], f"{prefix}{kind}", None)
             if cls is None:
@@ -126,98 +137,56 @@ def register_converters(model: Any) -> None:
             )  # fmt: skip
 
 
-def with_plain_trees(model: Any) -> None:
-    """Replace the booster of an estimator, in place, by one that onnxmltools converts."""
-    package = type(model).__module__.partition(".")[0]
-    if package == "xgboost" and hasattr(model, "get_booster"):
-        model._Booster = plain_trees(model.get_booster())
-    elif package == "lightgbm" and hasattr(model, "booster_"):
-        summed = summed_trees(model.booster_)
-        if summed is not model.booster_:
-            model._Booster, model.boosting_type = summed, "gbdt"
+def _exact(convert: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """Return a converter of trees that float32 rows descend as in the library (float32_trees.py)."""
 
-
-def plain_trees(booster: Any) -> Any:
-    """Return a booster of XGBoost as one of plain trees: a leaf of DART is multiplied by its tree's weight.
-
-    Raises:
-        ModelError: it is a linear booster.
-    """
-    content = json.loads(booster.save_raw("json"))
-    boosted = content["learner"]["gradient_booster"]
-    if boosted["name"] == "gblinear":
-        raise ModelError(
-            "XGBoost: onnxmltools can't convert its linear booster (gblinear): fit it with "
-            'booster="gbtree", or fit a linear model of scikit-learn'
-        )
-    if boosted["name"] != "dart":
-        return booster
-    trees = boosted["gbtree"]
-    for tree, weight in zip(trees["model"]["trees"], boosted["weight_drop"], strict=True):
-        pairs = zip(tree["split_conditions"], tree["left_children"], strict=True)
-        tree["split_conditions"] = [value * weight if left < 0 else value for value, left in pairs]
-    content["learner"]["gradient_booster"] = trees
-    content["learner"].get("learner_train_param", {})["booster"] = "gbtree"
-    plain = type(booster)()
-    plain.load_model(bytearray(json.dumps(content).encode()))
-    return plain
-
-
-def summed_trees(booster: Any) -> Any:
-    """Return a booster of LightGBM whose trees are summed. Those of its random forests are averaged, which
-    onnxmltools 1.16 leaves out for boosters; for estimators it always divides by 100."""
-    lines = booster.model_to_string().splitlines()
-    if "average_output" not in lines:
-        return booster
-    rounds = booster.num_trees() // booster.num_model_per_iteration()
-    new_lines = [line for line in lines if line != "average_output" and not line.startswith("tree_sizes=")]
-    for number, line in enumerate(new_lines):
-        if line.startswith("leaf_value="):
-            leaves = map(float, line.removeprefix("leaf_value=").split())
-            new_lines[number] = "leaf_value=" + " ".join(repr(leaf / rounds) for leaf in leaves)
-    return type(booster)(model_str="\n".join([*new_lines, ""]))
-
-
-def _register_histograms() -> None:
-    """Mend skl2onnx 1.20's converters of histogram-based boosting: they write booleans for integers."""
-    from skl2onnx import update_registered_converter
-    from skl2onnx.common._registration import get_converter, get_shape_calculator
-    from sklearn import ensemble
-
-    for kind in ("Classifier", "Regressor"):
-        cls = getattr(ensemble, f"HistGradientBoosting{kind}")
-        alias = f"Sklearn{cls.__name__}"
-        converter = get_converter(alias)
-        if converter.__module__ != __name__:  # not done yet
-            converter = _integer_attributes(converter)
-        options = {"zipmap": [True, False, "columns"], "raw_scores": [True, False], "nocl": [True, False]}
-        shapes = get_shape_calculator(alias)
-        update_registered_converter(
-            cls, alias, shapes, converter, options=options if kind == "Classifier" else None
-        )
-
-
-def _integer_attributes(convert: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
     def converter(scope: Any, operator: Any, container: Any) -> None:
-        convert(scope, operator, _IntegerAttributes(container))
+        model = operator.raw_operator
+        operator.raw_operator, columns = float32_model(model)
+        try:
+            convert(scope, operator, _TreeContainer(container, model, columns))
+        finally:
+            operator.raw_operator = model
 
     return converter
 
 
-class _IntegerAttributes:
-    """Container of skl2onnx's in which booleans in lists of attributes are integers."""
+class _TreeContainer:
+    """Container of skl2onnx's for one model of trees. Booleans in lists of attributes become integers, and
+    branches of missing values and changed columns are added."""
 
-    def __init__(self, container: Any) -> None:
-        self._container = container
+    def __init__(self, container: Any, model: Any, columns: Columns) -> None:
+        self._container, self._model, self._columns = container, model, columns
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._container, name)
 
-    def add_node(self, *arguments: Any, **attributes: Any) -> None:
+    def add_node(self, op_type: str, inputs: Any, *arguments: Any, **attributes: Any) -> None:
         for name, values in attributes.items():
             if isinstance(values, list) and any(isinstance(value, bool | np.bool_) for value in values):
                 attributes[name] = [int(value) for value in values]
-        self._container.add_node(*arguments, **attributes)
+        if op_type.startswith("TreeEnsemble"):
+            inputs = self._changed_columns(inputs[0] if isinstance(inputs, list) else inputs)
+            ids = attributes["nodes_treeids"], attributes["nodes_nodeids"]
+            if (left := missing_branches(self._model, *ids)) is not None:
+                attributes["nodes_missing_value_tracks_true"] = left
+        self._container.add_node(op_type, inputs, *arguments, **attributes)
+
+    def _changed_columns(self, x: str) -> list[str]:
+        import onnx
+
+        nodes, weights = column_nodes(x, self._columns, truncates_categories(self._model))
+        for name, array in weights.items():
+            dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            self._container.add_initializer(name, dtype, array.shape, array.ravel().tolist())
+        for operator, inputs, output in nodes:
+            self._container.add_node(operator, inputs, [output], name=output)
+        return [nodes[-1][-1] if nodes else x]
+
+
+def truncates_categories(model: Any) -> bool:
+    """Return whether -0.5 is category 0, as in LightGBM. In XGBoost it is no category."""
+    return type(model).__module__.startswith("lightgbm")
 
 
 def feature_count(model: Any) -> int:
@@ -237,14 +206,26 @@ def converted_boosted(model: Any, library: Library) -> tuple[Any, tuple[str, ...
     if library.package == "catboost":
         return _catboost(model)
     _need_converter()
+    import onnx
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    model = plain_trees(model) if library.package == "xgboost" else summed_trees(model)
+    model, columns = float32_model(model)
     convert = onnxmltools.convert_xgboost if library.package == "xgboost" else onnxmltools.convert_lightgbm
     types = [("X", FloatTensorType([None, feature_count(model)]))]
     more = {} if library.package == "xgboost" else {"zipmap": False}
-    return convert(model, initial_types=types, target_opset=OPSET, **more), ()
+    proto = convert(model, initial_types=types, target_opset=OPSET, **more)
+    nodes, weights = column_nodes("X", columns, truncates_categories(model))
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(weights[name], name) for name in weights)
+    for node in proto.graph.node if nodes else ():
+        node.input[:] = [nodes[-1][-1] if name == "X" else name for name in node.input]
+    for number, (operator, inputs, output) in enumerate(nodes):
+        proto.graph.node.insert(number, onnx.helper.make_node(operator, inputs, [output]))
+    if nodes:
+        kept = [entry for entry in proto.opset_import if entry.domain]
+        del proto.opset_import[:]
+        proto.opset_import.extend([*kept, onnx.helper.make_opsetid("", OPSET)])
+    return proto, ()
 
 
 def boosted_answers(model: Any, library: Library, x: Array, count: int) -> list[Array]:
@@ -254,12 +235,20 @@ def boosted_answers(model: Any, library: Library, x: Array, count: int) -> list[
             return [np.asarray(model.predict(x, prediction_type="RawFormulaVal"), np.float32)]
         scores = np.asarray(model.predict(x, prediction_type="Probability"), np.float32)
     else:
-        data = sys.modules["xgboost"].DMatrix(x) if library.package == "xgboost" else x
+        data = _matrix(model, x) if library.package == "xgboost" else x
         scores = np.asarray(model.predict(data), np.float32)
         if count == 1:
             return [scores]
         scores = np.stack([1 - scores, scores], axis=1) if scores.ndim == 1 else scores
     return [scores.argmax(axis=1), scores]
+
+
+def _matrix(model: Any, x: Array) -> Any:
+    names, types = model.feature_names, model.feature_types
+    categories = types is not None and "c" in types
+    return sys.modules["xgboost"].DMatrix(
+        x, feature_names=names, feature_types=types, enable_categorical=categories
+    )
 
 
 def _catboost(model: Any) -> tuple[Any, tuple[str, ...]]:

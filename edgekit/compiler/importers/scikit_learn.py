@@ -25,7 +25,6 @@ from edgekit.compiler.importers.boosted_trees import (
     library_of_file,
     load_boosted,
     register_converters,
-    with_plain_trees,
 )
 from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
@@ -110,13 +109,17 @@ def _original(model: Any) -> Original:
     ranks: list[int] = []
 
     def export() -> Converted:
+        from edgekit.compiler.importers.threshold_rows import (
+            check_thresholds,
+        )
         from edgekit.compiler.model.onnx_file import (
             open_bytes,
             signature,
         )  # here: importers are asked about every file
 
-        result = _export(model, library)
-        ranks[:] = [len(spec.shape) for spec in signature(open_bytes(result.onnx, type(model).__name__))[1]]
+        result, name = _export(model, library), type(model).__name__
+        ranks[:] = [len(spec.shape) for spec in signature(open_bytes(result.onnx, name))[1]]
+        check_thresholds(result.onnx, name, owner.name if owner else "scikit-learn", compute)
         return result
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
@@ -171,7 +174,6 @@ def _converted(model: Any, count: int) -> Any:
     register_converters(model)
     model = copy.deepcopy(model)
     for part in [model, *model.get_params(deep=True).values()]:
-        with_plain_trees(part)
         if hasattr(part, "flatten_transform"):  # of transform() only, and skl2onnx refuses True
             part.flatten_transform = False
             part.weights = None if part.weights is None else np.asarray(part.weights)  # it refuses lists

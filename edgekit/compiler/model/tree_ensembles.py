@@ -112,7 +112,8 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     starts = rows.find(rows.trees, np.zeros_like(rows.trees))
     if np.any(starts < 0):
         raise MalformedTrees("a tree has no node 0 (its root)")
-    depth = _depth(starts, steps["true"], steps["false"], leaf, np.ones(count, np.int64))
+    equal = np.array([mode == "BRANCH_EQ" for mode in modes])
+    depth = _depth(starts, steps["true"], steps["false"], leaf, np.ones(count, np.int64), equal)
     weights, covered = _leaf_weights(node, kind, outputs, rows, place, leaf)
     return TreeEnsemble(
         roots=place[starts],
@@ -174,7 +175,8 @@ def read_tree_ensemble(node: ir.Node, outputs: int, features: int) -> TreeEnsemb
     branches = np.split(np.where(is_leaf, np.cumsum(is_leaf) - 1, following + leaves), 2)
     indices = np.arange(leaves)
     when_true, when_false = (np.concatenate([indices, branch]) for branch in branches)
-    depth = _depth(roots + leaves, when_true, when_false, np.arange(leaves + count) < leaves, lengths)
+    leaf, equal = np.arange(leaves + count) < leaves, np.zeros(leaves + count, bool)
+    depth = _depth(roots + leaves, when_true, when_false, leaf, lengths, equal)
     weights, covered = np.zeros((leaves, outputs), np.float32), np.zeros((leaves, outputs), bool)
     leaf_ids = following[is_leaf]
     weights[indices, targets[leaf_ids]], covered[indices, targets[leaf_ids]] = values[leaf_ids], True
@@ -248,22 +250,31 @@ class _Rows:
         return np.where(is_valid & (self._sorted[positions] == keys), self._order[positions], -1)
 
 
-def _depth(roots: Array, when_true: Array, when_false: Array, leaf: Array, lengths: Array) -> int:
-    """Return the distance to the farthest leaf; a node counts by its length. Check that every node is reached
-    exactly once."""
+def _depth(
+    roots: Array, when_true: Array, when_false: Array, leaf: Array, lengths: Array, equal: Array
+) -> int:
+    """Return the distance to the farthest leaf; a node counts by its length. Check that every node has one
+    parent. Only comparisons by BRANCH_EQ share their true branch: converters of LightGBM and XGBoost write a
+    set of categories as a chain of them."""
+    inner = ~leaf
+    pending = np.bincount(np.concatenate([when_true[inner], when_false[inner]]), minlength=len(leaf))
     reached = np.zeros(len(leaf), bool)
     distances = np.zeros(len(leaf), np.int64)
     front, levels = roots, 0
-    while True:
+    while len(front):
         if np.any(reached[front]) or len(np.unique(front)) != len(front) or levels > MAX_DEPTH:
             raise MalformedTrees("a node has two parents")
         reached[front] = True
-        inner = front[~leaf[front]]
-        if not len(inner):
-            break
+        parents = front[inner[front]]
         for following in (when_true, when_false):
-            distances[following[inner]] = distances[inner] + lengths[inner]
-        front, levels = np.concatenate([when_true[inner], when_false[inner]]), levels + 1
+            np.maximum.at(distances, following[parents], distances[parents] + lengths[parents])
+            np.subtract.at(pending, following[parents], 1)
+        children, levels = np.unique(np.concatenate([when_true[parents], when_false[parents]])), levels + 1
+        front = children[pending[children] == 0]
+    inner &= reached
+    edges = [when_false[inner], when_true[inner & ~equal], np.unique(when_true[inner & equal])]
+    if np.any(np.bincount(np.concatenate(edges)) > 1):
+        raise MalformedTrees("a node has two parents")
     if not reached.all():
         raise MalformedTrees("a node cannot be reached from a root")
     return int(distances.max())

@@ -5,7 +5,6 @@ Exports of theirs run on every engine in test_exports.py.
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.compiler.importers.boosted_trees import LIBRARIES, library_of_file, plain_trees, summed_trees
+from edgekit.compiler.importers.boosted_trees import LIBRARIES, library_of_file
 from edgekit.errors import MissingDependency, ModelError
 from tests.compiler.importers.right_import import is_right
 
@@ -45,60 +44,6 @@ def test_files_are_known_by_their_content(name: str) -> None:
         assert library is not None
         assert library.name == name
     assert library_of_file(b"{}") is None
-
-
-class Booster:
-    """Booster of XGBoost or LightGBM, as far as its trees are rewritten."""
-
-    def __init__(self, model_str: str = "") -> None:
-        self.text = model_str
-
-    def save_raw(self, form: str) -> bytes:
-        assert form == "json"
-        return self.text.encode()
-
-    def load_model(self, content: bytearray) -> None:
-        self.text = content.decode()
-
-    def model_to_string(self) -> str:
-        return self.text
-
-    def num_trees(self) -> int:
-        return 4
-
-    def num_model_per_iteration(self) -> int:
-        return 2
-
-
-def test_the_weights_of_dart_are_in_its_leaves() -> None:
-    tree = {"split_conditions": [0.5, 2.0, -4.0], "left_children": [1, -1, -1]}
-    boosted = {
-        "name": "dart",
-        "weight_drop": [0.25],
-        "gbtree": {"name": "gbtree", "model": {"trees": [tree]}},
-    }
-    content = {"learner": {"gradient_booster": boosted, "learner_train_param": {"booster": "dart"}}}
-    learner = json.loads(plain_trees(Booster(json.dumps(content))).text)["learner"]
-    assert learner["learner_train_param"] == {"booster": "gbtree"}
-    assert learner["gradient_booster"] == {
-        "name": "gbtree",
-        "model": {"trees": [{"split_conditions": [0.5, 0.5, -1.0], "left_children": [1, -1, -1]}]},
-    }
-
-
-def test_a_linear_booster_is_refused() -> None:
-    content = {"learner": {"gradient_booster": {"name": "gblinear"}}}
-    with pytest.raises(
-        ModelError, match=r"^XGBoost: onnxmltools can't convert its linear booster \(gblinear\): "
-    ):
-        plain_trees(Booster(json.dumps(content)))
-
-
-def test_averaged_trees_are_summed() -> None:
-    text = "tree\naverage_output\ntree_sizes=9 9\n\nTree=0\nleaf_value=1 -0.5\n"
-    assert summed_trees(Booster(text)).text == "tree\n\nTree=0\nleaf_value=0.5 -0.25\n"
-    plain = Booster("tree\nleaf_value=1\n")
-    assert summed_trees(plain) is plain
 
 
 @pytest.mark.parametrize(
@@ -145,9 +90,17 @@ class TestEstimators:
         is_right(found, "scikit-learn", ["variable"])
         assert f" with {NAMES[package]} " in found.compared.engine
 
+    def test_a_table_with_named_columns(self, package: str, rows: tuple[Any, Any]) -> None:
+        """onnxmltools takes only f0, f1 ... for XGBoost's columns."""
+        pandas = pytest.importorskip("pandas")
+        table = pandas.DataFrame(rows[0], columns=["flow", "pressure", "age", "speed"])
+        self.regressor.fit(table, rows[0][:, 0])
+        is_right(edgekit.import_model(self.regressor), NAMES[package], ["variable"])
+
     def test_other_results_name_the_library_that_computes(self, package: str, rows: tuple[Any, Any]) -> None:
         self.regressor.fit(rows[0], rows[0][:, 0])
-        self.regressor.predict = lambda x: np.arange(len(x)) + 100.0
+        predict = self.regressor.predict
+        self.regressor.predict = lambda x: predict(x) + (len(x) == 1) * 100.0
         message = rf"Regressor: the imported ONNX model gives other results than {NAMES[package]} \d"
         with pytest.raises(ModelError, match=message):
             edgekit.import_model(self.regressor)

@@ -41,11 +41,13 @@ MOST_LEVELS = 64
 _COMPARISONS = {
     "BRANCH_LEQ": "LessOrEqual",
     "BRANCH_LT": "Less",
-    "BRANCH_GTE": "GreaterOrEqual",
-    "BRANCH_GT": "Greater",
+    "BRANCH_GTE": "LessOrEqual",
+    "BRANCH_GT": "Less",
     "BRANCH_EQ": "Equal",
     "BRANCH_NEQ": "Equal",
 }
+_SWAPPED = ("BRANCH_GTE", "BRANCH_GT")
+"""Comparisons with the threshold first: in OpenVINO 2026.4, Greater holds for NaN."""
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """In the order of TreeEnsemble's numbers."""
 
@@ -180,7 +182,8 @@ def _holds(tape: Tape, trees: TreeEnsemble, nodes: str, value: str) -> str:
     threshold, holds = tape("Gather", trees.thresholds, nodes), ""
     modes = sorted(set(trees.modes.tolist()) - {LEAF})
     for mode in modes:
-        condition = tape(_COMPARISONS[mode], value, threshold)
+        operands = (threshold, value) if mode in _SWAPPED else (value, threshold)
+        condition = tape(_COMPARISONS[mode], *operands)
         condition = tape("Not", condition) if mode == "BRANCH_NEQ" else condition
         if len(modes) > 1:
             condition = tape("And", condition, _look_up(tape, trees.modes == mode, nodes))
