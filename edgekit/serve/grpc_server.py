@@ -2,7 +2,7 @@
 
 Not by ``grpc.aio``: a call whose path is not UTF-8 ends its server (1.84 and 1.85). Every method is a
 *stream* handler, unary ones too: grpcio reads the whole message before it calls a unary handler, and a stream
-handler reads it after the token, the place and the memory were checked (docs/decisions/0062-grpc-on-grpcio.md).
+handler reads it after the token, the place and the memory were checked. Reasons: docs/decisions/0062-*.md
 Options: grpc.github.io/grpc/core/group__grpc__arg__keys.html
 """
 

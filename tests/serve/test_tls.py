@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import ssl
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -14,12 +15,14 @@ from urllib.error import URLError
 import pytest
 
 from edgekit.errors import UsageError
+from edgekit.serve.connections import ConnectionLimits, Connections
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.server import token_for
 from edgekit.serve.tls import Tls, tls_of
 from edgekit.system.listen_address import Address
 from tests.fixtures.servers import Running
+from tests.fixtures.threads import until
 
 x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")
 from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
@@ -112,6 +115,58 @@ def test_handshakes_that_never_end_and_plain_bytes(
                     received = b""
                 assert not received.startswith(b"HTTP")  # at most an alert
         assert ready(f"https://127.0.0.1:{server.port}", context) == 200
+    finally:
+        server.close()
+
+
+def test_handshakes_count_as_connections(files: dict[str, Path]) -> None:
+    """From accept on: those of one address make room for each other, and leave files to others."""
+    pytest.importorskip("edgekit.serve.event_loop")
+    tls = tls_of(files["server"], files["server-key"], None)
+    table = Connections(ConnectionLimits(total=8, address=4))
+    server = Running(ServedModels({}, ServeOptions()), tls=tls, connections=table)
+    try:
+        context = ssl.create_default_context(cafile=str(files["authority"]))
+        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
+        address = ("127.0.0.1", server.port)
+        silent = [socket.create_connection(address, 30, ("127.0.0.2", 0)) for _ in range(12)]
+        for wire in silent[:8]:
+            with suppress(ConnectionResetError):
+                assert wire.recv(1) == b""  # the oldest are closed at once, and not when their time is over
+        until(lambda: len(table) == 4)
+        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
+        for wire in silent:
+            wire.close()
+        until(lambda: len(table) == 0)
+    finally:
+        server.close()
+
+
+def test_a_request_that_comes_with_the_end_of_the_handshake(files: dict[str, Path]) -> None:
+    pytest.importorskip("edgekit.serve.event_loop")
+    tls = tls_of(files["server"], files["server-key"], None)
+    server = Running(ServedModels({}, ServeOptions()), tls=tls)
+    try:
+        context = ssl.create_default_context(cafile=str(files["authority"]))
+        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
+        received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(received, sent, server_hostname="127.0.0.1")
+        with socket.create_connection(("127.0.0.1", server.port), 30) as wire:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    wire.sendall(sent.read())
+                    received.write(wire.recv(1 << 16))
+            client.write(b"GET /v2/health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            wire.sendall(sent.read())  # with the last bytes of the handshake
+            answer = b""
+            while b'{"live":true}' not in answer:
+                received.write(wire.recv(1 << 16))
+                with suppress(ssl.SSLWantReadError):
+                    answer += client.read(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 200 OK")
     finally:
         server.close()
 
