@@ -13,6 +13,7 @@ from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine
 from edgekit.bundle.cost_text import cost_notes, memory_notes
 from edgekit.bundle.draft_entry import draft_evidence
+from edgekit.bundle.label_text import label_notes
 from edgekit.bundle.search_text import searched
 from edgekit.bundle.shrunk_path import shrunk_paths
 from edgekit.bundle.variant import Variant
@@ -364,6 +365,7 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)
+    yield from label_notes(manifest)
     for name, share in manifest.get("samples", {}).get("nan", {}).items():
         yield (
             f"{100 * share:.3g} % of the source model's output {name} is NaN on these samples, where the "

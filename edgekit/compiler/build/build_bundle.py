@@ -10,6 +10,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.build.build_options import build_options
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import make_bundle
+from edgekit.compiler.build.card_trial import try_card
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.build.older_engines import older_releases, run_on_older
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
@@ -70,6 +71,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     )
     check_targets(job, progress)
     data = prepare_samples(job, request.samples, progress)
+    labels = try_card(job, data.all, progress)
     by_shape = shape_references(job, shapes, data.reference) if shapes else []
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
@@ -80,7 +82,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     if by_shape:
         evaluate_shapes(job, by_shape, variants, progress)
     of_range = shapes.of_range if shapes else None
-    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range)
+    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range, labels)
 
 
 def _targets(targets: Sequence[str]) -> list[BuildTarget]:

@@ -199,6 +199,8 @@ def build_options(request: BuildRequest) -> BuildOptions:
         "--no-fallback": not request.fallback,
     }
     for flag in (flag for flag, is_given in is_set_by_flag.items() if is_given):
+        if flag == "--force" and request.samples is not None and request.card is not None:
+            continue  # samples with labels stop a build too
         if not options.has_goal and not (shrink and flag == "--max-drop"):
             raise UsageError(f"{flag} applies to int8, but the precision is {precision}; use int8 or auto")
         if flag == "--time-budget" and not options.makes("searched"):

@@ -169,8 +169,9 @@ class BuildRequest:
         heading="Accuracy",
     ))  # fmt: skip
     force: bool = field(default=False, metadata=option(
-        "Ship rejected int8 variants, marked as rejected.",
-        help="Ship rejected int8 variants, marked as rejected.",
+        "Ship rejected int8 variants, marked as rejected, and build a model that is worth nothing on the "
+        "labels of the samples.",
+        help="Ship rejected int8 variants, marked as rejected; build although the model fails on the labels.",
         models="any",
         heading="Accuracy",
     ))  # fmt: skip

@@ -28,20 +28,32 @@ def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
     Raises:
         CardError: the numbers differ; both are named.
     """
-    task = card.task
-    classes = find_decoder(task.kind, task.decode).classes if task is not None else None
-    if task is None or not task.labels or classes is None:
+    task, count = card.task, class_count(card, outputs)
+    if task is None or not task.labels or count is None:
         return
-    role, count = classes
-    spec = next(spec for spec in outputs if spec.name == task.outputs[role])
-    if spec.is_open:
-        return
-    class_count = count(spec.shape, task.options)
-    if class_count != len(task.labels):
+    if count != len(task.labels):
+        spec = _class_output(card, outputs)
         raise CardError(
-            f"{card.title}: task.labels has {len(task.labels)} names, but {task.decode} finds {class_count} "
+            f"{card.title}: task.labels has {len(task.labels)} names, but {task.decode} finds {count} "
             f"classes in output {spec}; correct the labels or the decoding"
         )
+
+
+def class_count(card: Card, outputs: Sequence[TensorSpec]) -> int | None:
+    """Return the number of classes of the model; None if no shape holds the decoder's classes."""
+    task, spec = card.task, _class_output(card, outputs)
+    classes = find_decoder(task.kind, task.decode).classes if task is not None else None
+    if task is None or spec is None or spec.is_open or classes is None:
+        return None
+    return classes[1](spec.shape, task.options)
+
+
+def _class_output(card: Card, outputs: Sequence[TensorSpec]) -> TensorSpec | None:
+    task = card.task
+    classes = find_decoder(task.kind, task.decode).classes if task is not None else None
+    if task is None or classes is None:
+        return None
+    return next(spec for spec in outputs if spec.name == task.outputs[classes[0]])
 
 
 def check_decoding(card: Card, expected: Sequence[Mapping[str, Array]]) -> None:

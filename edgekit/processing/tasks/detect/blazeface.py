@@ -107,5 +107,7 @@ def _averaged(points: Array, scores: Array, iou: float, top: int) -> tuple[Array
 
 
 DECODERS: Mapping[str, Decoder] = {
-    "blazeface": Decoder(BlazefaceOptions, detect_blazeface, ("boxes", "scores"))
+    "blazeface": Decoder(
+        BlazefaceOptions, detect_blazeface, ("boxes", "scores"), classes=("scores", lambda shape, options: 1)
+    )
 }

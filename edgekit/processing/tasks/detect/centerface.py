@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least
+from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, classes_along
 from edgekit.processing.tasks.detect.boxes import DetectOptions, keep_best
 from edgekit.processing.tasks.detect.prediction import Detections
 
@@ -63,5 +63,10 @@ def detect_centerface(
 
 
 DECODERS: Mapping[str, Decoder] = {
-    "centerface": Decoder(CenterfaceOptions, detect_centerface, ("heatmap", "scale", "offset", "landmarks"))
+    "centerface": Decoder(
+        CenterfaceOptions,
+        detect_centerface,
+        ("heatmap", "scale", "offset", "landmarks"),
+        classes=classes_along(1, "heatmap"),
+    )
 }

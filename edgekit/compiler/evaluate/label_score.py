@@ -1,0 +1,157 @@
+"""Score of the float model on labelled samples, decoded as its card says.
+
+It is worth nothing if an upper bound of the score is below ``NOTHING``. A working model with the right card
+is far above, also on few samples; with another scale of pixels YOLOX-nano's mAP is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgekit.bundle.label_text import score_text
+from edgekit.compiler.evaluate.average_precision import (
+    box_overlaps,
+    mean_average_precision,
+    upper_average_precision,
+)
+from edgekit.compiler.evaluate.fidelity import whole_input
+from edgekit.compiler.evaluate.labels import Label
+from edgekit.compiler.evaluate.task_metric import metric_of
+from edgekit.errors import EngineError
+from edgekit.processing import processing
+from edgekit.processing.card import Card
+from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.runtime.clopper_pearson import upper_bound
+from edgekit.tensor_spec import Array, Json
+
+NOTHING = {"mAP": 0.05, "top-1": 0.25}
+"""Metric -> upper bound below which a model is worth nothing."""
+SHIFTED = 0.5
+"""Lower bound of the share that is right with shifted class numbers: a swap of two classes
+shifts half of the samples."""
+SAME = 0.5
+"""Least intersection over union of a detection and the object that it finds."""
+NO_DETECTIONS = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """Score of the float model on labelled samples.
+
+    Attributes:
+        metric: ``mAP`` or ``top-1``.
+        value: The score, 0 to 1. An mAP counts detections above the card's score.
+        upper: One-sided 95 % upper bound of ``value``; None if an mAP is so high that it was not computed.
+        samples: Number of samples.
+        right: Number of labelled objects that it finds, or of samples that it classifies correctly.
+        labelled: Number of labelled objects or samples.
+        numbering: Evidence that the labels number the classes in another way; "" if there is none.
+    """
+
+    metric: str
+    value: float
+    upper: float | None
+    samples: int
+    right: int
+    labelled: int
+    numbering: str = ""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Return whether the model is proved to be worth nothing on these labels."""
+        return self.upper is not None and self.upper < NOTHING[self.metric]
+
+    @property
+    def works(self) -> bool:
+        """Return whether the score itself reaches the bound."""
+        return self.value >= NOTHING[self.metric]
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "metric": self.metric,
+            "value": round(self.value, 4),
+            "upper": None if self.upper is None else round(self.upper, 4),
+            "samples": self.samples,
+            "right": self.right,
+            "labelled": self.labelled,
+            "numbering": self.numbering,
+        }
+
+    def __str__(self) -> str:
+        return score_text(self.as_json())
+
+
+def score_on_labels(
+    card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]
+) -> LabelScore | None:
+    """Score the model's outputs, one for each label; None if no object is labelled.
+
+    Args:
+        card: Card with a task that has labels (edgekit/compiler/evaluate/labels.py).
+        outputs: The float model's outputs for each sample.
+        labels: Label of each sample.
+    """
+    assert card.task is not None
+    if card.task.kind == "classify":
+        return _of_classes(card, outputs, labels)
+    return _of_boxes(card, outputs, labels)
+
+
+def _of_classes(card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]) -> LabelScore:
+    metric = metric_of("classify")
+    assert metric is not None
+    decoded = [_decoded(card, result, whole_input(card), metric.variant_options) for result in outputs]
+    best = np.array([-1 if prediction is None else int(prediction.indices[0]) for prediction in decoded])
+    truth = np.array([label.index for label in labels])
+    right, count = int((best == truth).sum()), len(truth)
+    shifts, counts = np.unique((best - truth)[best >= 0], return_counts=True)
+    numbering = ""
+    if len(shifts) and shifts[counts.argmax()]:
+        shift, shifted = int(shifts[counts.argmax()]), int(counts.max())
+        if 1 - upper_bound(count - shifted, count) >= SHIFTED:
+            numbering = f"{shifted} are right with class numbers shifted by {shift:+d}"
+    return LabelScore("top-1", right / count, upper_bound(right, count), count, right, count, numbering)
+
+
+def _of_boxes(
+    card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]
+) -> LabelScore | None:
+    truth = [label.boxes for label in labels]
+    pairs = list(zip(outputs, labels, strict=True))
+    found = [_decoded(card, result, label.placed, {}) or NO_DETECTIONS for result, label in pairs]
+    value = mean_average_precision(truth, found)
+    if value is None:
+        return None
+    right = sum(_found(picture, boxes) for picture, boxes in zip(found, truth, strict=True))
+    labelled, numbering, upper = sum(map(len, truth)), "", None
+    if value < NOTHING["mAP"]:
+        upper = upper_average_precision(truth, found)
+        one_class = mean_average_precision(_of_one_class(truth), _of_one_class(found)) or 0.0
+        if one_class >= NOTHING["mAP"]:
+            numbering = f"the mAP is {one_class:.3f} if classes are ignored"
+    return LabelScore("mAP", value, upper, len(labels), right, labelled, numbering)
+
+
+def _of_one_class(pictures: Sequence[Detections]) -> list[Detections]:
+    return [Detections(boxes.boxes, boxes.scores, np.zeros_like(boxes.classes)) for boxes in pictures]
+
+
+def _found(found: Detections, truth: Detections) -> int:
+    """Count the labelled objects with a detection of their class in their place."""
+    if not len(found) or not len(truth):
+        return 0
+    overlaps = box_overlaps(found, np.arange(len(found)), truth, np.arange(len(truth)))
+    same = (overlaps >= SAME) & (found.classes[:, None] == truth.classes[None])
+    return int(same.any(axis=0).sum())
+
+
+def _decoded(card: Card, outputs: Mapping[str, Array], placed: Any, options: Mapping[str, Json]) -> Any:
+    """Decode a prediction; None if the outputs are not finite."""
+    try:
+        return processing.decode(card, outputs, placed, **options)
+    except EngineError:
+        return None
