@@ -47,6 +47,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
+    _answering: Any = None
     _too_large = ""
     _head_comes = _body_comes = _closed_by_us = False
     _since_parsed = _head_bytes = _headers = _rest_bytes = 0
@@ -69,6 +70,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         self.drop_held()
         self.open_connections.closed(self.transport)
         super().connection_lost(exc)
+        self._abandon()
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over, and break the circle of parser and protocol: neither is used again."""
@@ -151,10 +153,11 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Handle the end of a request's head. The app limits the time to read the body."""
         self._stop_waiting()
-        self._since_parsed, self._head_comes, self._body_comes = 0, False, True
+        self._since_parsed, self._head_comes = 0, False
         if len(self.pipeline) >= PIPELINED:
             self._too_large = f"at most {PIPELINED} requests of a connection wait"
             raise _HeadError(self._too_large)
+        self._body_comes = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -187,6 +190,34 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         elif not self._head_comes and self.cycle.response_complete:  # uvicorn's time ends with any byte
             self._wait(REST_SECONDS if self._body_comes else KEPT_SECONDS)
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Note which request is answered: uvicorn knows the newest one, which may wait for those before it."""
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _abandon(self) -> None:
+        """Let the app write no answer any more."""
+        self.pipeline.clear()
+        for cycle in (self._answering, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
+    def _end_after_answers(self) -> bool:
+        """Answer the requests that are complete, and close after them; False: there are none."""
+        newest = self.cycle
+        if self._body_comes and self.pipeline and self.pipeline[0][0] is newest:
+            self.pipeline.popleft()
+            newest = self.pipeline[0][0] if self.pipeline else self._answering
+        elif self._body_comes or newest is None:
+            return False
+        if newest.response_complete:
+            return False
+        self._stop_waiting()
+        self._closed_by_us = True  # what else comes is not read
+        newest.keep_alive = False
+        return True
+
     # --- waiting for the client --------------------------------------------------------------------------
 
     def _wait(self, seconds: float) -> None:
@@ -203,6 +234,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         """Close the connection; what the client has not read soon is lost."""
         self._stop_waiting()
         self._closed_by_us = True
+        self._abandon()
         if not self.transport.is_closing():
             self.transport.close()
         self._timer = self.loop.call_later(CLOSING_SECONDS, self.transport.abort)
@@ -220,7 +252,9 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         self._refuse(431, message)
 
     def _refuse(self, status: int, message: str, retry_after_s: int | None = None) -> None:
-        """Answer with an error, unless another answer is under way, and close."""
+        """Answer with an error and close; if other answers are under way, close after them."""
+        if self._end_after_answers():
+            return
         if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
             body = json.dumps({"error": message}).encode()
             retry = "" if retry_after_s is None else f"retry-after: {retry_after_s}\r\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import sys
 import time
@@ -23,6 +24,9 @@ from tests.fixtures.threads import until
 protocol = pytest.importorskip("edgekit.serve.http_protocol", reason="httptools is not installed")
 pytestmark = pytest.mark.needs_ort
 HOST = b"Host: 127.0.0.1\r\n"
+BODY = json.dumps(
+    {"inputs": [{"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32", "data": [0.0] * 6}]}
+).encode()
 LIVE = b"GET /v2/health/live HTTP/1.1\r\n" + HOST
 
 
@@ -90,10 +94,55 @@ def test_a_trailer_without_end_is_refused(server: Running) -> None:
         assert sent_until_closed(wire, b"a" * 65536) < 16 << 20
 
 
-def test_more_requests_than_a_connection_may_have_waiting(server: Running) -> None:
-    with wire_to(server) as wire:
-        wire.sendall((LIVE + b"\r\n") * (protocol.PIPELINED + 2))
-        assert read_all(wire).count(b"HTTP/1.1 200") <= protocol.PIPELINED + 1
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What uvicorn logs as an error: an app that failed, e.g. as it wrote to a closed connection."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)
+
+
+def test_more_requests_than_a_connection_may_have_waiting(server: Running, logged: list[str]) -> None:
+    """Those before them are answered in their order, then the connection is closed."""
+    for count in (protocol.PIPELINED + 2, 40, 400):
+        with wire_to(server) as wire:
+            names = [b"GET /v2/models/%d HTTP/1.1\r\n" % number + HOST + b"\r\n" for number in range(count)]
+            wire.sendall(b"".join(names))
+            answers = read_all(wire).split(b"HTTP/1.1 404")[1:]
+        assert len(answers) == protocol.PIPELINED + 1
+        assert [b"no model '%d'" % number in answer for number, answer in enumerate(answers)] == [True] * 17
+        assert b"connection: close" in answers[-1]
+    assert logged == []
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"POST /v2 HTTP/1.1\r\n" + HOST + b"Content-Length: 9\r\n\r\n"])
+def test_clients_that_end_while_they_are_answered(server: Running, tail: bytes, logged: list[str]) -> None:
+    """Answers of before come in their order or not at all, and the app writes to no closed connection."""
+    head = b"POST /v2/models/net/infer HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % len(BODY)
+    for count in (1, 2, 16, 40):
+        for sent in ((head + BODY) * count, (head + BODY) * count + tail, (LIVE + b"\r\n") * count + tail):
+            with wire_to(server) as wire:
+                wire.sendall(sent)
+                wire.shutdown(socket.SHUT_WR)
+                answers = read_all(wire).split(b"HTTP/1.1 ")[1:]
+            assert {answer[:3] for answer in answers[:-1]} <= {b"200"}
+    assert server.get("/v2/health/live")[0] == 200
+    assert logged == []
+
+
+def test_a_fault_behind_requests_that_wait(server: Running, logged: list[str]) -> None:
+    """The client sees the answers to the requests before it."""
+    head = b"POST /v2/models/net/infer HTTP/1.1\r\n" + HOST
+    good = head + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+    for tail in (b"\0\r\n\r\n", head + b"Transfer-Encoding: chunked\r\n\r\nx\r\n"):
+        with wire_to(server) as wire:
+            wire.sendall(good * 3 + tail)
+            assert read_all(wire).count(b"HTTP/1.1 200") == 3
+    assert logged == []
 
 
 def test_the_rest_of_a_body_after_its_answer(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
