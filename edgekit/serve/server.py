@@ -122,7 +122,8 @@ def serve(request: ServeRequest) -> None:
         models = _models(request, bundles)
         url = f"http{'s' * (tls is not None)}://{address.shown}:{address.port}"
         request.announce(url, target, token if request.token_file is None else None, models)
-        signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
+        for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises it again after the drain
+            signal.signal(number, _ended)
         if request.workers == 1:
             import uvicorn
 
