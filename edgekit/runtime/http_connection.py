@@ -150,9 +150,9 @@ class HttpConnection:
         return self._open is not None
 
     def close(self) -> None:
-        if self._open is not None:
-            self._open.drop()
-            self._open = None
+        connection, self._open = self._open, None
+        if connection is not None:
+            connection.drop()
 
 
 class TimedConnection(HTTPConnection):

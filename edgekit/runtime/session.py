@@ -286,9 +286,10 @@ class Session(Closing):
     @property
     def runner(self) -> Runner:
         """Return the loaded variant, to compare it with the bare engine. It bypasses the session's lock."""
-        if self._chain.runner is None:
+        runner = self._chain.runner  # once: another thread's request may drop it
+        if runner is None:
             raise self._not_loaded()
-        return self._chain.runner
+        return runner
 
     @property
     def preparing(self) -> Mapping[str, str]:

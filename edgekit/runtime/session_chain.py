@@ -20,7 +20,7 @@ from edgekit.runtime.chain import Chain
 from edgekit.runtime.fallback import policy
 from edgekit.runtime.fallback.policy import PENDING, Cooldown, Failure, RankedVariant, best_candidate
 from edgekit.runtime.loading.load_variant import VariantLoader
-from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
+from edgekit.runtime.loading.output_checks import OutputChecks, error_of_inputs, non_finite_inputs
 from edgekit.runtime.session_state import SessionOptions, States, log
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
@@ -65,12 +65,8 @@ class SessionChain(Chain["Runner"]):
 
     def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
         """Run on the next variant that works. Raises NoVariantError if all fail, EngineError if strict."""
-        if problem is not None and self._is_input_at_fault(problem, self._run_known):
-            explanation = "it works on other inputs, so this input is at fault"
-            text = "\n  ".join([f"{self.candidate.variant.name}: {problem}", explanation, *_causes(feeds)])
-            if isinstance(problem, NonFiniteOutputError):
-                raise NonFiniteOutputError(text) from None
-            raise RejectedInputError(text) from None
+        if problem is not None:
+            self._raise_if_input_at_fault(problem, feeds)
         self._begin_change()
         failures, cooldowns = dict(self._health.failures), dict(self._health.cooldowns)
         history = self.history
@@ -84,6 +80,7 @@ class SessionChain(Chain["Runner"]):
                     outputs, problem = self._late_answer(feeds, problem, tried)
                     if outputs is not None:
                         break
+                    self._raise_if_input_at_fault(problem, feeds)
                     self._fail_running(problem, rejected=self._rejects(feeds, problem))
                 if self.runner is None:
                     self._load_next_or_retry(failures, cooldowns, tried)
@@ -102,7 +99,7 @@ class SessionChain(Chain["Runner"]):
             if self.history != history:
                 log().warning("fell back: %s", self.history[-1])
             return outputs
-        except NonFiniteOutputError:  # strict
+        except (NonFiniteOutputError, RejectedInputError):  # the input's fault, or strict
             self._end_change()
             raise
         except NoVariantError as error:
@@ -117,6 +114,18 @@ class SessionChain(Chain["Runner"]):
         except EngineError:
             self._end_change()
             raise
+
+    def _raise_if_input_at_fault(self, problem: Exception, feeds: Mapping[str, Array]) -> None:
+        """Raise the error of this request alone if its input is the cause. Every variant stays as it is."""
+        name = self.candidate.variant.name
+        if (error := error_of_inputs(name, problem, feeds)) is not None:
+            raise error from None
+        if not self._is_input_at_fault(problem, self._run_known):
+            return
+        text = f"{name}: {problem}\n  it works on other inputs, so this input is at fault"
+        if isinstance(problem, NonFiniteOutputError):
+            raise NonFiniteOutputError(text) from None
+        raise RejectedInputError("\n  ".join([text, *_causes(feeds)])) from None
 
     def _late_answer(
         self, feeds: Mapping[str, Array], problem: Exception, tried: set[str]

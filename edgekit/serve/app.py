@@ -120,9 +120,9 @@ class _App:
         except RequestError as problem:
             await socket.send_denial_response(response_of(problem))
             return
-        await socket.accept()
         number = 0
         with contextlib.suppress(WebSocketDisconnect):
+            await socket.accept()
             while (message := await socket.receive())["type"] != "websocket.disconnect":
                 await socket.send_json({"index": number, **await self._streamed(socket, message)})
                 number += 1

@@ -127,7 +127,8 @@ def serve(request: ServeRequest) -> None:
             target = f"{grpc.shown}:{beside_it.port}" if grpc is not None else None
         url = f"http{'s' * (tls is not None)}://{address.shown}:{address.port}"
         request.announce(url, target, token if request.token_file is None else None, models)
-        signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
+        for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises it again after the drain
+            signal.signal(number, _ended)
         if request.workers == 1:
             import uvicorn
 

@@ -6,7 +6,10 @@ import contextlib
 import os
 import stat
 import sys
+from functools import partial
 from pathlib import Path
+
+from edgekit.system.forked import at_exit
 
 VARIABLE = "EDGEKIT_CACHE"
 _of_this_process: list[str] = []
@@ -53,18 +56,11 @@ def _private(folder: Path) -> Path:
 
 def _without_home() -> Path:
     """Create a folder of a random name: one that can be guessed may exist already, made by another user."""
-    import atexit
     import shutil
     import tempfile
 
     folder = tempfile.mkdtemp(prefix="edgekit-cache-")  # mode 0700
-    made_by = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == made_by:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
+    at_exit(partial(shutil.rmtree, folder, ignore_errors=True))
     _of_this_process[:] = [folder]
     os.environ[VARIABLE] = folder  # for all that this process starts
     return Path(folder)

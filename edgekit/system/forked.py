@@ -2,13 +2,15 @@
 
 The child inherits an engine's objects, but not its threads. Destructors join these threads: ONNX Runtime
 then waits forever, and OpenVINO ends the process by ``abort``. Therefore the child never frees an engine that
-was loaded before the fork, neither by ``close`` nor when it ends.
+was loaded before the fork, neither by ``close`` nor when it ends. Nor does it remove its parent's files.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -27,6 +29,17 @@ def leave_to_parent(runner: T) -> T:
     with suppress(TypeError):  # its class has __slots__
         _loaded[id(runner)] = runner
     return runner
+
+
+def at_exit(work: Callable[[], object]) -> None:
+    """Call a function when this process ends, but not when one that is forked from it ends."""
+    pid = os.getpid()
+
+    def call() -> None:
+        if os.getpid() == pid:
+            work()
+
+    atexit.register(call)
 
 
 def skip_destructors() -> None:

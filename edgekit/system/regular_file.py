@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Protocol
@@ -78,8 +79,9 @@ class PlainFile:
         if handle >= 0:
             os.close(handle)
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not exiting():  # then this module may be empty, and the system closes it
+            self.close()
 
 
 class Section:

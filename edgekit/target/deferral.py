@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import EngineError, MissingDependency, reason_of
+from edgekit.errors import EngineError, MissingDependency, NonFiniteOutputError, reason_of
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.contract import EngineInfo, Runner
@@ -135,12 +135,13 @@ class DeferralRunner:
         """Run the small one, and the large one where the small one is unsure.
 
         Raises:
-            EngineError: either of them failed, or the small one's scores are not finite.
+            EngineError: either of them failed.
+            NonFiniteOutputError: the small one's scores are not finite.
         """
         outputs = self._run(self._small, self._names[0], feeds)
         _, margin = top_and_margin(outputs[self._scores], self._decode, self._scale)
         if margin != margin:
-            raise EngineError(f"{self._names[0]}: its scores are not finite")
+            raise NonFiniteOutputError(f"{self._names[0]}: its scores are not finite")
         if margin <= self._threshold:
             outputs = self._run(self._large, self._names[1], feeds)
             self.deferred += 1

@@ -274,3 +274,14 @@ def test_predict_needs_a_card(engines: Engines, path: Path) -> None:
 def test_repr_says_what_runs(engines: Engines, path: Path) -> None:
     with Session(path) as session:
         assert repr(session) == f"<Session {path}: onnx on Ort Runtime 1.0>"
+
+
+def test_the_runner_is_read_once(engines: Engines, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread's request may drop it between any two instructions."""
+    with Session(path) as session:
+        runner = session.runner
+        reads = iter([runner])
+        dropped = property(lambda _: next(reads, None), lambda *_: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(session._chain), "runner", dropped, raising=False)
+            assert session.runner is runner

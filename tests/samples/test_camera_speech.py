@@ -108,6 +108,30 @@ def test_a_third_sound_waits_and_what_is_not_a_sound_ends_it(camera: LiveCamera,
     assert camera.in_session(speak) == [kinds.TEXT, kinds.TEXT, kinds.CLOSE, kinds.CLOSE, kinds.TEXT]
 
 
+def test_a_closed_tab_logs_nothing(camera: LiveCamera, recording: Any) -> None:
+    """The page is gone while its blocks are transcribed."""
+
+    async def leave(session: Any) -> None:
+        socket = await session.ws_connect(f"{camera.url}/sound")
+        for start in range(0, len(recording), BLOCK):
+            await socket.send_bytes(recording[start : start + BLOCK].tobytes())
+        await socket.receive()
+        socket._response.connection.transport.abort()
+
+    async def speak(session: Any) -> Any:
+        async with session.ws_connect(f"{camera.url}/sound") as first:
+            await first.send_bytes(recording[:BLOCK].tobytes())
+            async with session.ws_connect(f"{camera.url}/sound") as second:
+                await second.send_bytes(recording[:BLOCK].tobytes())
+                return (await second.receive()).type
+
+    for _ in range(3):
+        camera.in_session(leave)
+    while camera.in_session(speak) != aiohttp.WSMsgType.TEXT:  # those that left have not ended yet
+        time.sleep(0.05)
+    assert camera.log.read_text("utf-8") == ""
+
+
 def test_a_camera_without_a_speech_model_says_so(
     street: tuple[Path, Path], talk: Path, tmp_path: Path
 ) -> None:

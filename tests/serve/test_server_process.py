@@ -90,3 +90,27 @@ def test_the_verb_ends_with_sigterm(bundle: Path, workers: int, tmp_path: Path) 
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in errors.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent to a whole console there")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_the_verb_without_a_word(bundle: Path, workers: str) -> None:
+    command = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in a terminal
+    command += "from edgekit.cli.verbs import main; main()"
+    line = ["serve", f"net={bundle}", "--listen", ":0", "--workers", workers, "--json"]
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", command, *line],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        ) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        port = int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])
+        _posted(port, "/v2/models/net/infer", ASK)
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=60)
+    assert (process.returncode, said, errors.decode()) == (0, b"", "")

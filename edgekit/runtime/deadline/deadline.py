@@ -232,7 +232,7 @@ class Deadline:
     @property
     def hanging(self) -> int:
         """Runs that timed out and have not returned."""
-        return len(self.hanging_variants)
+        return sum(runner.is_stuck for _, runner in self._abandoned)
 
     @property
     def hanging_variants(self) -> list[str]:

@@ -9,7 +9,6 @@ space.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import signal
@@ -30,6 +29,7 @@ from edgekit.runtime.device_builds.engine_store import (
     decide,
     free_memory_mb,
 )
+from edgekit.system.forked import at_exit
 from edgekit.system.json_records import read_object
 from edgekit.system.memory import resident_bytes
 from edgekit.system.regular_file import sha256_of
@@ -255,7 +255,7 @@ def ready_or_build(
         running = _running.get(name)
         if running is None or running.done:
             if not _running:
-                atexit.register(_stop_all)  # a child that dies with its app would count as interrupted
+                at_exit(_stop_all)  # a child that dies with its app would count as interrupted
             running = _running[name] = EngineBuild(store, name, command(), limits)
     raise EngineNotReady("its engine is being built on this device", running)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.errors import NonFiniteOutputError
 from edgekit.target.shape_range import RangeShapes
 from edgekit.target.tensor_checks import not_finite, wrong_answer
 from edgekit.tensor_spec import Array, Signature, TensorSpec, is_finite
@@ -97,6 +98,22 @@ def _fit(outputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> bool:
     return all(
         outputs[spec.name].dtype == spec.dtype and spec.fits(outputs[spec.name].shape) for spec in specs
     )
+
+
+def error_of_inputs(name: str, problem: Exception, feeds: Mapping[str, Array]) -> NonFiniteOutputError | None:
+    """Return the error of a request whose outputs are not finite because its inputs are not, or None if that
+    is not the problem. No variant is at fault: another one would compute NaN too.
+
+    Args:
+        name: Variant that ran.
+        problem: Exception of the run or of its check.
+        feeds: Inputs of the run.
+    """
+    if not isinstance(problem, NonFiniteOutputError) or not (lines := non_finite_inputs(feeds)):
+        return None
+    found = str(problem).partition(";")[0]
+    advice = "check what prepares the inputs"
+    return NonFiniteOutputError("\n  ".join([f"{name}: {found}", *lines, advice]))
 
 
 def non_finite_inputs(feeds: Mapping[str, Array]) -> list[str]:

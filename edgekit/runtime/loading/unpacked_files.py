@@ -14,10 +14,10 @@ is unpacked again.
 
 from __future__ import annotations
 
-import atexit
 import os
 import stat
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from edgekit.bundle.variant import Variant
 from edgekit.errors import EngineError
 from edgekit.system import cache_folder, ownership, timings
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
+from edgekit.system.forked import at_exit
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.interrupts import pass_on
@@ -187,5 +188,5 @@ def _folder_of_this_process() -> Path:
         import tempfile
 
         _process_folders.append(Path(tempfile.mkdtemp(prefix="edgekit-")))
-        atexit.register(shutil.rmtree, _process_folders[0], ignore_errors=True)
+        at_exit(partial(shutil.rmtree, _process_folders[0], ignore_errors=True))
     return _process_folders[0]

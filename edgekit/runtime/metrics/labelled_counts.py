@@ -80,17 +80,21 @@ class FallbackCounts:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str], int] = {}
-        self._newest: Fallback | None = None
+        self._counted: Sequence[Fallback] = ()
 
     def count_new(self, history: Sequence[Fallback]) -> None:
-        """Count what came to a session's history since the last call."""
-        newest = history[-1] if history else None
-        if newest is self._newest:
+        """Count what came to a session's history since the last call.
+
+        The history may be older than that of the last call: of another thread, or restored after a request on
+        which every variant failed.
+        """
+        if not history or (self._counted and history[-1] is self._counted[-1]):
             return
-        position = next((i for i, fallback in enumerate(history) if fallback is self._newest), -1)
-        for fallback in history[position + 1 :]:
+        counted = {id(fallback) for fallback in self._counted}
+        new = [fallback for fallback in history if id(fallback) not in counted]
+        for fallback in new:
             self.count(fallback.from_, fallback.to, fallback.reason)
-        self._newest = newest
+        self._counted = history if new else self._counted
 
     def count(self, from_: str, target: str, reason: str) -> None:
         key = (from_, target, unspecific(reason))

@@ -21,7 +21,7 @@ import numpy as np
 
 from edgekit.errors import EdgeKitError, EngineError, UsageError
 from edgekit.runtime.http_connection import ConnectionFailedError, HttpConnection
-from edgekit.runtime.loading.output_checks import OutputChecks
+from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
 from edgekit.runtime.remote.calls import Call, RemoteCalls
 from edgekit.runtime.remote.inference_protocol import DATATYPES, AnswerError, Client, ServerForm
 from edgekit.runtime.remote.policy import (
@@ -164,6 +164,8 @@ class RemoteSession(Closing):
         began_s = time.monotonic()
         fitted(feeds, self.session.bundle.shapes)  # what a session refuses must not reach the server either
         objection = "" if self.policy == "local-only" else self._objection()
+        if self.policy != "local-only" and non_finite_inputs(feeds):
+            objection = "an input is not finite"  # the server would refuse it, and be taken for a faulty one
         largest = all(feeds[spec.name].shape == spec.shape for spec in self.session.inputs)
         if not largest and not self._form.all_shapes:
             objection = objection or "the server runs the largest of the bundle's shapes only"

@@ -193,8 +193,9 @@ class Requests(Closing):
         last = request or (self._queue[-1] if self._queue else None)
         batch = None if last is None else last.batch
         left_s = 0.0
-        if self._running_s is not None:
-            left_s = max(0.0, self._one_s.mean_s - (time.monotonic() - self._running_s))
+        running_s = self._running_s
+        if running_s is not None:
+            left_s = max(0.0, self._one_s.mean_s - (time.monotonic() - running_s))
         alike = ahead.pop(batch, 0)
         left_s += sum(self._run_s(other, count) for other, count in ahead.items())
         if self._is_batched(batch, alike + 1):
@@ -326,7 +327,7 @@ class Requests(Closing):
 
     def _run_one(self, request: _Request) -> None:
         self._count("answered")
-        self._running_s = run_start_s = time.monotonic()
+        run_start_s = self._begin_run()
         try:
             with in_engine(), nullcontext() if request.record is None else request.record.running(self._runs):
                 outputs = self._runs.run(request.feeds)
@@ -340,7 +341,7 @@ class Requests(Closing):
             request.future.set_result(outputs)
 
     def _run_batch(self, batching: Batching, requests: list[_Request]) -> None:
-        self._running_s = run_start_s = time.monotonic()
+        run_start_s = self._begin_run()
         try:
             with in_engine(), ExitStack() as records:
                 for record in (request.record for request in requests if request.record is not None):
@@ -357,10 +358,16 @@ class Requests(Closing):
             self._report("ok", request, run_start_s)
             request.future.set_result(outputs)
 
+    def _begin_run(self) -> float:
+        with self._lock:
+            self._running_s = run_start_s = time.monotonic()
+        return run_start_s
+
     def _has_run(self, run_start_s: float, kind: RunTime | None) -> None:
-        self._running_s, self._ended_s = None, time.monotonic()
-        if kind is not None:
-            kind.took(self._ended_s - run_start_s)
+        with self._lock:  # callers estimate from all of these at once
+            self._running_s, self._ended_s = None, time.monotonic()
+            if kind is not None:
+                kind.took(self._ended_s - run_start_s)
 
     def _report(self, outcome: str, request: _Request | None = None, run_start_s: float = 0.0) -> None:
         if self._metrics is None:

@@ -22,7 +22,7 @@ from edgekit.runtime.background import Preparation
 from edgekit.runtime.deadline.watchdog import WatchedRunner, cutoff_s
 from edgekit.runtime.fallback.policy import Cooldown, after_failure
 from edgekit.runtime.loading import golden_check, unpacked_files
-from edgekit.runtime.loading.output_checks import OutputChecks
+from edgekit.runtime.loading.output_checks import OutputChecks, error_of_inputs
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.tensor_checks import fitted
@@ -79,6 +79,8 @@ class Replica:
             self._check(outputs)
         except Exception as problem:  # an engine may throw anything
             pass_on(problem)
+            if (error := error_of_inputs(self.variant.name, problem, fitting)) is not None:
+                raise error from None
             self._hung = runner if isinstance(runner, WatchedRunner) else None
             self._runner = None
             runner.close()

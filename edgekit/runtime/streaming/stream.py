@@ -18,6 +18,7 @@ used.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -188,8 +189,8 @@ class Stream(Closing):
             self._plan.close()
         self._closed = True  # last: an interrupted close can be repeated
 
-    def __del__(self) -> None:
-        if hasattr(self, "_closed"):  # __init__ was completed
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "_closed") and not exiting():  # __init__ was completed; this module is not empty yet
             self.close()
 
     def _start(self) -> None:

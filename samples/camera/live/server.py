@@ -144,7 +144,8 @@ class Server:
         socket = await self._access.open_socket(request)
         self._sockets.add(socket)
         try:
-            with contextlib.suppress(RefusedError):  # others speak: the socket is closed
+            # Others speak, or the page is gone: the socket is closed.
+            with contextlib.suppress(RefusedError, ConnectionError, asyncio.TimeoutError):
                 await speech.transcribe(socket)
         finally:
             self._sockets.discard(socket)

@@ -194,3 +194,38 @@ def test_a_prompt_of_which_no_decoder_has_finite_logits_reloads_none(
             session.generate("Zoo", max_tokens=9).text()
         assert session.generate("once", max_tokens=9).text() == whole
         assert len(loader.opened) == opened + 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_input_that_is_not_finite_is_an_error_of_its_request_alone(
+    engines: Engines, bad: float, strict: bool
+) -> None:
+    x = X.copy()
+    x[0, 1] = bad
+    bundle = small_bundle([variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)])
+    runs: list[Array] = []
+    engines["ort"].behaviour["onnx"] = lambda feeds: runs.append(feeds["x"]) or doubled(feeds)  # type: ignore[func-returns-value]
+    with Session(bundle, strict=strict) as session:
+        for _ in range(3):
+            with pytest.raises(NonFiniteOutputError) as error:
+                session.run({"x": x})
+            assert str(error.value) == (
+                "onnx: 1 of 6 values of output y are NaN or infinite\n"
+                "  input x contains NaN or infinities in 1 of 6 values\n"
+                "  check what prepares the inputs"
+            )
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert (session.active.variant, session.fallbacks, session.history) == ("onnx", (), ())
+        assert loads(engines) == 1
+        assert len(runs) == 4  # each input once, and no known input in between
+
+
+def test_bad_inputs_in_a_row_load_nothing(engines: Engines, clock: list[float]) -> None:
+    """No good input comes between them."""
+    with two_variants() as session:
+        for _ in range(10):
+            with pytest.raises(NonFiniteOutputError):
+                session.run({"x": BAD})
+        assert loads(engines) == 3
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)

@@ -17,8 +17,9 @@ import pytest
 
 from edgekit.errors import NoVariantError
 from edgekit.runtime import Session
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.generated_text import GeneratedText
-from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, unspecific
+from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, FallbackCounts, unspecific
 from edgekit.runtime.metrics.metrics import Metrics, append
 from edgekit.runtime.metrics.prometheus import Page, text, texts
 from edgekit.runtime.metrics.text_metrics import TextMetrics
@@ -79,6 +80,15 @@ def test_each_fallback_is_counted_once(engines: Engines) -> None:
             metrics.run({"x": X})
         found = [(hop["from"], hop["to"], hop["count"]) for hop in metrics.snapshot()["fallbacks"]]
     assert found == [("one", "two", 1), ("two", "three", 1)]
+
+
+def test_an_older_history_counts_nothing_twice() -> None:
+    """It is that of a slower thread, or was restored because a request failed on every variant."""
+    counts = FallbackCounts()
+    changes = [Fallback("a", "b", reason, "") for reason in ("first", "second", "third")]
+    for history in (changes[:1], changes[:2], changes[:1], (), changes[:2], changes):
+        counts.count_new(tuple(history))
+    assert [row["count"] for row in counts.as_json()] == [1, 1, 1]
 
 
 def test_an_answer_that_failed_is_counted(session: Session, engines: Engines) -> None:

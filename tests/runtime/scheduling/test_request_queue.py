@@ -271,3 +271,14 @@ def test_one_slow_run_does_not_end_all_others(session: Session) -> None:
         for n in range(3):  # each comes to an idle queue
             assert outcome(requests.run_async(feeds(n), 30_000)) == 2 * n
         assert requests._one_s.mean_s < 100
+
+
+def test_the_estimate_reads_the_running_request_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run may end between any two instructions of the thread that estimates."""
+    queue = Requests(session)
+    reads = iter([1.0])
+    ended = property(lambda _: next(reads, None), lambda *_: None)
+    monkeypatch.setattr(Requests, "_running_s", ended, raising=False)
+    assert queue.expected_s() == 0.0
