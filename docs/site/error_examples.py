@@ -139,7 +139,8 @@ CLASSES = {
 
 CODES = {
     "EK1001": Example(
-        "tflite does not support my.ops.Swish2 at opset 23; build it for ort, or see docs/add-an-op.md",
+        "tflite does not support my.ops.Swish2 at opset 23; it is in the private domain my.ops; export the "
+        "model without it, or with its definition as an ONNX function in the file",
         "Build for a target that has the operator ([Operators](ops.md)), replace it in the model, or "
         "[add it](add-an-op.md).",
     ),

@@ -158,6 +158,9 @@ TARGET = TargetInfo(
 )
 
 
+NO_KERNEL = ("NOT_IMPLEMENTED", "is not a registered function/op", "No Op registered")
+
+
 def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     """Return a finding for each node that ONNX Runtime does not load alone; its own error names only the
     first one.
@@ -178,7 +181,7 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
         if refusal is None:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        missing = "NOT_IMPLEMENTED" in refusal or "is not a registered function/op" in refusal
+        missing = any(words in refusal for words in NO_KERNEL)
         types = _types(probe)
         findings.append(
             Finding(

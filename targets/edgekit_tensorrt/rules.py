@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.model.plugin_functions import has_function
+from edgekit.compiler.model.private_ops import is_plugin
 from edgekit.compiler.model.rewriting import (
     array_of,
     dims_of,
@@ -92,8 +94,10 @@ def broken_rules(model: ir.Model, target: str, *, ranged: bool = False) -> list[
 
 def _unknown(node: ir.Node) -> str | None:
     supported = operators()
-    if node.domain == "" and node.op_type in supported.types:
+    if (node.domain == "" and node.op_type in supported.types) or has_function(node):
         return None
+    if is_plugin(node):
+        return "ONNX Runtime, with whose outputs TensorRT's are compared, does not have this plugin"
     if node.domain == "" and node.op_type in supported.newer:
         return f"only parsers newer than TensorRT {_floor()} support it"
     return f"TensorRT {_floor()} does not support it"
@@ -110,7 +114,7 @@ OWN_TYPES = ("Where", "Cast", "Shape", "Size", "If", "Loop", "Scan", "Range", "D
 def _type(node: ir.Node) -> str | None:
     takes = operators().types.get(node.op_type, frozenset())
     value = input_of(node, 0)
-    if node.op_type in OWN_TYPES or value is None or value.dtype is None:
+    if node.op_type in OWN_TYPES or value is None or value.dtype is None or is_plugin(node):
         return None
     if TYPES.get(value.dtype.name) in takes:
         return None

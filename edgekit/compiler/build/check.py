@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from edgekit.compiler.build.faults import Fault, Faults, traceback_path
+from edgekit.compiler.build.ways_out import with_ways_out
 from edgekit.compiler.importers.contract import ImportOptions, Source
 from edgekit.compiler.importers.conversion import as_source, import_source, open_converted
 from edgekit.compiler.model.input_shapes import shape_option
@@ -126,7 +127,9 @@ def _findings_of(
             if are_named:
                 raise
             outcome = [Finding(NOT_CHECKED, "note", name, "", "", f"not checked: {missing}")]
-        findings += [_of_fault(name, outcome)] if isinstance(outcome, Fault) else outcome
+        findings += (
+            [_of_fault(name, outcome)] if isinstance(outcome, Fault) else with_ways_out(model, outcome)
+        )
     if refused and {target.profile.name for target in targets} - {f.target for f in errors(findings)}:
         findings.append(Finding(REFUSED, "error", "", "", "", f"no variant can be verified: {refused}"))
     return findings

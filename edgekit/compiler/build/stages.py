@@ -36,6 +36,7 @@ from edgekit.compiler.build.variant_build import (
     runs_here,
     time_variants,
 )
+from edgekit.compiler.build.ways_out import with_ways_out
 from edgekit.compiler.build.weight_only import (
     Forms,
     add_weight_only,
@@ -205,7 +206,7 @@ def check_targets(job: BuildJob, progress: Progress) -> None:
         for target in job.targets:
             name = target.profile.name
             outcome = job.faults.contain(name, name, partial(check_canonical, job.canonical, [target]))
-            findings += outcome if not isinstance(outcome, Fault) else []
+            findings += with_ways_out(job.canonical, outcome) if not isinstance(outcome, Fault) else []
         refuse_unsupported(job.name, job.canonical, findings)
         notify(", ".join(target.profile.name for target in job.targets))
 

@@ -7,12 +7,15 @@ ONNX Runtime infers them itself when it loads a model of the one node; nothing i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.node_evaluation import attribute_protos, session_options
+from edgekit.compiler.model.plugin_functions import infer_plugin
+from edgekit.compiler.model.rewriting import array_of
 from edgekit.compiler.model.size_checks import size_complaint
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.tensor_spec import Array
@@ -20,6 +23,8 @@ from edgekit.tensor_spec import Array
 CONTRIBUTED = "com.microsoft"
 SMALL_ELEMENTS = 1024
 """Larger constants decide no shape."""
+OLDER_OPSETS = (21, 18)
+"""Tried too, because ONNX Runtime lacks kernels of newer versions of ops that did not change: 22 is one."""
 _TYPES = {
     f"tensor({name})": dtype
     for name, dtype in {
@@ -32,25 +37,21 @@ _TYPES = {
 
 
 def infer_contributed(node: ir.Node, opsets: Mapping[str, int], arrays: Sequence[Array | None]) -> None:
-    """Set type and shape of the node's outputs, in place, as far as ONNX Runtime infers them.
+    """Set type and shape of the node's outputs, in place, as far as ONNX Runtime infers them, or the plugin
+    of TensorRT is known.
 
     Args:
         node: Node of an op that ONNX does not define.
         opsets: Opset of each domain of the model.
         arrays: Its inputs that are constant; None for others.
     """
-    known = all(value is None or (value.dtype and static_dims(value) is not None) for value in node.inputs)
+    infer_plugin(node)
     graphs = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
-    if node.domain not in ("", CONTRIBUTED) or not known or graphs:
+    if node.domain not in ("", CONTRIBUTED) or graphs or not _is_known(node):
         return
-    used = {f"o{k}": value for k, value in enumerate(node.outputs) if value.uses() or value.is_graph_output()}
-    try:
-        session = onnxruntime().InferenceSession(
-            _model(node, opsets, arrays, used).SerializeToString(),
-            session_options(1, optimize=False),
-            providers=["CPUExecutionProvider"],
-        )
-    except Exception:  # ONNX Runtime's exceptions share no root; without one or its kernel: unknown
+    used = _used(node)
+    session = _session(node, opsets, arrays)
+    if session is None:
         return
     for inferred in session.get_outputs():
         value, dims = used[inferred.name], inferred.shape
@@ -64,9 +65,39 @@ def infer_contributed(node: ir.Node, opsets: Mapping[str, int], arrays: Sequence
             value.shape = None
 
 
-def _model(
-    node: ir.Node, opsets: Mapping[str, int], arrays: Sequence[Array | None], used: Mapping[str, ir.Value]
-) -> onnx.ModelProto:
+def is_loaded(node: ir.Node, opsets: Mapping[str, int]) -> bool | None:
+    """Return whether the installed ONNX Runtime has a kernel for a node; None if it can't be asked, because
+    an input has no static shape or the node has subgraphs."""
+    graphs = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
+    if graphs or not _is_known(node):
+        return None
+    arrays = [array_of(value) for value in node.inputs]
+    attempts = ({**opsets, "": version} for version in (opsets.get("", 0), *OLDER_OPSETS))
+    return any(_session(node, attempt, arrays) is not None for attempt in attempts)
+
+
+def _is_known(node: ir.Node) -> bool:
+    return all(value is None or (value.dtype and static_dims(value) is not None) for value in node.inputs)
+
+
+def _used(node: ir.Node) -> dict[str, ir.Value]:
+    return {f"o{k}": value for k, value in enumerate(node.outputs) if value.uses() or value.is_graph_output()}
+
+
+def _session(node: ir.Node, opsets: Mapping[str, int], arrays: Sequence[Array | None]) -> Any:
+    """Return a session of the one node, or None if ONNX Runtime has no kernel."""
+    try:
+        return onnxruntime().InferenceSession(
+            _model(node, opsets, arrays).SerializeToString(),
+            session_options(1, optimize=False),
+            providers=["CPUExecutionProvider"],
+        )
+    except Exception:  # ONNX Runtime's exceptions share no root
+        return None
+
+
+def _model(node: ir.Node, opsets: Mapping[str, int], arrays: Sequence[Array | None]) -> onnx.ModelProto:
+    used = _used(node)
     graph = onnx.GraphProto(name="one")
     names = ["" if value is None else f"i{k}" for k, value in enumerate(node.inputs)]
     for name, value, array in zip(names, node.inputs, arrays, strict=True):

@@ -30,6 +30,7 @@ from edgekit.compiler.model.model_bytes import digest_of, file_stamp, read_bytes
 from edgekit.compiler.model.newer_opsets import NEWEST_OPSET, newest_known, read_as_known, restate
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.origins import SCOPES, recorded_scopes
+from edgekit.compiler.model.private_ops import is_private, way_out
 from edgekit.compiler.model.rewriting import int_of
 from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.compiler.model.shape_trials import Attempt, try_shapes
@@ -332,9 +333,9 @@ def _check_outputs(model: ir.Model) -> None:
         if _dims(value) is None:
             node = _first_open_node(value)
             reason, advice = "unknown", "cut the model before that node"
-            if node is not None and node.domain == _ORT_DOMAIN:
-                reason = f"node {node.name} ({node.op_type}) is an operator of ONNX Runtime alone"
-                advice = "pass the model from before ONNX Runtime quantized or optimized it"
+            if node is not None and is_private(node):
+                owner, advice = way_out(node, {})
+                reason = f"node {node.name} ({node.op_type}) {owner}"
             elif node is not None and node.op_type in _AS_MANY_AS_FOUND:
                 reason = f"node {node.name} ({node.op_type}) has a data-dependent number of outputs"
             elif node is not None:
@@ -350,7 +351,6 @@ def _dims(value: ir.Value) -> tuple[int, ...] | None:
     return dims if dims.count(-1) < 2 else None
 
 
-_ORT_DOMAIN = "com.microsoft"
 _AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 

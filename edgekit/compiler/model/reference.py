@@ -14,6 +14,7 @@ import onnx_ir as ir
 from edgekit.compiler.model.node_checks import times
 from edgekit.compiler.model.node_evaluation import session_options
 from edgekit.compiler.model.onnx_file import save_model, signature
+from edgekit.compiler.model.plugin_functions import with_functions
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.errors import EngineError, MissingDependency, ModelError
 from edgekit.system.onnx_runtime import onnxruntime
@@ -51,7 +52,7 @@ class Reference:
     ) -> None:
         ort = onnxruntime()
         self.inputs, self.outputs = signature(model)
-        data = serialized(model, intermediate)
+        data = with_functions(serialized(model, intermediate), model)
         try:
             self._session = ort.InferenceSession(
                 data, session_options(threads, optimize), providers=["CPUExecutionProvider"]
