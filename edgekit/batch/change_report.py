@@ -18,6 +18,9 @@ def verdict(rebuild: Rebuild) -> str:
     """Return the decision in a sentence."""
     if rebuild.worse:
         return f"not kept: {'; '.join(rebuild.worse)}"
+    if rebuild.unproved:
+        advice = "measure longer with --seconds, or on a machine with less other load"
+        return f"not kept, because not proved: {'; '.join(rebuild.unproved)}; {advice}"
     if not rebuild.is_written:
         return "not kept: nothing has changed"
     return "kept: no variant is worse" + ("" if not rebuild.same else ", and all files are the same")

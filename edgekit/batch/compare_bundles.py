@@ -19,6 +19,10 @@ SCORE_TOLERANCE = 0.005
 SNR_TOLERANCE_DB = 1.0
 EXACT_ENOUGH_DB = 60.0
 """SNR above which a decrease is not a loss: an error of 1/1000 of the norm, far beyond every limit."""
+SLOWER = 1 / FASTER
+"""Accepted time over the old one's: the upper end of its interval must be below."""
+LONGER = 3
+"""Factor of the measuring time if the interval of a first measurement is too wide."""
 SIZE_TOLERANCE = 1.02
 """An engine's format may grow by its header."""
 
@@ -33,6 +37,7 @@ class Change(TypedDict):
         latency: Result of ``edgekit bench --against``, or the reason why it was not timed, or "".
         ratio: Time of the new one over the old one's, or None.
         worse: Reasons why the new variant is worse.
+        unproved: Reason that it may be slower than is accepted, although that is not sure; "" if it is not.
     """
 
     variant: str
@@ -44,6 +49,7 @@ class Change(TypedDict):
     latency: str
     ratio: float | None
     worse: list[str]
+    unproved: str
 
 
 def compare_variants(old: Bundle, new: Bundle, seconds: float) -> list[Change]:
@@ -78,7 +84,7 @@ def _changed(
     change: Change = {
         "variant": name, "same": False, "metric": "", "score": None, "latency": "", "ratio": None,
         "status": (before.status if before else "", after.status if after else ""),
-        "size_bytes": (_bytes(old, before), _bytes(new, after)), "worse": [],
+        "size_bytes": (_bytes(old, before), _bytes(new, after)), "worse": [], "unproved": "",
     }  # fmt: skip
     if before is None or not before.usable:
         change["same"] = before is not None and after is not None and before.outcome == after.outcome
@@ -106,16 +112,23 @@ def _time(change: Change, old: Bundle, new: Bundle, variant: Variant, seconds: f
     if not is_installed(variant.target):
         change["latency"] = f"not timed: {variant.target} is not installed here"
         return
+    sides = Side(new, variant.name, "the new one"), Side(old, variant.name, "the old one")
     try:
-        timed = compare(
-            Side(new, variant.name, "the new one"), Side(old, variant.name, "the old one"), seconds=seconds
-        )
+        timed = compare(*sides, seconds=seconds)
+        if timed["high"] > SLOWER >= timed["ratio"]:
+            timed = compare(*sides, seconds=LONGER * seconds)
     except EdgeKitError as problem:  # it does not run here, or not any more
         change["latency"] = f"not timed: {reason_of(problem)}"
         return
     change["latency"], change["ratio"] = statement(timed), timed["ratio"]
-    if timed["differs"] and timed["ratio"] > 1 / FASTER:
+    if timed["differs"] and timed["ratio"] > SLOWER:
         change["worse"].append(statement(timed))
+    elif timed["high"] > SLOWER:
+        longer, confidence = 100 * (timed["high"] - 1), 100 * timed["confidence"]
+        change["unproved"] = (
+            f"with {confidence:g} % confidence its time is at most {longer:.1f} % longer, and "
+            f"{100 * (SLOWER - 1):.0f} % is accepted"
+        )
 
 
 def _scores(before: Variant, after: Variant) -> tuple[str, float | None, float | None]:

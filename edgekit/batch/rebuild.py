@@ -23,17 +23,19 @@ from edgekit.bundle.card_files import read_card_file
 from edgekit.bundle.model_version import model_version, with_version
 from edgekit.bundle.report import checked_evidence
 from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.evaluate.samples import load_samples
 from edgekit.compiler.lowering.byte_input import BYTES
 from edgekit.compiler.sandbox import public
 from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
+from edgekit.compiler.sandbox.limits import external_names
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
-from edgekit.processing.card import Card
+from edgekit.processing.card import Card, load_card
 from edgekit.processing.generation import is_generation
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import locked, private_folder
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.declared_options import declared
-from edgekit.system.regular_file import read_plain
+from edgekit.system.regular_file import read_plain, sha256_of
 from edgekit.tensor_spec import Json
 
 OTHERS = ("targets", "precision", "shapes", "io", "assumed_shapes", "no_int8")
@@ -66,6 +68,11 @@ class Rebuild:
         return [f"{change['variant']}: {reason}" for change in self.changes for reason in change["worse"]]
 
     @property
+    def unproved(self) -> list[str]:
+        """Return why it is not proved that the new bundle is not worse, if it is not."""
+        return [f"{change['variant']}: {change['unproved']}" for change in self.changes if change["unproved"]]
+
+    @property
     def same(self) -> bool:
         """Return whether all files that run are unchanged."""
         return all(change["same"] for change in self.changes)
@@ -75,6 +82,7 @@ class Rebuild:
             "kept": self.is_written,
             "same": self.same,
             "worse": list(self.worse),
+            "unproved": list(self.unproved),
             "variants": [dict(change) for change in self.changes],
             "tools": {name: list(pair) for name, pair in self.tools.items()},
             "size_bytes": list(self.size_bytes),
@@ -113,15 +121,17 @@ def rebuild(
     with Bundle.open(path) as old:
         old.verify_entries()
         with checked_evidence(old.name):
-            new_bundle = _built(old, path, tools, overrides)
-            _need_same_samples(old, new_bundle)
+            arguments = recipe(old, path, overrides)
+            _need_same_model(old, arguments["model"])
+            _need_same_files(old, arguments)
+            new_bundle = _built(old, path, tools, arguments)
             version = model_version(old)
             if version is not None:
                 new_bundle = with_version(new_bundle, version + 1)
             changes = compare_variants(old, new_bundle, seconds)
             changed = other_tools(old.manifest, new_bundle.manifest)
         size = path.stat().st_size
-        worse = any(change["worse"] for change in changes)
+        worse = any(change["worse"] or change["unproved"] for change in changes)
         same = all(change["same"] for change in changes) and not changed
         notes = _notes(old, path, version)
     is_saved = not worse and not (same and output is None)
@@ -191,15 +201,49 @@ def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
     return public.build(**{**arguments, "card": card})
 
 
-def _built(old: Bundle, path: Path, tools: Path | None, overrides: Mapping[str, Any]) -> Bundle:
-    arguments = recipe(old, path, overrides)
-    bundle = build_here(path, arguments) if tools is None else _built_with(tools, path, arguments)
-    expected, actual = old.manifest["source"]["sha256"], bundle.manifest["source"]["sha256"]
+def _need_same_model(old: Bundle, model: str) -> None:
+    """Check the model's file before any work. A folder, an address, and a file whose weights may be in others
+    are checked when the build has read them.
+
+    Raises:
+        UsageError: it is another model.
+    """
+    path = Path(model)
+    if is_hub_address(model) or not path.is_file() or external_names(path):
+        return
+    _need_digest(old, model, sha256_of(path))
+
+
+def _need_digest(old: Bundle, model: str, actual: str) -> None:
+    expected = old.manifest["source"]["sha256"]
     if expected != actual:
         raise UsageError(
-            f"{arguments['model']} is not the model that {old.name} was built from: sha256 {actual[:16]}... "
+            f"{model} is another model than the one that {old.name} was built from: sha256 {actual[:16]}... "
             f"instead of {expected[:16]}...; use edgekit build for a new model"
         )
+
+
+def _need_same_files(old: Bundle, arguments: Mapping[str, Any]) -> None:
+    """Check the samples before any work, unless the stored card is not the user's.
+
+    Raises:
+        UsageError: they are other samples.
+        SampleError: they can't be read, or do not fit the model.
+        CardError: the card is malformed.
+    """
+    samples = arguments.get("samples")
+    if samples is None or BYTES in (arguments["io"] or {}).values():
+        return
+    card = arguments.get("card")
+    card = _card_of(old) if card is None and old.card is not None else card
+    card = load_card(card) if isinstance(card, str | Path) else card
+    _need_samples(old, load_samples(samples, old.inputs, card, old.manifest["samples"]["count"]).as_json())
+
+
+def _built(old: Bundle, path: Path, tools: Path | None, arguments: Mapping[str, Any]) -> Bundle:
+    bundle = build_here(path, arguments) if tools is None else _built_with(tools, path, arguments)
+    _need_digest(old, arguments["model"], bundle.manifest["source"]["sha256"])
+    _need_samples(old, bundle.manifest["samples"])
     return bundle
 
 
@@ -232,14 +276,14 @@ def _card_of(old: Bundle) -> Card:
     return parse_card(old.card, location=old.name, files=lambda name: read_card_file(old, name))
 
 
-def _need_same_samples(old: Bundle, bundle: Bundle) -> None:
-    """Check that both bundles were built on the same samples, since figures on other samples cannot be
-    compared. Raises UsageError if they differ."""
-    before, after = old.manifest["samples"], bundle.manifest["samples"]
-    if before.get("sha256") != after.get("sha256"):
+def _need_samples(old: Bundle, samples: Mapping[str, Json]) -> None:
+    """Check that these are the samples of the old bundle, since figures on others cannot be compared. Raises
+    UsageError if they are not."""
+    before = old.manifest["samples"]
+    if before.get("sha256") != samples.get("sha256"):
         raise UsageError(
-            f"{old.name} was built with {before.get('origin', 'other samples')}, but these samples differ: "
-            f"{after.get('origin', '')}; pass the same samples, so that figures can be compared"
+            f"these are other samples than those of {old.name}: {samples.get('origin', '')}, not "
+            f"{before.get('origin', 'those')} of its build; pass the same, so that figures can be compared"
         )
 
 

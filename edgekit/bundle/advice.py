@@ -37,7 +37,10 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
             "the reasons are below.",
             "Build again with another target, another --precision or more samples.",
         )
-    return _variants_text(chosen, variants), _cost(chosen, variants), _next(manifest, chosen, variants)
+    use = _variants_text(chosen, variants)
+    if manifest.get("cascade"):
+        use = f"For the first stage, u{use[1:-1]}; later stages run on each crop."
+    return use, _cost(chosen, variants), _next(manifest, chosen, variants)
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:

@@ -190,7 +190,7 @@ def bench(
             terminal.answer(as_json, {"comparisons": ratios}, bench_compare.render_comparisons(ratios))
             return
         results = benching.bench_engines(opened, accelerator=accelerator, **options)
-        names = dict.fromkeys(str(result["variant"]) for result in results)
+        names = dict.fromkeys(str(result["variant"]) for result in results if "stage" not in result)
         swept = [
             point
             for name in names

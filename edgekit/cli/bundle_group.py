@@ -146,7 +146,7 @@ def rebuild(
     """Rebuild a bundle with today's tools if it is not worse.
 
     It is built with today's tools. Variants are compared by their score, their size, and timed against each
-    other. Exit code 1: one is worse, and BUNDLE is as it was.
+    other. Exit code 1: one is worse, or may be slower than is accepted, and BUNDLE is as it was.
     """
     changes = changes or bundle.with_name(f"{bundle.name}.changes.md")
     need_writable(output or bundle, "the bundle")
@@ -159,7 +159,7 @@ def rebuild(
     rebuilt = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
     write_atomically(changes, [change_markdown(rebuilt, bundle.name).encode("utf-8")])
     terminal.answer(as_json, {**rebuilt.as_json(), "report": str(changes)}, change_text(rebuilt))
-    ctx.exit(1 if rebuilt.worse else 0)
+    ctx.exit(1 if rebuilt.worse or rebuilt.unproved else 0)
 
 
 @bundle.command(writes=True)

@@ -62,7 +62,7 @@ def fleet(
     """Evaluate a rollout from the devices' reports.
 
     REPORTS are .jsonl files of rows, or folders of them. The newest bundle is compared with the one before:
-    promote, stop or wait. Exit code 1: stop.
+    promote, stop or wait. Exit code 1: stop; 2: the fleet is too small for any verdict.
     """
     from edgekit.release.fleet.devices import fleets
     from edgekit.release.fleet.rollout import judged, measures
@@ -120,6 +120,8 @@ def fleet(
     terminal.answer(as_json, answer, "\n\n".join(texts))
     if any(verdict is not None and verdict.decision == "stop" for _, verdict in shown):
         raise click.exceptions.Exit(1)
+    if any(verdict is not None and verdict.is_impossible for _, verdict in shown):
+        raise click.exceptions.Exit(2)
 
 
 def _pair(fleet: Fleet, candidate: str | None, baseline: str | None) -> tuple[str, str] | None:

@@ -30,6 +30,7 @@ from edgekit.bundle.shrunk_path import ShrunkPath, shrunk_paths
 from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.bundle.variant import Variant
 from edgekit.errors import printable, with_local_lines
+from edgekit.report.later_stages import StageFacts, later_stages
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Json
@@ -144,6 +145,7 @@ class ReportFacts:
     notes: tuple[tuple[str, str], ...]
     basis: str
     devices: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
+    stages: tuple[StageFacts, ...]
     provenance: tuple[tuple[str, str], ...]
 
 
@@ -163,6 +165,10 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
     metric, unit = _metric([v for v in variants if p50_ms(v) is not None])
     points, not_drawn = _points(variants, metric)
     notes = [("", note) for note in model_notes(manifest)]
+    if bundle.stages:
+        notes.insert(
+            0, ("", "a frame takes the time of the first stage, and for each crop that of the later ones")
+        )
     notes += [(", ".join(said_of), note) for note, said_of in shared_notes(accepted).items()]
     notes += [(", ".join(said_of), cause) for cause, said_of in shared_reasons(variants).items()]
     return ReportFacts(
@@ -183,6 +189,7 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
         notes=tuple((names, _local(note)) for names, note in notes),
         basis=basis(manifest, accepted),
         devices=tuple((title, tuple(rows)) for title, rows in device_evidence.tables(manifest)),
+        stages=tuple(later_stages(bundle)),
         provenance=_provenance(bundle, manifest),
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import edgekit
@@ -102,23 +103,78 @@ def test_the_two_are_really_timed(bundle: Path, tmp_path: Path) -> None:
     assert not change["same"]
 
 
-def test_another_model_is_refused(bundle: Path, model: Path) -> None:
-    before = bundle.read_bytes()
-    models.write(model.parent, models.SMALL_CNN.replace("0.5,-0.25", "0.25,-0.25"))
+@pytest.fixture
+def no_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if anything is built."""
+    monkeypatch.setattr(module, "build_here", lambda *_, **__: pytest.fail("the build began"))
+
+
+@pytest.mark.usefixtures("no_build")
+@pytest.mark.parametrize("other", ["0.25,-0.25", None])
+def test_another_model_is_refused_before_the_build(bundle: Path, model: Path, other: str | None) -> None:
+    """A model with other weights, and one with other inputs."""
+    before, text = bundle.read_bytes(), models.SMALL_CNN
+    changed = text.replace("0.5,-0.25", other) if other else text.replace("16,16", "8,8")
+    assert changed != text
+    models.write(model.parent, changed)
     with pytest.raises(UsageError) as error:
         rebuild(bundle, samples=str(bundle.parent / "s.npy"))
-    assert f"{model} is not the model that {bundle} was built from: sha256 " in str(error.value)
+    assert f"{model} is another model than the one that {bundle} was built from: sha256 " in str(error.value)
     assert bundle.read_bytes() == before
 
 
-def test_other_samples_are_refused(bundle: Path) -> None:
+def test_another_model_with_external_data_is_refused(tmp_path: Path) -> None:
+    """Only the build knows which files hold the weights."""
+    model = tmp_path / "outside.onnx"
+
+    def save(bias: float) -> None:
+        (tmp_path / "w.data").unlink(missing_ok=True)
+        proto = onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[1,4] x) => (float[1,4] y) { y = Add(x, w) }'
+        )
+        weight = np.full((1, 4), bias, np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        onnx.save_model(proto, model, save_as_external_data=True, location="w.data", size_threshold=0)
+
+    save(1.0)
+    bundle = edgekit.build(model, targets=["ort"]).save(tmp_path / "m.edgekit")
+    assert rebuild(bundle, seconds=0.01).same
+    save(2.0)
+    with pytest.raises(UsageError, match="is another model than the one that"):
+        rebuild(bundle, seconds=0.01)
+
+
+@pytest.mark.usefixtures("no_build")
+def test_other_samples_are_refused_before_the_build(bundle: Path) -> None:
     np.save(bundle.parent / "s.npy", np.zeros((1, 3, 16, 16), np.float32))
     with pytest.raises(UsageError) as error:
         rebuild(bundle, samples=str(bundle.parent / "s.npy"))
     assert str(error.value) == (
-        f"{bundle} was built with 1 file, but these samples differ: 1 file; pass the same samples, so that "
-        "figures can be compared"
+        f"these are other samples than those of {bundle}: 1 file, not 1 file of its build; pass the same, so "
+        "that figures can be compared"
     )
+
+
+def test_an_interval_beyond_the_limit_proves_nothing(
+    bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is measured once more, for longer, before the rebuild is refused."""
+    altered(bundle)
+    before, seconds = bundle.read_bytes(), []
+
+    def wide(*_: object, **options: float) -> Mapping[str, Any]:
+        seconds.append(options["seconds"])
+        return {**timed(1.0, differs=False), "low": 0.9, "high": 1.15}
+
+    monkeypatch.setattr(comparing, "compare", wide)
+    result = call("bundle", "rebuild", bundle, "--samples", bundle.parent / "s.npy", "--seconds", 2)
+    assert result.exit_code == 1
+    assert seconds == [2, 6]
+    assert (
+        "not kept, because not proved: ort-fp32: with 95 % confidence its time is at most 15.0 % longer, "
+        "and 3 % is accepted; measure longer with --seconds, or on a machine with less other load"
+    ) in result.stdout
+    assert bundle.read_bytes() == before
 
 
 def test_samples_and_model_are_asked_for(bundle: Path, model: Path) -> None:

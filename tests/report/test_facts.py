@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+import edgekit
+from edgekit.bundle import Bundle
 from edgekit.bundle.source_names import CanonicalNode, SourceNames, SourceNode
 from edgekit.errors import BundleError
 from edgekit.report.charts import variants_chart
 from edgekit.report.facts import facts_of
+from edgekit.report.page import page_of
+from edgekit.system.formats.plain_text import milliseconds
 from edgekit.tensor_spec import Json
+from tests.fixtures import cascades
 from tests.fixtures.bundles import small_bundle
 from tests.report.reported import accuracy, reported_bundle, timing, variant
 
@@ -143,3 +149,17 @@ def test_evidence_from_elsewhere_is_refused_in_words() -> None:
     bundle.manifest["samples"] = {"origin": "8 files"}
     with pytest.raises(BundleError, match=r"^new bundle: invalid evidence: KeyError"):
         facts_of(bundle)
+
+
+@pytest.mark.needs_ort
+def test_a_cascades_later_stages_are_on_the_page(tmp_path: Path) -> None:
+    edgekit.build_cascade(cascades.stages(tmp_path)).save(tmp_path / "cascade.edgekit")
+    with Bundle.open(tmp_path / "cascade.edgekit") as bundle:
+        facts, page = facts_of(bundle), page_of(bundle)
+        own = bundle.stage("colour").variants[0].evidence["timing"]["p50_ms"]
+    (stage,) = facts.stages
+    assert stage.title == "colour: colours"
+    assert milliseconds(own) in stage.rows[0]
+    assert facts.advice[0].startswith("For the first stage, use ort-fp32 on ort")
+    assert "Later stage colour: colours" in page
+    assert "a frame takes the time of the first stage, and for each crop that of the later ones" in page

@@ -135,7 +135,32 @@ def bench(
     }
 
 
-def bench_engines(
+def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
+    """Run ``bench`` for the requested engine, variant or accelerator, or for every installed engine that the
+    bundle has variants for; of a cascade, also for the later stages, on one crop, and for whole frames.
+
+    Args:
+        bundle: The bundle.
+        options: Options of ``bench``.
+
+    Returns:
+        A row for each variant. A later stage's has ``stage``, and ``stage_of``, the variant of the first
+        stage, whose row has ``frame`` (edgekit/compiler/bench/cascade.py).
+
+    Raises:
+        NoVariantError: no variant of the bundle works here.
+    """
+    results = _first_stage(bundle, **options)
+    if bundle.stages:
+        from edgekit.compiler.bench.cascade import add_frame, stage_rows  # here: most bundles are one model
+
+        for first in list(results):
+            results += stage_rows(bundle, first, options)
+            add_frame(bundle, first, options)
+    return results
+
+
+def _first_stage(
     bundle: Bundle,
     *,
     engine: str | None,
@@ -146,12 +171,6 @@ def bench_engines(
     fps: float | None = None,
     price_per_hour: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Run ``bench`` for the requested engine, variant or accelerator, or for every installed engine that the
-    bundle has variants for.
-
-    Raises:
-        NoVariantError: no variant of the bundle works here.
-    """
     if any((engine, variant, accelerator)):
         return [
             bench(
@@ -229,7 +248,12 @@ def render(results: list[dict[str, Any]]) -> str:
         pace = "" if r["fps"] is None else f", at {r['fps']:g} fps"
         ran.setdefault(f"{r['engine']}{device}, {threads}{pace}", []).append(r["variant"])
     on = (f"  ran       {', '.join(variants)}  on {engine}" for engine, variants in ran.items())
-    return "\n".join([*table(columns, rows), "", *on, *_used(results)])
+    frames: list[str] = []
+    if any("stage" in r for r in results):
+        from edgekit.compiler.bench.cascade import frame_lines
+
+        frames = frame_lines(results)
+    return "\n".join([*table(columns, rows), "", *on, *frames, *_used(results)])
 
 
 def _used(results: list[dict[str, Any]]) -> list[str]:

@@ -15,7 +15,6 @@ from edgekit.compiler.evaluate.label_score import LabelScore, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.samples import (
     FileSamples,
-    Sample,
     Samples,
     load_samples,
     read_sample,
@@ -73,13 +72,6 @@ class CardChange(NamedTuple):
         return f"{key_path(*self.path)} is {_value(self.given)}, not {_value(self.other)}{origin}"
 
 
-def with_labelled(job: BuildJob, source: str | Path | Sequence[Sample] | None, samples: Samples) -> Samples:
-    """Return more of the samples if they are labelled and only a few were loaded, to verify variants."""
-    if job.holds_out or not are_labelled(samples, job.card):
-        return samples
-    return load_samples(source, job.inputs, job.card, LABELLED_SAMPLES)
-
-
 def are_labelled(samples: Samples, card: Card | None) -> bool:
     """Return whether the samples have labels for the card's task, be they malformed."""
     try:
@@ -99,13 +91,16 @@ def try_card(job: BuildJob, samples: Samples, progress: Progress) -> dict[str, J
         SampleError: the labels are malformed, and variants are tested on them.
         UsageError: the build is forced, but there are no labels and no accuracy goal.
     """
-    card, arrays = job.card, samples.arrays
+    card = job.card
     if card is None or card.task is None or not are_labelled(samples, card):
         if job.request.force and not job.options.has_goal:
             raise UsageError("--force applies to int8 and to labelled samples; leave it out")
         return None
-    assert isinstance(arrays, FileSamples)
     with stage(progress, "labels") as notify:
+        if not job.holds_out:  # only a few were loaded, to verify variants
+            samples = load_samples(job.request.samples, job.inputs, card, LABELLED_SAMPLES)
+        arrays = samples.arrays
+        assert isinstance(arrays, FileSamples)
         chosen = arrays.select(spread(range(len(arrays)), LABELLED_SAMPLES))
         try:
             labels = find_labels(chosen.paths, card) or []

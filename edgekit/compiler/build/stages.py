@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from edgekit.compiler.build.build_options import BuildOptions, precisions_to_compile
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.card_trial import with_labelled
 from edgekit.compiler.build.causes import add_float16_causes
 from edgekit.compiler.build.distilled import TrainingParts, distillation, split_for_training
 from edgekit.compiler.build.estimates import estimate_costs
@@ -219,7 +218,6 @@ def prepare_samples(
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
         ranges = input_ranges(job.canonical) if source is None else {}
         samples = load_samples(source, job.inputs, job.card, None if job.options.distil else limit, ranges)
-        samples = with_labelled(job, source, samples)
         if job.holds_out:
             need_variation(samples)
         training = split_for_training(samples) if job.options.distil else None

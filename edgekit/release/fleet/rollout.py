@@ -2,7 +2,8 @@
 
 Each device counts once, by its first responses under the new conditions minus its earlier ones. Devices
 differ more from each other than two releases do. A sequential test compares the two groups of devices, and
-may be evaluated after every report (:mod:`edgekit.release.fleet.sequential_test`). A hundredth of the devices
+may be evaluated after every report: by means (:mod:`edgekit.release.fleet.sequential_test`), or by ranks in a
+fleet with too few devices for it (:mod:`edgekit.release.fleet.rank_test`). A hundredth of the devices
 may report anything without changing a decision: means are trimmed by as many at both ends. This module reads
 no clock and no file.
 """
@@ -10,12 +11,13 @@ no clock and no file.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.errors import UsageError
 from edgekit.release.fleet.devices import Amounts, Device, DeviceInterval, Fleet, first_time, ignored
+from edgekit.release.fleet.rank_test import LEAST_OF_BOTH, shift_interval
 from edgekit.release.fleet.sequential_test import LEAST, Arm, Comparison
 from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.store.health import burns_faster
@@ -102,11 +104,17 @@ class Verdict:
         return "promote" if decisions == {"promote"} else "wait"
 
     @property
+    def is_impossible(self) -> bool:
+        """Return whether the fleet is too small for any verdict by the measures."""
+        return self.decision == "wait" and self.devices < LEAST_OF_BOTH
+
+    @property
     def needs_devices(self) -> bool:
         """Return whether it waits although nearly all devices with the candidate have counted. Each counts
         once, so only additional devices add information."""
         counted = min((finding.devices[1] for finding in self.findings), default=0)
-        enough = max(LEAST, COUNTED * (self.reached - self.given_up))
+        least = 1 if is_small(self.devices) else LEAST
+        enough = max(least, COUNTED * (self.reached - self.given_up))
         return self.decision == "wait" and counted >= enough
 
 
@@ -171,20 +179,36 @@ def judged(
     for measure in selected:
         # One that got the candidate later was among the others until then.
         old, new = (
-            _arm(_value(device, measure, baseline, bundle, began, answers) for device in devices)
+            [
+                value
+                for device in devices
+                if (value := _value(device, measure, baseline, bundle, began, answers)) is not None
+            ]
             for bundle in (baseline, candidate)
         )
-        if old.count or new.count:
-            results.append(_finding(measure, Comparison(measure.margin, old, new), alpha / len(selected)))
+        if not old and not new:
+            continue
+        if is_small(len(devices)):
+            results.append(
+                _finding(measure, (len(old), len(new)), *shift_interval(old, new, alpha / len(selected)))
+            )
+        else:
+            comparison = Comparison(measure.margin, _arm(old), _arm(new))
+            results.append(_compared(measure, comparison, alpha / len(selected)))
     reached = sum(start is not None or name in lost for name, start in starts.items())
     too_often = burns_faster(Counts(reached, failed=len(lost)), (len(devices), len(lost_before)))
     return Verdict(baseline, candidate, reached, len(devices), len(lost), too_often, tuple(results))
 
 
-def _arm(values: Iterable[float | None]) -> Arm:
+def is_small(devices: int) -> bool:
+    """Return whether a fleet has too few devices for the test by means: it is judged by ranks."""
+    return devices < 2 * LEAST
+
+
+def _arm(values: Sequence[float]) -> Arm:
     """Compute the trimmed mean of a group and its variance by winsorized squares. Source: Yuen, "The
     two-sample trimmed t for unequal population variances", Biometrika 61 (1974)."""
-    ordered = sorted(value for value in values if value is not None)
+    ordered = sorted(values)
     if not ordered:
         return Arm()
     count = len(ordered)
@@ -198,13 +222,19 @@ def _arm(values: Iterable[float | None]) -> Arm:
     return Arm(count, math.fsum(trimmed) / len(trimmed), squares * as_many)
 
 
-def _finding(measure: Measure, comparison: Comparison, alpha: float) -> MeasureResult:
+def _compared(measure: Measure, comparison: Comparison, alpha: float) -> MeasureResult:
     counts = comparison.a.count, comparison.b.count
     low, high = comparison.interval(alpha)
     if min(counts) >= LEAST and not math.isfinite(high):  # nothing varies: all values are the same
         low = high = comparison.difference
+    return _finding(measure, counts, comparison.difference, low, high)
+
+
+def _finding(
+    measure: Measure, devices: tuple[int, int], difference: float, low: float, high: float
+) -> MeasureResult:
     decision: Decision = "promote" if high < measure.margin else "stop" if low > 0 else "wait"
-    return MeasureResult(measure, counts, comparison.difference, low, high, decision)
+    return MeasureResult(measure, devices, difference, low, high, decision)
 
 
 def _value(

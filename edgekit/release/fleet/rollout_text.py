@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from edgekit.release.fleet.rollout import MeasureResult, Verdict
+from edgekit.release.fleet.rank_test import LEAST_OF_BOTH
+from edgekit.release.fleet.rollout import MeasureResult, Verdict, is_small
 from edgekit.release.fleet.sequential_test import LEAST
 
 SAYS = {"promote": "not worse by the margin", "stop": "worse", "wait": "not known yet"}
@@ -22,7 +23,7 @@ def sentence(verdict: Verdict) -> str:
     elif verdict.decision == "promote":
         text = "promote: no metric got worse by its margin"
     else:
-        text = f"wait: {_missing(verdict)}"
+        text = f"{'no verdict' if verdict.is_impossible else 'wait'}: {_missing(verdict)}"
     gave_up = f", of which {verdict.given_up} dropped it" if verdict.given_up else ""
     return f"{text}; {reached}{gave_up}"
 
@@ -47,6 +48,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "devices": verdict.devices,
         "given_up": verdict.given_up,
         "needs_devices": verdict.needs_devices,
+        "impossible": verdict.is_impossible,
         "given_up_too_often": verdict.given_up_too_often,
         "findings": [
             {
@@ -64,8 +66,20 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def _missing(verdict: Verdict) -> str:
+    if verdict.is_impossible:
+        return (
+            f"{verdict.devices} devices are too few for a verdict, also later: at least {LEAST_OF_BOTH} must "
+            "report, half of them with the new bundle; compare the table, or roll out to a larger fleet"
+        )
     old, new = (min((f.devices[arm] for f in verdict.findings), default=0) for arm in (0, 1))
-    if min(old, new) < LEAST:
+    if is_small(verdict.devices):
+        least = LEAST_OF_BOTH // 2
+        if min(old, new) < least:
+            return (
+                f"{least} devices with each bundle are needed that have answered enough before and after; "
+                f"{new} with the new one and {old} with the old one have"
+            )
+    elif min(old, new) < LEAST:
         return (
             f"{LEAST} devices with each bundle are needed that have answered enough before and after; "
             f"{new} with the new one and {old} with the old one have"

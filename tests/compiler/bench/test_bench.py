@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import edgekit
 from edgekit.bundle import Bundle, Variant
 from edgekit.compiler.bench.bench import bench, bench_engines, render
 from edgekit.errors import BundleError, EdgeKitError, NoVariantError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.energy import EnergyReading
+from tests.fixtures import cascades
 from tests.fixtures.bundles import small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines
 
@@ -106,3 +110,26 @@ def test_energy_and_cost_are_of_a_run(engines: Engines, monkeypatch: pytest.Monk
     assert "  cost      a-fp32: 0.05 for 1000 runs, one after the other" in told
     with pytest.raises(UsageError, match=r"^the price per hour must be greater than 0, not -1$"):
         bench(small_bundle(TWO), price_per_hour=-1)
+
+
+@pytest.mark.needs_ort
+def test_every_stage_of_a_cascade_is_timed(tmp_path: Path) -> None:
+    """The golden picture has four bright quarters, so a frame runs the second stage four times."""
+    quarters = np.full((1, 3, 8, 8), 0.9, np.float32)
+    path = cascades.stages(tmp_path, samples=[{"x": quarters}])
+    edgekit.build_cascade(path).save(tmp_path / "cascade.edgekit")
+    with Bundle.open(tmp_path / "cascade.edgekit") as bundle:
+        first, later = bench_engines(bundle, engine=None, threads=1, seconds=0.001)
+    assert (first["variant"], later["variant"]) == ("ort-fp32", "colour: ort-fp32")
+    assert (later["stage"], later["stage_of"]) == ("colour", "ort-fp32")
+    assert first["frame"]["crops"] == {"colour": 4}
+    assert first["frame"]["runs"] >= 3
+    text = render([{**first, "p50_ms": 10.0, "frame": {**first["frame"], "p50_ms": 30.0, "p95_ms": 31.0}},
+                   {**later, "p50_ms": 5.0}])  # fmt: skip
+    assert (
+        "  cascade   ort-fp32: 10 ms for the first stage of a frame, and 5 ms for each crop of colour" in text
+    )
+    assert (
+        "  frame     ort-fp32: p50 30 ms, p95 31 ms for the bundle's own picture with 4 crops of colour"
+        in text
+    )
