@@ -9,7 +9,7 @@ export const PROVIDERS = {wasm: 'WebAssembly', webgpu: 'WebGPU'};
 
 // Throws EdgeKitError where an engine can't run on a provider in this page.
 export async function needProvider(provider, engine) {
-  if (!(provider in PROVIDERS)) throw new EdgeKitError(`no provider ${provider} of ${engine} in a page`);
+  if (!Object.hasOwn(PROVIDERS, provider)) throw new EdgeKitError(`no provider ${provider} of ${engine} in a page`);
   if (provider === 'webgpu' && !(await navigator.gpu?.requestAdapter())) {
     throw new EdgeKitError('this browser has no WebGPU for this page');
   }

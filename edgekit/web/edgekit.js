@@ -5,6 +5,7 @@
 //   const session = await Session.open('model.edgekit');
 //   const {items} = await session.predict(document.querySelector('img'));
 import {EdgeKitError} from './core.js';
+import {files} from './files.js';
 
 export {EdgeKitError};
 
@@ -31,7 +32,7 @@ export class Session {
     const openIn = async (start) => {
       session.#closed = null;
       session.#worker = start((data) => session.#answered(data), (problem) => session.#end(problem));
-      return session.#call('open', [place, {variant, strict, providers: [...providers], keys: keys && [...keys], signature}], [],
+      return session.#call('open', [place, {variant, strict, providers: [...providers], keys: keys && [...keys], signature, files: files()}], [],
         (progress) => onprogress(progress.step === 'checked' ? {...progress, session} : progress));
     };
     try {
@@ -122,9 +123,15 @@ function besideIt(place) {
 // Start the worker. A worker from a blob: URL has the page's Content Security Policy; one from a file has the
 // policy in that file's headers, and a static host sends none.
 function worker(onmessage, onend) {
-  const script = `import ${JSON.stringify(new URL('session-worker.js', import.meta.url).href)};`;
-  const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
-  const started = new Worker(url, {type: 'module'});
+  let url;
+  // A bundler looks for `new Worker(new URL(...))`, bundles the file and puts the address of the result there.
+  const Worker = class extends globalThis.Worker {
+    constructor(file, options) {
+      url = URL.createObjectURL(new Blob([`import ${JSON.stringify(file.href)};`], {type: 'text/javascript'}));
+      super(url, options);
+    }
+  };
+  const started = new Worker(new URL('./session-worker.js', import.meta.url), {type: 'module'});
   let isReady = false;
   started.onmessage = ({data}) => {
     if (data === 'ready') {

@@ -50,8 +50,11 @@ ENGINES = {
     "tflite": WebEngine("litertjs.lock", "litert", "model.tflite"),
 }
 """Target -> its engine."""
-LOADER = b'"@litertjs/wasm-utils"', b'"../litert.js"'
-"""Package that starts LiteRT.js by a script element, which a worker lacks -> the file that starts it here."""
+LOADER = (
+    b'import { createWasmLib } from "@litertjs/wasm-utils";',
+    b'const createWasmLib = (...given) => globalThis[Symbol.for("edgekit.litert")](...given);',
+)
+"""Import of what starts LiteRT.js by a script element, which a worker lacks -> the function of litert.js."""
 EXPORT = b"\nexport default ModuleFactory;\n"
 """Makes a module of a script of LiteRT.js."""
 

@@ -3,8 +3,8 @@
 DIR/
     index.html page.css page.js media.js camera.js microphone.js microphone-worklet.js drawing.js timeline.js
                                         the page
-    edgekit.js edgekit.d.ts session-worker.js session.js signature.js core.js onnxruntime.js litert.js     an
-                                        ES module for other pages with its types, and the worker that computes
+    edgekit.js edgekit.d.ts session-worker.js session.js signature.js core.js files.js onnxruntime.js
+    litert.js                           an ES module for other pages, its types, and the worker that computes
     edgekit.wasm                        libedgekit
     onnxruntime/ litert/                the engines of its variants: onnxruntime-web, LiteRT.js
     service-worker.js                   keeps these files in the browser
@@ -38,6 +38,7 @@ FILES = (
     "edgekit.d.ts",
     "edgekit.js",
     "edgekit.wasm",
+    "files.js",
     "index.html",
     "litert.js",
     "media.js",

@@ -1,22 +1,25 @@
 // LiteRT.js as an engine of the target "tflite": arrays in the model's order and types, as in edgekit_tflite/run.py.
 import {EdgeKitError, PROVIDERS, needProvider, sizeOf} from './core.js';
 
-const FOLDER = new URL('./litert/', import.meta.url), VERSION = '2.5.3';
+const VERSION = '2.5.3';
 const MODEL = 'model.tflite', CAUSE_CHARACTERS = 400;
 const INT32 = [-(2n ** 31n), 2n ** 31n - 1n];
+const CREATE = Symbol.for('edgekit.litert');  // engine.py lets LiteRT.js call it
 let imported, lastLine = '';
 
 // LiteRT.js asks a package of its own for this. That one adds a script to the page, and a module worker has none.
 // What the engine logs is not the page's; its last line is the cause if it fails.
-export async function createWasmLib(Library, script) {
-  const {default: start} = await import(script);
+async function createWasmLib(Library, script, files) {
+  const urlOf = (path) => files[path.split('/').pop()];
+  const {default: start} = await import(/* @vite-ignore */ urlOf(script));
   const keep = (line) => { lastLine = line; };
-  return new Library(await start({locateFile: (file) => new URL(file, FOLDER).href, print: keep, printErr: keep}));
+  return new Library(await start({locateFile: urlOf, print: keep, printErr: keep}));
 }
 
-async function liteRt() {
-  imported ??= import(new URL('index.js', FOLDER).href).then(async (library) => {
-    await withoutWarnings(() => library.loadLiteRt(FOLDER.href));  // of no GPU, which may not be asked for
+async function liteRt(files) {
+  globalThis[CREATE] = (Library, script) => createWasmLib(Library, script, files);
+  imported ??= import(/* @vite-ignore */ files['index.js']).then(async (library) => {
+    await withoutWarnings(() => library.loadLiteRt('./'));  // of no GPU, which may not be asked for
     return library;
   }).catch((problem) => {
     throw new EdgeKitError(`LiteRT.js was not loaded: ${cause(problem)}`);
@@ -35,13 +38,13 @@ async function withoutWarnings(action) {
 }
 
 // Load a variant on a provider, wasm or webgpu: {name, run(tensors) -> tensors, close()}. Throws EdgeKitError.
-export async function load(core, variant, outputs, provider) {
+export async function load(core, variant, outputs, provider, urls) {
   await needProvider(provider, 'LiteRT.js');
   const files = Object.keys(variant.files), {options} = variant;
   if (files.length !== 1 || files[0] !== MODEL) {
     throw new EdgeKitError(`a page runs variants of tflite with one file, ${MODEL}; this one has ${files.join(', ')}`);
   }
-  const library = await liteRt(), bytes = core.read(variant.files[MODEL]);
+  const library = await liteRt(urls), bytes = core.read(variant.files[MODEL]);
   const refuse = (problem) => { throw new EdgeKitError(`LiteRT.js did not load ${MODEL}: ${cause(problem)}`); };
   const settings = {accelerator: provider, gpuOptions: {precision: 'fp32'}};
   const model = await withoutWarnings(() => library.loadAndCompile(bytes, settings)).catch(refuse);
@@ -56,7 +59,7 @@ export async function load(core, variant, outputs, provider) {
   return {
     name: `LiteRT.js ${VERSION}, ${PROVIDERS[provider]}`,
     async run(tensors) {
-      const feeds = {};
+      const feeds = Object.create(null);  // an input may be called __proto__
       let made = {};
       try {
         for (const {name, dtype, shape, data} of tensors) {

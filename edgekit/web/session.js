@@ -1,10 +1,11 @@
 // A bundle: checked by libedgekit, run by onnxruntime-web. edgekit.js is its other end, in the page.
 import {Core, EdgeKitError} from './core.js';
+import {files as ownFiles} from './files.js';
 import {load as loadLiteRt} from './litert.js';
 import {load as loadOnnxRuntime} from './onnxruntime.js';
 import {LIMIT_BYTES as SIGNATURE_LIMIT_BYTES, checkSignature} from './signature.js';
 
-const ENGINES = {ort: loadOnnxRuntime, tflite: loadLiteRt};
+const ENGINES = new Map([['ort', loadOnnxRuntime], ['tflite', loadLiteRt]]);
 const BUNDLE_LIMIT_BYTES = 512 * 2 ** 20, PIXEL_LIMIT = 2 ** 26;
 const SLICES = 10, RUNS_LIMIT = 2_000_000;
 let compiled;
@@ -16,6 +17,7 @@ class LocalSession {
   #queue = Promise.resolve();
   #onprogress = () => {};
   #providers;
+  #files;  // name -> URL of the files that are loaded by name
   #next = 0;  // index of the provider to try next with the variant that runs
   #left = [];  // providers that were left for another one of the same variant
   #facts = {};
@@ -24,7 +26,7 @@ class LocalSession {
   #firstMs = 0;
 
   // Open a bundle, check it and choose a variant: the first one that loads and whose golden vectors are right.
-  async open(source, {variant, strict, providers, keys, signature}, onprogress) {
+  async open(source, {variant, strict, providers, keys, signature, files = ownFiles()}, onprogress) {
     const {bytes, name} = await bytesOf(source);
     if (keys) {
       const file = await bytesOf(signature, SIGNATURE_LIMIT_BYTES, 'the signature');
@@ -32,7 +34,8 @@ class LocalSession {
     }
     this.#onprogress = onprogress;
     this.#providers = providers;
-    this.#core = await Core.open(await coreModule(), bytes, name);
+    this.#files = files;
+    this.#core = await Core.open(await coreModule(files['edgekit.wasm']), bytes, name);
     this.#core.verify();
     this.#manifest = this.#core.manifest();
     this.#facts = {manifest: this.#manifest, digest: this.#core.digest, core: `libedgekit ${this.#core.version}`};
@@ -166,7 +169,7 @@ class LocalSession {
 
   // Load a variant on the first provider whose outputs are right, as another engine would be.
   async #load(variant) {
-    const load = ENGINES[variant.target];
+    const load = ENGINES.get(variant.target);
     if (!load) throw new EdgeKitError(`no engine for target ${variant.target} in a page`);
     for (;;) {
       const provider = this.#providers[this.#next++];
@@ -184,7 +187,7 @@ class LocalSession {
     const {inputs, outputs, golden} = this.#manifest;
     this.#onprogress({step: 'loading', variant: variant.name, provider});
     const agreement = [], began = performance.now();
-    this.#engine = await load(this.#core, variant, outputs, provider);
+    this.#engine = await load(this.#core, variant, outputs, provider, this.#files);
     this.#loadMs = performance.now() - began;
     for (let i = 0; i < golden.length; i++) {
       const vector = this.#core.goldenInputs(i, inputs.length), asked = performance.now();
@@ -241,8 +244,8 @@ export function answering(send) {
   };
 }
 
-async function coreModule() {
-  compiled ??= fetch(new URL('edgekit.wasm', import.meta.url)).then(async (response) => {
+async function coreModule(url) {
+  compiled ??= fetch(url).then(async (response) => {
     if (!response.ok) throw new EdgeKitError(`edgekit.wasm: the server answered ${response.status}`);
     return WebAssembly.compile(await response.arrayBuffer());  // whatever type the host gives it
   });

@@ -62,6 +62,22 @@ def test_cards_and_sounds_of_both_are_equal(program: Path, tmp_path: Path) -> No
         judge_sound(case, (tmp_path / "0.windows").read_bytes(), totals)
 
 
+@pytest.mark.parametrize(("n_fft", "frames"), [(16381, 40), (2 * 8179, 40), (3 * 4099, 80), (16129, 80)])
+def test_a_transform_of_a_large_prime_factor_ends(
+    program: Path, tmp_path: Path, n_fft: int, frames: int
+) -> None:
+    """By the sum of products such a window takes minutes, by any fast algorithm milliseconds."""
+    features = {"kind": "spectrogram", "frame": n_fft, "n_fft": n_fft, "hop": 1}
+    entry = {"kind": "audio", "rate": 16000, "shape": [1, frames, n_fft // 2 + 1], "features": features}
+    heard = np.random.default_rng(n_fft).normal(0, 0.2, n_fft + frames - 1).astype(np.float32)
+    case = SoundCase({"x": entry}, 16000, len(heard), True, heard)
+    write_sound(tmp_path, 0, case)
+    subprocess.run([program, tmp_path, "1"], check=True, timeout=100)
+    totals = SoundTotals()
+    judge_sound(case, (tmp_path / "0.windows").read_bytes(), totals)
+    assert totals.windows == 1
+
+
 AUDIO: dict[str, Any] = {"kind": "audio", "shape": [1, 400], "rate": 8000}
 MEL: dict[str, Any] = {"kind": "mel", "frame": 200, "hop": 100, "mels": 4, "log": "ln", "offset": 1e-6}
 WITH_MEL: dict[str, Any] = {**AUDIO, "shape": [1, 3, 4], "features": MEL}

@@ -331,3 +331,16 @@ def test_a_picture_of_another_page_s_element(program: Any, site: Host) -> None:
     assert len(found) == 4
     assert len(set(found)) == 1
     assert len(json.loads(found[0])) == 3
+
+
+@pytest.mark.parametrize("target", ["constructor", "toString"])
+def test_a_target_that_is_a_property_of_every_object_has_no_engine(
+    program: Any, site: Host, tmp_path: Path, target: str
+) -> None:
+    right = onnx_bytes(COLOURS)
+    made = model_bundle({"first": right, "second": right}, right, COLOUR_CARD, {"first": target})
+    with opened(program, site.url) as (page, _):
+        choose_bundle(page, made.save(tmp_path / "t.edgekit"))
+        rows = checks(page)
+        assert rows[1] == f"not used first: no engine for target {target} in a page"
+        assert rows[2].startswith("passed second, golden vector 1")

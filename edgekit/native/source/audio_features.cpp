@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fourier.h"
 #include "resize.h"
 
 namespace edgekit {
@@ -38,38 +37,6 @@ std::vector<double> taper_of(const Features& f) {
     taper[before + i] = value;
   }
   return taper;
-}
-
-// One triangle: its weights from a bin on.
-struct Band {
-  size_t first = 0;
-  std::vector<double> weights;
-};
-
-// Triangles that rise from the centre of the band below, and fall to that of the band above.
-std::vector<Band> filter_bank(const Features& f, int rate) {
-  double low_end = mel_of(f.fmin, f), high_end = mel_of(f.fmax != 0 ? f.fmax : rate / 2.0, f);
-  std::vector<double> corners(f.mels + 2), hertz(f.mels + 2);
-  double step = (high_end - low_end) / (f.mels + 1);
-  for (int i = 0; i < f.mels + 2; i++) {
-    corners[i] = i == f.mels + 1 ? high_end : low_end + i * step;
-    hertz[i] = hertz_of(corners[i], f);
-  }
-  if (f.triangles == "hz") corners = hertz;
-  std::vector<Band> bands(f.mels);
-  for (int m = 0; m < f.mels; m++) {
-    double low = corners[m], middle = corners[m + 1], high = corners[m + 2];
-    double gain = f.mel_norm == "slaney" ? 2.0 / (hertz[m + 2] - hertz[m]) : 1.0;
-    for (int bin = 0; bin <= f.n_fft / 2; bin++) {
-      double at = bin * (static_cast<double>(rate) / f.n_fft);
-      if (f.triangles != "hz") at = mel_of(at, f);
-      double weight = std::min((at - low) / (middle - low), (high - at) / (high - middle));
-      if (!(weight > 0)) continue;
-      if (bands[m].weights.empty()) bands[m].first = bin;
-      bands[m].weights.push_back(weight * gain);
-    }
-  }
-  return bands;
 }
 
 // The discrete cosine transform (DCT-II): [coefficients, mels].
@@ -122,13 +89,47 @@ long long Features::frames(long long samples) const {
   return all < cut() ? 0 : 1 + (all - cut()) / hop;
 }
 
-std::vector<double> compute_features(const std::vector<double>& given, const Features& f, int rate) {
+// Triangles that rise from the centre of the band below, and fall to that of the band above.
+std::vector<FeatureExtractor::Band> FeatureExtractor::filter_bank(const Features& f, int rate) {
+  double low_end = mel_of(f.fmin, f), high_end = mel_of(f.fmax != 0 ? f.fmax : rate / 2.0, f);
+  std::vector<double> corners(f.mels + 2), hertz(f.mels + 2), bins(f.n_fft / 2 + 1);
+  double step = (high_end - low_end) / (f.mels + 1);
+  for (int i = 0; i < f.mels + 2; i++) {
+    corners[i] = i == f.mels + 1 ? high_end : low_end + i * step;
+    hertz[i] = hertz_of(corners[i], f);
+  }
+  if (f.triangles == "hz") corners = hertz;
+  for (size_t bin = 0; bin < bins.size(); bin++) {
+    bins[bin] = static_cast<double>(bin) * (static_cast<double>(rate) / f.n_fft);
+    if (f.triangles != "hz") bins[bin] = mel_of(bins[bin], f);
+  }
+  std::vector<Band> bands(f.mels);
+  for (int m = 0; m < f.mels; m++) {
+    double low = corners[m], middle = corners[m + 1], high = corners[m + 2];
+    double gain = f.mel_norm == "slaney" ? 2.0 / (hertz[m + 2] - hertz[m]) : 1.0;
+    size_t bin = std::upper_bound(bins.begin(), bins.end(), low) - bins.begin();
+    for (; bin < bins.size() && bins[bin] < high; bin++) {
+      double weight = std::min((bins[bin] - low) / (middle - low), (high - bins[bin]) / (high - middle));
+      if (!(weight > 0)) continue;
+      if (bands[m].weights.empty()) bands[m].first = bin;
+      bands[m].weights.push_back(weight * gain);
+    }
+  }
+  return bands;
+}
+
+FeatureExtractor::FeatureExtractor(const Features& features, int rate)
+    : features_(features),
+      taper_(taper_of(features)),
+      cosines_(features.kind == "mfcc" ? cosines_of(features) : std::vector<double>()),
+      bands_(features.kind == "spectrogram" ? std::vector<Band>() : filter_bank(features, rate)),
+      fourier_(features.n_fft) {}
+
+std::vector<double> FeatureExtractor::compute(const std::vector<double>& given) {
+  const Features& f = features_;
   std::vector<double> samples = f.center == "none" ? given : padded(given, f);
   const size_t frames = static_cast<size_t>(f.frames(static_cast<long long>(given.size())));
   const size_t bins = f.n_fft / 2 + 1, rows = f.kind == "spectrogram" ? bins : f.mels;
-  const auto taper = taper_of(f);
-  const auto bands = f.kind == "spectrogram" ? std::vector<Band>() : filter_bank(f, rate);
-  Fourier fourier(f.n_fft);
   std::vector<double> values(memory_size(frames, rows, sizeof(double)) / sizeof(double)), spectrum(bins);
   std::vector<double> piece(f.n_fft);
   for (size_t i = 0; i < frames; i++) {
@@ -141,19 +142,19 @@ std::vector<double> compute_features(const std::vector<double>& given, const Fea
     for (int j = 0; j < f.cut(); j++) {  // the first one is its own predecessor
       double value = from[j] - mean;
       if (f.preemphasis != 0) value -= f.preemphasis * (from[j ? j - 1 : 0] - mean);
-      piece[j] = value * taper[j];
+      piece[j] = value * taper_[j];
     }
-    const auto& transformed = fourier.transform(piece);
+    const auto& transformed = fourier_.transform(piece);
     for (size_t k = 0; k < bins; k++) {
       double power = transformed[k].re * transformed[k].re + transformed[k].im * transformed[k].im;
       spectrum[k] = f.power == 2 ? power : std::sqrt(power);
     }
     double* out = values.data() + i * rows;
-    if (bands.empty()) std::copy(spectrum.begin(), spectrum.end(), out);
-    for (size_t m = 0; m < bands.size(); m++) {
+    if (bands_.empty()) std::copy(spectrum.begin(), spectrum.end(), out);
+    for (size_t m = 0; m < bands_.size(); m++) {
       double sum = 0;
-      for (size_t k = 0; k < bands[m].weights.size(); k++)
-        sum += spectrum[bands[m].first + k] * bands[m].weights[k];
+      for (size_t k = 0; k < bands_[m].weights.size(); k++)
+        sum += spectrum[bands_[m].first + k] * bands_[m].weights[k];
       out[m] = sum;
     }
   }
@@ -169,13 +170,12 @@ std::vector<double> compute_features(const std::vector<double>& given, const Fea
   }
   size_t count = rows;
   if (f.kind == "mfcc") {
-    const auto cosines = cosines_of(f);
     std::vector<double> coefficients(memory_size(frames, f.coefficients, sizeof(double)) / sizeof(double));
     count = f.coefficients;
     for (size_t i = 0; i < frames; i++) {
       for (size_t k = 0; k < count; k++) {
         double sum = 0;
-        for (int n = 0; n < f.mels; n++) sum += values[i * rows + n] * cosines[k * f.mels + n];
+        for (int n = 0; n < f.mels; n++) sum += values[i * rows + n] * cosines_[k * f.mels + n];
         coefficients[i * count + k] = sum;
       }
     }

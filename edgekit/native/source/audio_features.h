@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "fourier.h"
+
 namespace edgekit {
 
 // Settings of a card (edgekit/processing/inputs/audio_features.py).
@@ -23,7 +25,27 @@ struct Features {
   long long frames(long long samples) const;
 };
 
-// Compute the features of a window in float64: [frames, features], row by row.
-std::vector<double> compute_features(const std::vector<double>& samples, const Features& features, int rate);
+// Computes the features of the windows of a sound by tables that are made once. The settings must outlive it.
+class FeatureExtractor {
+ public:
+  FeatureExtractor(const Features& features, int rate);
+
+  // Compute the features of a window in float64: [frames, features], row by row.
+  std::vector<double> compute(const std::vector<double>& samples);
+
+ private:
+  // One triangle: its weights from a bin on.
+  struct Band {
+    size_t first = 0;
+    std::vector<double> weights;
+  };
+
+  static std::vector<Band> filter_bank(const Features& features, int rate);
+
+  const Features& features_;
+  std::vector<double> taper_, cosines_;
+  std::vector<Band> bands_;
+  Fourier fourier_;
+};
 
 }  // namespace edgekit

@@ -49,16 +49,43 @@ int checked_rate(int rate) {
 
 }  // namespace
 
-void prepare_sound(const AudioInput& sound, std::vector<double> samples, const std::vector<double>& context,
-                   unsigned char* out) {
+Listener::Listener(const AudioInput& sound, int rate)
+    : sound_(sound),
+      capacity_(sound_.window - sound_.context),
+      rate_(rate),
+      resampler_(checked_rate(rate), sound_.rate),
+      context_(sound_.context) {
+  if (sound_.has_features) features_ = std::make_unique<FeatureExtractor>(sound_.features, sound_.rate);
+}
+
+void Listener::add(const float* samples, size_t count, int rate, bool ends) {
+  if (rate != rate_) {
+    throw Refusal("rate is " + std::to_string(rate) + " Hz, but this sound began with " +
+                  std::to_string(rate_) + "; a sound has one rate, and another sound begins with begins = 1");
+  }
+  if (has_ended_ && count)
+    throw Refusal("the sound has ended; its samples cannot go on. Another sound begins with begins = 1");
+  for (size_t i = 0; i < count; i++) {
+    if (!std::isfinite(samples[i])) throw Refusal("a sound has samples that are NaN or infinite");
+  }
+  if (has_ended_) return;
+  resampler_.add(samples, count, waiting_);
+  if (ends) resampler_.end(waiting_);
+  has_ended_ = ends;
+}
+
+// Write the input for one window to out, which has its size. samples: at the card's rate, at most a window
+// less its context, and zeros follow them.
+void Listener::prepare(std::vector<double> samples, unsigned char* out) {
+  const AudioInput& sound = sound_;
   normalize_samples(samples, sound);
-  std::vector<double> values(context);
+  std::vector<double> values(context_);
   for (double& value : values) value *= sound.full_scale;
   values.insert(values.end(), samples.begin(), samples.end());
   values.resize(sound.window);
-  if (sound.has_features) {
+  if (features_) {
     const size_t count = sound.features.count();
-    values = compute_features(values, sound.features, sound.rate);
+    values = features_->compute(values);
     values.resize(sound.elements);  // without the last frame, if the input has one less
     if (sound.layout == "FT") {
       const size_t frames = values.size() / count;
@@ -81,33 +108,10 @@ void prepare_sound(const AudioInput& sound, std::vector<double> samples, const s
   write_numbers(sound.dtype, values, out);
 }
 
-Listener::Listener(const AudioInput& sound, int rate)
-    : sound_(sound),
-      capacity_(sound_.window - sound_.context),
-      rate_(rate),
-      resampler_(checked_rate(rate), sound_.rate),
-      context_(sound_.context) {}
-
-void Listener::add(const float* samples, size_t count, int rate, bool ends) {
-  if (rate != rate_) {
-    throw Refusal("rate is " + std::to_string(rate) + " Hz, but this sound began with " +
-                  std::to_string(rate_) + "; a sound has one rate, and another sound begins with begins = 1");
-  }
-  if (has_ended_ && count)
-    throw Refusal("the sound has ended; its samples cannot go on. Another sound begins with begins = 1");
-  for (size_t i = 0; i < count; i++) {
-    if (!std::isfinite(samples[i])) throw Refusal("a sound has samples that are NaN or infinite");
-  }
-  if (has_ended_) return;
-  resampler_.add(samples, count, waiting_);
-  if (ends) resampler_.end(waiting_);
-  has_ended_ = ends;
-}
-
 void Listener::window(unsigned char* out, double* start_s, double* end_s) {
   const size_t count = std::min(waiting_.size(), static_cast<size_t>(capacity_));
   std::vector<double> samples(waiting_.begin(), waiting_.begin() + count);
-  prepare_sound(sound_, samples, context_, out);
+  prepare(samples, out);
   *start_s = static_cast<double>(position_) / sound_.rate;
   *end_s = *start_s + static_cast<double>(count) / sound_.rate;
   position_ += sound_.hop;

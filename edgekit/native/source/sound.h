@@ -1,17 +1,14 @@
 // From a live sound to the model's input, window by window (edgekit/processing/audio_preparation.py,
 // edgekit/runtime/streaming/listening.py).
 #pragma once
+#include <memory>
 #include <vector>
 
+#include "audio_features.h"
 #include "card.h"
 #include "resample.h"
 
 namespace edgekit {
-
-// Write the input for one window to out, which has its size. samples: at the card's rate, at most a window
-// less its context, and zeros follow them; context: the samples before them.
-void prepare_sound(const AudioInput& sound, std::vector<double> samples, const std::vector<double>& context,
-                   unsigned char* out);
 
 // One sound that arrives in pieces. The input must outlive it.
 class Listener {
@@ -32,6 +29,8 @@ class Listener {
   void window(unsigned char* out, double* start_s, double* end_s);
 
  private:
+  void prepare(std::vector<double> samples, unsigned char* out);
+
   const AudioInput& sound_;
   int capacity_;  // samples that a window adds to its context
   int rate_;
@@ -39,6 +38,7 @@ class Listener {
   size_t covered_ = 0;  // of the samples that wait, earlier windows held as many
   Resampler resampler_;
   std::vector<double> waiting_, context_;
+  std::unique_ptr<FeatureExtractor> features_;  // NULL if the model takes samples
   int64_t position_ = 0;
 };
 
