@@ -22,6 +22,7 @@ from edgekit.runtime import Session
 from tests.benchmarks.unlike_channels import draw, lost_channels
 
 SAMPLES, UNSEEN = 64, 32
+SEARCH_SECONDS = 4
 TOO_SLOW = "x the time of "
 
 
@@ -29,7 +30,15 @@ def losses(folder: Path, seed: int, targets: list[str], counts: Counter[str]) ->
     """Build the network of a seed, and describe each verified variant that lost a channel."""
     network = draw(folder, seed)
     samples = [network.feeds(1000 * seed + index) for index in range(SAMPLES)]
-    bundle = edgekit.build(network.path, targets=targets, precision="int8", samples=samples, force=True)
+    bundle = edgekit.build(
+        network.path,
+        targets=targets,
+        precision="int8",
+        samples=samples,
+        force=True,
+        trusted=True,
+        time_budget=SEARCH_SECONDS,
+    )
     unseen = [network.feeds(1000 * seed + SAMPLES + index) for index in range(UNSEEN)]
     reference = Reference(open_model(network.path))
     expected = [reference.run(feeds) for feeds in unseen]
