@@ -79,6 +79,8 @@ class Goal:
                 which are few.
             strict: Whether no lost prediction is attributed to chance.
         """
+        if fidelity.lost and self.snr_db != -math.inf:
+            return f"{fidelity.lost} of the float model vary, but are constant in int8"
         if self.snr_db is not None:
             enough = fidelity.snr_db >= self.snr_db
             figure = f"SNR {_figure(fidelity.snr_db)} dB{_samples_text(chance_of)}"

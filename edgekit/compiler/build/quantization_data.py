@@ -11,7 +11,7 @@ from edgekit.compiler.build.held_out import HeldOut
 from edgekit.compiler.evaluate.fidelity import Evaluator, Score
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import Label, find_labels
-from edgekit.compiler.evaluate.output_parts import find_parts
+from edgekit.compiler.evaluate.output_channels import find_channels
 from edgekit.compiler.evaluate.prepared_files import text_placements
 from edgekit.compiler.evaluate.samples import FileSamples, Sample, Samples, load_into_memory, sample_digests
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
@@ -27,7 +27,7 @@ from edgekit.tensor_spec import Json
 
 CALIBRATION_SAMPLES = 128
 """The most samples of the user that are used, spread evenly over all of them."""
-MEASURED = 4
+MEASURED = 5
 """Counts up when what is measured of a candidate changes: older records in the cache are then of no use."""
 PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}
 """Part of the samples, as the manifest calls it -> its name."""
@@ -86,7 +86,7 @@ def collect_quantization_data(
     observations = observe(canonical, parts.calibration, progress)
     runner = Reference(source)
     output_by_digest = dict(zip(sample_digests(reference.samples), reference.expected, strict=True))
-    evaluators, output_parts = [], find_parts(canonical.graph)
+    evaluators, channels = [], find_channels(canonical.graph)
     for part in (parts.validation, parts.test):
         digests = sample_digests(part)
         expected = keep_outputs(
@@ -94,7 +94,7 @@ def collect_quantization_data(
             for index, digest in enumerate(counted(digests, "samples"))
         )
         placed = text_placements(card, part)
-        evaluators.append(Evaluator(card, expected, _labels(part, card), output_parts, placed))
+        evaluators.append(Evaluator(card, expected, _labels(part, card), channels, placed))
     validation, test = evaluators
     digest = measurement_cache.key(
         graph_digest(canonical),

@@ -22,7 +22,7 @@ from edgekit.compiler.build.quantization_data import QuantizationData
 from edgekit.compiler.build.variant_build import VariantBuild, lost_variant, runs_here
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.fidelity import Evaluator
-from edgekit.compiler.evaluate.output_parts import find_parts
+from edgekit.compiler.evaluate.output_channels import find_channels
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
@@ -89,7 +89,7 @@ def weight_only_context(
     that every variant is verified with."""
     if data is None:
         held_out = HeldOut(
-            reference, Evaluator(None, reference.expected, parts=find_parts(canonical.graph)), None
+            reference, Evaluator(None, reference.expected, channels=find_channels(canonical.graph)), None
         )
         return WeightOnlyContext(with_float_weights(canonical), (), held_out, WeightCache())
     search = data.search_context

@@ -1,9 +1,8 @@
 """Fidelity: how close a variant is to the float model, by the metric of its task.
 
 With a card that has a task, predictions are compared (``metric.py`` in the task's folder): detections by
-self-mAP, classes by top-1 agreement ... Otherwise it is the SNR of the worst output in dB
-(edgekit/compiler/evaluate/verify.py); an output with parts of different scale counts as its worst part
-(edgekit/compiler/evaluate/output_parts.py).
+self-mAP, classes by top-1 agreement ... Otherwise it is the SNR of the worst output in dB, by its worst part
+and channel (edgekit/compiler/evaluate/channel_snr.py).
 
 None of them needs labels. The SNR of raw outputs is misleading for detectors, whose output is mostly
 background: of two int8 YOLOX-nano the one with 15.7 dB had a self-mAP of .875, the one with 11.5 dB .922.
@@ -20,11 +19,12 @@ import numpy as np
 
 from edgekit.bundle.evidence import Figure
 from edgekit.compiler.evaluate.average_precision import mean_average_precision
+from edgekit.compiler.evaluate.channel_snr import Judgement, is_of_parts, judge_outputs
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.labels import Label
-from edgekit.compiler.evaluate.output_parts import OutputSlice, Parts, unlike
+from edgekit.compiler.evaluate.matched_rows import row_groups
+from edgekit.compiler.evaluate.output_channels import Channels
 from edgekit.compiler.evaluate.task_metric import metric_named, metric_of
-from edgekit.compiler.evaluate.verify import compare
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
@@ -35,7 +35,7 @@ from edgekit.tensor_spec import Array, Json
 Outputs = Mapping[str, Array]
 
 PART_SNR = "part SNR"
-"""The metric where an output has parts of different scale, and the worst part counts."""
+"""The metric where an output has parts of different scale, or rows, and the worst part counts."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,14 @@ class Fidelity:
         snr_db: SNR of the worst output.
         task: The task's own metric against labels, if the samples are labelled.
         kept: Confident predictions of the float model that it keeps; None if the metric has no such count.
+        lost: Channels that are constant, though the float model's vary, or "".
     """
 
     score: Score
     snr_db: float
     task: Score | None = None
     kept: Kept | None = None
+    lost: str = ""
 
     @property
     def rank(self) -> float:
@@ -110,7 +112,7 @@ class Evaluator:
         card: Card that defines the decoding; with None or without a task, only the SNR is measured.
         expected: The reference outputs (the float model's) for each sample.
         labels: Labels of each sample, or None.
-        parts: Parts of outputs that are judged separately if there is no task.
+        channels: Channels of the outputs, which are judged separately if there is no task.
         placed: Data that decoding needs for each sample, e.g. a text's padding; None if it needs none.
     """
 
@@ -119,7 +121,7 @@ class Evaluator:
         card: Card | None,
         expected: Sequence[Outputs],
         labels: Sequence[Label] | None = None,
-        parts: Parts | None = None,
+        channels: Channels | None = None,
         placed: Sequence[Any] | None = None,
     ) -> None:
         self.expected = expected
@@ -137,24 +139,23 @@ class Evaluator:
                 self._counted = self._decode_all(expected, self._metric.counted_options)
             if self._metric.compare(self._reference, self._reference) is None:
                 self._metric = None  # the float model predicts nothing on these samples
-        self._parts: Parts = {}
-        if self._metric is None and parts:
-            of_scales = {name: unlike(parts[name], (e[name] for e in expected)) for name in parts}
-            self._parts = {name: parts[name] for name, groups in of_scales.items() if len(groups) > 1}
+        self._channels: Channels = (channels or {}) if self._metric is None else {}
+        self._rows = row_groups(self._channels, expected)
+        self._of_parts = any(is_of_parts(one, name, expected) for name, one in self._channels.items())
 
     def evaluate(self, outputs: Sequence[Outputs]) -> Fidelity:
         """Score the outputs of a variant, one for each sample."""
-        snr_db = self.snr_db(outputs)
+        judgement = self._judge(self.expected, outputs)
+        snr_db = judgement.snr_db
         try:
             score, retained = self._score(outputs, snr_db)
             task = self._task(outputs, self.labels) if self.labels is not None else None
         except EngineError:  # outputs that are not finite cannot be decoded
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
-        return Fidelity(score, snr_db, task, retained)
+        return Fidelity(score, snr_db, task, retained, judgement.lost)
 
-    def snr_db(self, outputs: Sequence[Outputs]) -> float:
-        """Compute the SNR in dB of the worst output over all samples."""
-        return worst_snr_db(self.expected, outputs, self._parts)
+    def _judge(self, expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> Judgement:
+        return judge_outputs(expected, outputs, self._channels, self._rows)
 
     def most_telling(self, count: int, with_predictions: int) -> Sequence[int]:
         """Return indices of samples to measure small changes on: the first ``count``, or, if predictions can
@@ -168,7 +169,7 @@ class Evaluator:
         """Measure how little a variant changes the result on these samples, in dB: by the task's ``change``
         if it has one, else by the SNR of the worst output. ``inf`` if nothing changes."""
         expected = [self.expected[index] for index in samples]
-        snr_db = worst_snr_db(expected, outputs, self._parts)
+        snr_db = self._judge(expected, outputs).snr_db
         if self._metric is None or self._metric.change is None:
             return snr_db
         try:
@@ -183,7 +184,7 @@ class Evaluator:
         """Return the metric of the score: SNR if the task has none, or the float model predicts nothing."""
         if self._metric is not None:
             return self._metric.name
-        return PART_SNR if self._parts else "SNR"
+        return PART_SNR if self._of_parts else "SNR"
 
     def _score(self, outputs: Sequence[Outputs], snr_db: float) -> tuple[Score, Kept | None]:
         metric = self._metric
@@ -228,29 +229,11 @@ def whole_input(card: Card) -> ImagePlacement | None:
     return ImagePlacement(image.width, image.height, image.width, image.height)
 
 
-def worst_snr_db(
-    expected: Sequence[Outputs], outputs: Sequence[Outputs], parts: Parts | None = None
-) -> float:
-    """Compute the SNR in dB of the worst output over all samples; ``inf`` if all are equal.
+def worst_snr_db(expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
+    """Compute the SNR in dB of the worst output over all samples, each as a whole; ``inf`` if all are equal.
 
     Args:
         expected: The reference outputs for each sample.
         outputs: The variant's outputs for each sample.
-        parts: Parts of outputs that are compared separately, because their scales differ.
     """
-    snrs_db = []
-    for name in expected[0]:
-        groups = unlike(parts[name], (e[name] for e in expected)) if parts and name in parts else []
-        pairs = zip(expected, outputs, strict=True)
-        if len(groups) < 2 or any(e[name].shape != o[name].shape for e, o in pairs):
-            groups = [[]]
-        for group in groups:
-            a = (_values(e[name], group) for e in expected)
-            snr_db = compare(a, (_values(o[name], group) for o in outputs), 0).snr_db
-            snrs_db.append(math.inf if snr_db is None else snr_db)
-    return min(snrs_db)
-
-
-def _values(array: Array, parts: Sequence[OutputSlice]) -> Array:
-    """Return the values of some parts; without parts, of the whole array."""
-    return np.concatenate([part.select(array).ravel() for part in parts]) if parts else array
+    return judge_outputs(expected, outputs, {}).snr_db

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import find_labels
-from edgekit.compiler.evaluate.output_parts import find_parts
+from edgekit.compiler.evaluate.output_channels import find_channels
 from edgekit.compiler.evaluate.prepared_files import text_placements
 from edgekit.compiler.evaluate.samples import FileSamples, Sample
 from edgekit.compiler.model.reference import Reference
@@ -27,4 +27,4 @@ def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Samp
     reference = Reference(source)
     labels = find_labels(samples.paths, card) if isinstance(samples, FileSamples) else None
     expected = keep_outputs(map(reference.run, counted(samples, "samples")))
-    return Evaluator(card, expected, labels, find_parts(source.graph), text_placements(card, samples))
+    return Evaluator(card, expected, labels, find_channels(source.graph), text_placements(card, samples))

@@ -65,7 +65,7 @@ def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(
     assert evidence["quantization"]["float"] == {"count": 0, "names": []}
     assert evidence["agreement"]["metric"] == "SNR"
     assert evidence["agreement"]["samples"] == 4
-    assert evidence["agreement"]["value"] > 25
+    assert evidence["agreement"]["value"] > 22  # of the worst channel
     assert evidence["executed"]["precision"] == "int8"
     tried = evidence["search"]["tried"]
     assert [each["choice"] for each in tried] == [
@@ -277,7 +277,7 @@ def test_for_an_engine_that_is_not_here_the_reference_chooses(
         "not run: onnxruntime is not installed, and running needs it: pip install 'edgekit-sdk[ort]'; "
         "accuracy is that of the Q/DQ graph by the reference"
     )
-    assert int8.evidence["agreement"]["value"] > 25
+    assert int8.evidence["agreement"]["value"] > 22  # of the worst channel
     tried = int8.evidence["search"]["tried"]
     assert {row["ratio"] for row in tried} == {None}
     assert {row["placement"] for row in tried} == {"all"}  # the others are the same here

@@ -14,7 +14,7 @@ import pytest
 from edgekit.compiler.evaluate import kept_outputs
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.output_parts import OutputSlice
+from edgekit.compiler.evaluate.output_channels import OutputChannels
 from edgekit.tensor_spec import Array
 
 COMPARED = """
@@ -22,12 +22,13 @@ import resource, sys
 import numpy as np
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.output_parts import OutputSlice
+from edgekit.compiler.evaluate.output_channels import OutputChannels
 def runs(shift):
     for number in range(int(sys.argv[1])):
         yield {"y": np.full((4, 500_000), number + 1 + shift, np.float32)}
-parts = {"y": [OutputSlice(0, 0, 2, "a"), OutputSlice(0, 2, 4, "b")]}
-found = Evaluator(None, keep_outputs(runs(0)), parts=parts).evaluate(keep_outputs(runs(0.5)))
+two, none = np.arange(2), np.zeros(2, bool)
+channels = {"y": OutputChannels(np.repeat(two, 1_000_000), two, two, none, none, None)}
+found = Evaluator(None, keep_outputs(runs(0)), channels=channels).evaluate(keep_outputs(runs(0.5)))
 assert 0 < found.snr_db < 100
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
@@ -61,10 +62,13 @@ def test_scores_do_not_depend_on_where_outputs_are(monkeypatch: pytest.MonkeyPat
     rng = np.random.default_rng(0)
     expected = [{"y": rng.normal(0, 1, (2, 50)) * [[100], [1]]} for _ in range(4)]
     found = [{"y": each["y"] + rng.normal(0, 0.1, (2, 50))} for each in expected]
-    parts = {"y": [OutputSlice(0, 0, 1, "Mul"), OutputSlice(0, 1, 2, "Sigmoid")]}
-    in_memory = Evaluator(None, expected, parts=parts).evaluate(found)
+    two, none = np.arange(2), np.zeros(2, bool)
+    channels = {"y": OutputChannels(np.repeat(two, 50), two, two, none, none, None)}
+    in_memory = Evaluator(None, expected, channels=channels).evaluate(found)
     monkeypatch.setattr(kept_outputs, "KEPT_BYTES", 0)
-    assert Evaluator(None, keep_outputs(expected), parts=parts).evaluate(keep_outputs(found)) == in_memory
+    assert (
+        Evaluator(None, keep_outputs(expected), channels=channels).evaluate(keep_outputs(found)) == in_memory
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")

@@ -112,7 +112,8 @@ def test_a_weight_with_small_channels(tmp_path: Path) -> None:
     weights = g.weights(8, 8, 1, 1) * np.array([1e-4, 1, 1e-4, 1, 1e-4, 1, 1e-4, 1], np.float32).reshape(
         8, 1, 1, 1
     )
-    model = g.model(tmp_path, g("Conv", "x", weights, np.zeros(8, np.float32)))
+    biases = np.where(np.arange(8) % 2, 0, 1).astype(np.float32)  # with them the channels can share a scale
+    model = g.model(tmp_path, g("Conv", "x", weights, biases))
     (cause,) = int8_causes(model, observe(model, samples()), RULES)
     assert (cause.kind, cause.nodes) == (PER_TENSOR, (cause.value,))
     assert cause.noise == pytest.approx(0.5, abs=0.01)  # half of the channels are lost

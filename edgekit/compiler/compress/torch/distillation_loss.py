@@ -3,7 +3,7 @@
 For an output of a Softmax, or the scores of a card's classifier, it compares the logits: the divergence
 (Kullback-Leibler) of softmax(logits / T), times T^2 (Hinton et al., arXiv 1503.02531), plus the mean squared
 error of the centred logits. For any other output, it is the mean squared error over the variance of the
-teacher's, for each part of the output separately (``edgekit/compiler/evaluate/output_parts.py``).
+teacher's, for each part of the output separately (``edgekit/compiler/compress/output_parts.py``).
 
 For a detector's scores of 0 to 1, it is the divergence of Bernoulli distributions. The squared error has no
 gradient where a Sigmoid is wrongly near 0. Boxes are weighted by the teacher's best score (times its
@@ -20,9 +20,9 @@ import onnx_ir as ir
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from edgekit.compiler.compress.output_parts import OutputSlice, find_parts
 from edgekit.compiler.compress.torch.graph_program import Tensor
 from edgekit.compiler.compress.torch.trained_weights import PRODUCTS
-from edgekit.compiler.evaluate.output_parts import OutputSlice, find_parts
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import int_of
 from edgekit.processing.card import Card

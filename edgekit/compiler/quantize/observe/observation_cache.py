@@ -23,7 +23,7 @@ from edgekit.system.records_folder import records_folder
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array, Json
 
-FORMAT = 1
+FORMAT = 2
 CACHE_LIMIT_BYTES = 512 * 2**20
 """Size of the cache; the least recently used entries are evicted. One entry takes at most a quarter of it."""
 HEADER_LIMIT_BYTES = 16 * 2**20

@@ -14,36 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.model.channel_axis import CHANNELS_LIMIT, axis_by, axis_of_producer
 from edgekit.tensor_spec import Array
 
 SAMPLE_VALUES = 24_576
 """Approximate number of values sampled from a tensor: 34 MB for the 360 tensors of a detector."""
 SAMPLE_POSITIONS = 64
 """Least number of sampled positions, if the tensor has them: for tensors of many channels."""
-CHANNELS_LIMIT = 16_384
-"""A tensor with more channels (a vocabulary, a flattened feature map) is observed per tensor only."""
-
 _GOLDEN = (5**0.5 - 1) / 2
-
-_CHANNELS_SECOND = frozenset(
-    {
-        "AveragePool",
-        "BatchNormalization",
-        "Conv",
-        "ConvTranspose",
-        "DepthToSpace",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "GroupNormalization",
-        "InstanceNormalization",
-        "LRN",
-        "LpPool",
-        "MaxPool",
-        "Resize",
-        "SpaceToDepth",
-    }
-)
-_CHANNELS_LAST = frozenset({"Attention", "Gemm", "LayerNormalization", "MatMul", "RMSNormalization"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,16 +127,12 @@ def channel_axis(value: ir.Value) -> int | None:
     rank = len(value.shape) if value.shape is not None else 0
     if value.shape is None or rank == 0:
         return None
-    producer = value.producer()
     readers = {use.node.op_type for use in value.uses()}
-    axis = 1 if rank >= 4 else rank - 1
-    for ops in (readers, {producer.op_type} if producer is not None else set()):
-        if rank >= 2 and ops & _CHANNELS_SECOND:
-            axis = 1
-            break
-        if ops & _CHANNELS_LAST:
-            axis = rank - 1
-            break
+    axis = axis_by(readers, rank)
+    if axis is None:
+        axis = axis_of_producer(value)
+    if axis is None:
+        axis = 1 if rank >= 4 else rank - 1
     channels = value.shape[axis]
     return axis if isinstance(channels, int) and channels <= CHANNELS_LIMIT else None
 

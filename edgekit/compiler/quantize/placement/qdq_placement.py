@@ -27,6 +27,7 @@ from edgekit.compiler.quantize.placement.kernels import (
     node_name,
     silu_of,
 )
+from edgekit.compiler.quantize.placement.output_ranges import kernels_of_unlike_outputs
 from edgekit.compiler.quantize.placement.zero_centring import can_center
 from edgekit.compiler.quantize.recipe import Affine, QuantizationPlan, Recipe
 from edgekit.target.quant_rules import Dtype, Rules
@@ -49,8 +50,9 @@ def place(
     A pair is placed before each kernel and, if its rule says so, after it; none within. The inputs and
     outputs of a data-movement op share one scale, and the output of a kernel with a fixed scale uses that
     scale, so no engine has to requantize. Nodes after the last kernel with weights stay float, unless
-    ``rules.outputs``. With ``rules.centred``, values whose consumers all allow it get a zero point although
-    the target requires 0: ``emit`` subtracts a constant from them.
+    ``rules.outputs``; so do kernels that would lose channels of an output. With ``rules.centred``, values
+    whose consumers all allow it get a zero point although the target requires 0: ``emit`` subtracts a
+    constant from them.
 
     Args:
         model: The canonical float graph. It is not changed.
@@ -84,6 +86,8 @@ def place(
             rejected |= {reader.name for reader in readers} | _producers(readers, kernels)
         if rules.channel_noise and activations:
             rejected |= _noisy_producers(kernels, activations, observations, rules.channel_noise.above)
+        if not rules.integers:
+            rejected |= kernels_of_unlike_outputs(model, kernels, activations, observations)
         if not rejected:
             break
         floats |= rejected

@@ -4,25 +4,21 @@
                             Concat(axis=1) -> output [1, 84, 8400]
     scores       0 to 1    /
 
-One SNR over both is that of the pixels alone: an int8 YOLOv8n (320n.onnx of nudenet 3.4.2) at 34 dB had
-lost 18 of 57 boxes. So the SNR of such an output is that of its worst part.
+One squared error over both is that of the pixels alone. So the loss of such an output has a term for
+each part.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.tensor_spec import Array
 
-SCALES_APART = 8.0
-"""Parts whose largest values differ by less are judged as one. 8: with one scale for both, the smaller part
-has 5 of the 8 bits."""
 _MOVES = ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear")
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -39,9 +35,6 @@ class OutputSlice:
     def select(self, array: Array) -> Array:
         """Return the part's values."""
         return array[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
-
-
-Parts = Mapping[str, Sequence[OutputSlice]]
 
 
 def find_parts(graph: ir.Graph) -> dict[str, list[OutputSlice]]:
@@ -114,29 +107,3 @@ def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | 
         if length == before[axis] and math.prod(after[index + 1 :]) == behind:
             return index
     return None
-
-
-def unlike(parts: Sequence[OutputSlice], samples: Iterable[Array]) -> list[list[OutputSlice]]:
-    """Group parts to judge separately: parts whose largest values are of different scale.
-
-    Args:
-        parts: Parts of one output.
-        samples: The output's values for each sample.
-
-    Returns:
-        Groups by descending scale; one with all parts if they are of one scale. Parts that are zero in all
-        samples are left out, because they cannot be judged.
-    """
-    by_sample = [[float(np.abs(part.select(x)).max(initial=0)) for part in parts] for x in samples]
-    peaks = [max(peaks) for peaks in zip(*by_sample, strict=True)]
-    order = sorted(range(len(parts)), key=lambda index: -peaks[index])
-    groups: list[list[OutputSlice]] = []
-    last = math.inf
-    for index in order:
-        if not peaks[index]:
-            break
-        if not groups or last > SCALES_APART * peaks[index]:
-            groups.append([])
-            last = peaks[index]
-        groups[-1].append(parts[index])
-    return groups
