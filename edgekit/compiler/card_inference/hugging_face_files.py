@@ -123,9 +123,13 @@ def _labels(names: object) -> dict[int, str]:
     """Return the names of the classes, unless they are what transformers writes where there are none."""
     if not isinstance(names, dict):
         return {}
-    name_by_index = {int(key): str(name) for key, name in names.items() if str(key).isdecimal()}
+    name_by_index = {int(key): str(name) for key, name in names.items() if _is_class(str(key))}
     is_named = any(name != f"LABEL_{number}" for number, name in name_by_index.items())
     return name_by_index if is_named and len(name_by_index) == len(names) else {}
+
+
+def _is_class(key: str) -> bool:
+    return len(key) < 10 and key.isdecimal()
 
 
 def _tokenizer_lines(folder: Path) -> dict[str, Json]:

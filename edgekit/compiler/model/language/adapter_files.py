@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.compiler.model.folder_fields import real
 from edgekit.compiler.model.language.gguf_blocks import read_values
 from edgekit.compiler.model.language.gguf_file import GgufFile, GgufTensor, open_gguf
 from edgekit.compiler.model.language.gguf_model import adapter_tensor, half_rotation
@@ -36,6 +37,7 @@ PLAIN: Mapping[str, object] = {
 """Settings of PEFT's that change what an adapter computes -> their value in plain LoRA."""
 CHANGING = ("pissa", "olora", "corda", "loftq")
 """Values of PEFT's ``init_lora_weights`` with which the model itself is changed."""
+ALPHA_LIMITS = (-1e6, 1e6)
 Pairs = dict[str, tuple[Array, Array]]
 
 
@@ -114,9 +116,7 @@ def _peft(folder: Path, model: LanguageModel) -> Pairs:
             f"{folder}: its init_lora_weights, {begun[:40]}, changed the model; save it with PEFT's "
             "path_initial_model_for_weight_conversion"
         )
-    alpha = config.get("lora_alpha")
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
-        raise ModelError(f"{folder}: its {CONFIG} has no lora_alpha; save the adapter again")
+    alpha = real(config, "lora_alpha", folder, limits=ALPHA_LIMITS, file=CONFIG)
     root = math.sqrt if config.get("use_rslora") else float
     file = open_safetensors(folder / WEIGHTS)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.compiler.model.folder_fields import entries, number, text
 from edgekit.compiler.model.language.hugging_face_config import decoder_config
 from edgekit.compiler.model.language.language_model import (
     STOP_TOKENS,
@@ -151,12 +152,9 @@ def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
         raise ModelError(f"{path}: is not valid JSON; download it again") from None
     if not isinstance(table, dict) or not isinstance(table.get("model"), dict):
         raise ModelError(f'{path}: is not a tokenizer.json: it has no "model"')
-    added = table.get("added_tokens")
-    entries = added if isinstance(added, list) else []
     return {
-        entry["content"]: entry["id"]
-        for entry in entries
-        if isinstance(entry, dict) and type(entry.get("id")) is int and isinstance(entry.get("content"), str)
+        text(entry, "content", folder, file=path.name): number(entry, "id", folder, file=path.name)
+        for entry in entries(table, "added_tokens", folder, path.name)
     }
 
 
@@ -179,20 +177,20 @@ def _stop_ids(
     special: Mapping[str, int],
     vocabulary: int,
 ) -> tuple[int, ...]:
-    stop_ids: set[Any] = {special[text] for text in STOP_TOKENS if text in special}
+    stop_ids = {special[name] for name in STOP_TOKENS if name in special}
     generation = read_json(folder / "generation_config.json", needed=False)
     for table in (generation, config):
-        ids = table.get("eos_token_id")
-        stop_ids |= set(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else {ids} - {None}
+        ids: Any = table.get("eos_token_id")
+        for token in ids if isinstance(ids, list) else [] if ids is None else [ids]:
+            if type(token) is not int or not 0 <= token < vocabulary:
+                raise ModelError(
+                    f"{folder}: its eos_token_id is {str(token)[:40]}; it has {vocabulary} tokens"
+                )
+            stop_ids.add(token)
     named = settings.get("eos_token")
-    text = named.get("content") if isinstance(named, dict) else named
-    if isinstance(text, str) and text in special:
-        stop_ids.add(special[text])
-    wrong = next(
-        (number for number in stop_ids if type(number) is not int or not 0 <= number < vocabulary), None
-    )
-    if wrong is not None:
-        raise ModelError(f"{folder}: its eos_token_id is {str(wrong)[:40]}; it has {vocabulary} tokens")
+    end = named.get("content") if isinstance(named, dict) else named
+    if isinstance(end, str) and end in special:
+        stop_ids.add(special[end])
     if not stop_ids:
         raise ModelError(f"{folder}: has no end-of-text token (eos_token_id in config.json)")
     return tuple(sorted(stop_ids))
@@ -207,8 +205,12 @@ def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
             raise ModelError(f"{path}: is not valid UTF-8; download it again") from None
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
+        file = "tokenizer_config.json"
+        named = {
+            text(entry, "name", folder, file=file): text(entry, "template", folder, file=file)
+            for entry in entries(settings, "chat_template", folder, file)
+        }
+        return named.get("default", "")
     return template if isinstance(template, str) else ""
 
 

@@ -6,10 +6,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from edgekit.compiler.model.folder_fields import NUMBER_LIMIT, number, real, text
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.compiler.model.language.activations import ACTIVATIONS, GELU_TANH, SILU
 from edgekit.compiler.model.language.language_model import DecoderConfig
@@ -32,9 +33,9 @@ TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian
 TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of transformers' classes that write texts."""
 ONNX_FOLDER = "onnx/"
-_SIZES_LIMIT = 1 << 30
+LIMITS = (-NUMBER_LIMIT, NUMBER_LIMIT)
+"""Of real numbers; ``check_sizes`` has narrower ones."""
 CONFIG_LIMIT_BYTES = 4 << 20
-_T = TypeVar("_T", int, float)
 
 
 def onnx_in_folder(folder: Path) -> Path | None:
@@ -115,71 +116,57 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
             "in this folder (optimum-cli export onnx), and pass the folder"
         )
 
-    def number(key: str, default: int | None = None) -> int:
-        return _number(table, key, int, default, folder)
+    def size(key: str, default: int | None = None) -> int:
+        return number(table, key, folder, default)
 
-    def real(key: str, default: float) -> float:
-        return _number(table, key, float, default, folder)
+    def value(key: str, default: float) -> float:
+        return real(table, key, folder, default, LIMITS)
 
     is_gemma = architecture.startswith("gemma")
-    width, heads, layers = number("hidden_size"), number("num_attention_heads"), number("num_hidden_layers")
-    head_size = number("head_dim", width // max(heads, 1))
+    width, heads, layers = size("hidden_size"), size("num_attention_heads"), size("num_hidden_layers")
+    head_size = size("head_dim", width // max(heads, 1))
     rope = table.get("rope_scaling") or table.get("rope_parameters") or {}
     if not isinstance(rope, dict) or "full_attention" in rope:
         raise ModelError(f"{folder}: its rope_parameters differ between layers, which is not supported")
-    theta = _number({**table, **rope}, "rope_theta", float, 10_000.0, folder)
+    theta = real({**table, **rope}, "rope_theta", folder, 10_000.0, LIMITS)
     _refuse_unread(table, architecture, folder)
-    context_length, sliding_window = number("max_position_embeddings"), 0
+    context_length, sliding_window = size("max_position_embeddings"), 0
     if architecture == "phi3" and isinstance(table.get("sliding_window"), int):
-        context_length = min(context_length, number("sliding_window"))  # equal up to the window
+        context_length = min(context_length, size("sliding_window"))  # equal up to the window
     if is_gemma:
-        sliding_window = number("sliding_window", 0)
-    activation = table.get("hidden_activation" if is_gemma else "hidden_act") or (
-        "gelu_pytorch_tanh" if is_gemma else "silu"
-    )
-    if ACTIVATIONS.get(activation) not in (SILU, GELU_TANH):
-        raise ModelError(f"{folder}: its activation is {str(activation)[:40]}, which is not supported")
+        sliding_window = size("sliding_window", 0)
+    act_key, usual = ("hidden_activation", "gelu_pytorch_tanh") if is_gemma else ("hidden_act", "silu")
+    activated = text(table, act_key, folder) or usual
+    if ACTIVATIONS.get(activated) not in (SILU, GELU_TANH):
+        raise ModelError(f"{folder}: its activation is {activated[:40]}, which is not supported")
     return DecoderConfig(
         architecture=architecture,
         layers=layers,
         width=width,
         heads=heads,
-        kv_heads=number("num_key_value_heads", heads),
+        kv_heads=size("num_key_value_heads", heads),
         head_size=head_size,
-        mlp_width=number("intermediate_size"),
-        vocabulary=number("vocab_size"),
+        mlp_width=size("intermediate_size"),
+        vocabulary=size("vocab_size"),
         context_length=context_length,
-        norm_eps=real("rms_norm_eps", 1e-6),
+        norm_eps=value("rms_norm_eps", 1e-6),
         tied_embedding=not has_head
         if table.get("tie_word_embeddings") is None
         else bool(table["tie_word_embeddings"]),
         rope_theta=theta,
         rope_divisors=_divisors(rope, theta, head_size, folder),
-        activation=ACTIVATIONS[activation],
+        activation=ACTIVATIONS[activated],
         qkv_bias=architecture == "qwen2",
         qk_norm=architecture in ("qwen3", "gemma3"),
         output_norms=is_gemma,
         embedding_scale=math.sqrt(width) if is_gemma else 1.0,
-        attention_scale=real("query_pre_attn_scalar", float(max(head_size, 1))) ** -0.5 if is_gemma else 0.0,
-        attention_softcap=real("attn_logit_softcapping", 0.0) if architecture == "gemma2" else 0.0,
-        logit_softcap=real("final_logit_softcapping", 0.0) if is_gemma else 0.0,
+        attention_scale=value("query_pre_attn_scalar", float(max(head_size, 1))) ** -0.5 if is_gemma else 0.0,
+        attention_softcap=value("attn_logit_softcapping", 0.0) if architecture == "gemma2" else 0.0,
+        logit_softcap=value("final_logit_softcapping", 0.0) if is_gemma else 0.0,
         sliding_window=sliding_window,
         sliding_layers=_sliding(table, architecture, min(layers, 4096), folder) if sliding_window else (),
-        sliding_rope_theta=real("rope_local_base_freq", 10_000.0) if architecture == "gemma3" else 0.0,
+        sliding_rope_theta=value("rope_local_base_freq", 10_000.0) if architecture == "gemma3" else 0.0,
     )
-
-
-def _number(table: Mapping[str, Json], key: str, kind: type[_T], default: _T | None, folder: Path) -> _T:
-    value = table.get(key)
-    if value is None:
-        if default is None:
-            raise ModelError(f"{folder}: its config.json has no {key}")
-        return default
-    if isinstance(value, bool) or not isinstance(value, (int, kind)) or not abs(value) <= _SIZES_LIMIT:
-        raise ModelError(
-            f"{folder}: its config.json has {key} = {str(value)[:40]}, which is not a valid value"
-        )
-    return kind(value)
 
 
 def _refuse_unread(table: Mapping[str, Json], architecture: str, folder: Path) -> None:
@@ -212,7 +199,7 @@ def _sliding(table: Mapping[str, Json], architecture: str, layers: int, folder: 
                 f"{folder}: its layer_types must give each of the {layers} layers one of two kinds"
             )
         return tuple(kind == "sliding_attention" for kind in kinds)
-    pattern = 2 if architecture == "gemma2" else _number(table, "sliding_window_pattern", int, 6, folder)
+    pattern = 2 if architecture == "gemma2" else number(table, "sliding_window_pattern", folder, 6)
     return tuple(layer % max(pattern, 1) < pattern - 1 for layer in range(layers))
 
 
@@ -222,22 +209,22 @@ def _divisors(rope: Mapping[str, Json], theta: float, head_size: int, folder: Pa
     if kind == "default" or not 0 < head_size <= 4096 or theta <= 0:
         return ()
 
-    def real(key: str) -> float:
-        return _number(rope, key, float, None, folder)
+    def value(key: str) -> float:
+        return real(rope, key, folder, None, LIMITS)
 
     if kind not in ("linear", "llama3"):
         raise ModelError(
             f"{folder}: its rotary embedding has {str(kind)[:20]} scaling, which is not supported"
         )
-    factor = real("factor")
+    factor = value("factor")
     if factor <= 0:
         raise ModelError(f"{folder}: its rope_scaling has factor {factor}; it must be above 0")
     if kind == "linear":
         return (factor,) * (head_size // 2)
     low, high, original = (
-        real("low_freq_factor"),
-        real("high_freq_factor"),
-        real("original_max_position_embeddings"),
+        value("low_freq_factor"),
+        value("high_freq_factor"),
+        value("original_max_position_embeddings"),
     )
     if not 0 < low < high or original <= 0:
         raise ModelError(

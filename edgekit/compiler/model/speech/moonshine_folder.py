@@ -18,17 +18,12 @@ from edgekit.compiler.model.encoder_decoder.config import (
     ModelForm,
     check_sizes,
 )
-from edgekit.compiler.model.encoder_decoder.folder_settings import (
-    activation,
-    number,
-    real,
-    refuse_different,
-)
 from edgekit.compiler.model.encoder_decoder.generation_settings import (
     generation_settings,
     text_rules,
     token_of,
 )
+from edgekit.compiler.model.folder_fields import activation, number, real, refuse_different, table_of
 from edgekit.compiler.model.language.hugging_face import (
     check_weights,
     folder_digest,
@@ -104,7 +99,7 @@ def _config(table: Mapping[str, Json], tied: bool, folder: Path) -> EncoderDecod
         raise ModelError(
             f"{folder}: config.json: a width of {width} is not that of {heads} heads of one size"
         )
-    rope = {**table, **(table.get("rope_scaling") or {}), **(table.get("rope_parameters") or {})}
+    rope = {**table, **table_of(table, "rope_scaling", folder), **table_of(table, "rope_parameters", folder)}
     if rope.get("rope_type", "default") != "default":
         raise ModelError(f"{folder}: config.json: rope_type {str(rope['rope_type'])[:20]!r} is not supported")
     rotary = int(width // heads * real(rope, "partial_rotary_factor", folder, 0.9))
@@ -114,8 +109,8 @@ def _config(table: Mapping[str, Json], tied: bool, folder: Path) -> EncoderDecod
     form = ModelForm(
         norm_biases=False, biases=False, gated=("decoder",), tied=tied, rotary=rotary,
         rotary_base=real(rope, "rope_theta", folder, 10_000.0, (1, 1e9)),
-        activation=activation(str(table.get("encoder_hidden_act", "gelu")), folder),
-        decoder_activation=activation(str(table.get("decoder_hidden_act", "silu")), folder),
+        activation=activation(table, "encoder_hidden_act", folder, "gelu"),
+        decoder_activation=activation(table, "decoder_hidden_act", folder, "silu"),
     )  # fmt: skip
     config = EncoderDecoderConfig(
         width, heads, number(table, "intermediate_size", folder),

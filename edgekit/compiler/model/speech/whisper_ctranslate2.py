@@ -51,7 +51,7 @@ def open_ctranslate2_folder(folder: Path) -> SpeechModel:
         "suppress_tokens": table.get("suppress_ids"),
         "begin_suppress_tokens": table.get("suppress_ids_begin"),
     }
-    start, tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
+    start, tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, folder)
     digest = hashlib.sha256(file.content)
     digest.update(tokenizer)
     model = SpeechModel(

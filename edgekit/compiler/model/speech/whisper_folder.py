@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig, check_sizes
-from edgekit.compiler.model.encoder_decoder.folder_settings import refuse_different
 from edgekit.compiler.model.encoder_decoder.generation_settings import generation_settings
+from edgekit.compiler.model.folder_fields import refuse_different
 from edgekit.compiler.model.language.hugging_face import (
     check_weights,
     folder_digest,
@@ -47,7 +47,7 @@ def open_whisper_folder(folder: Path) -> SpeechModel:
     check_weights(shapes, files, folder, "Whisper")
     tokenizer = read_part(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
     settings = generation_settings(table, folder)
-    start, tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
+    start, tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, folder)
 
     def read(name: str) -> Array:
         return files[prefix + name].read(prefix + name)

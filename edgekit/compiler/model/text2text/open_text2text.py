@@ -23,16 +23,18 @@ from edgekit.compiler.model.encoder_decoder.config import (
     ModelForm,
     check_sizes,
 )
-from edgekit.compiler.model.encoder_decoder.folder_settings import (
-    activation,
-    number,
-    real,
-    refuse_different,
-)
 from edgekit.compiler.model.encoder_decoder.generation_settings import (
     generation_settings,
     text_rules,
     token_of,
+)
+from edgekit.compiler.model.folder_fields import (
+    activation,
+    known_activation,
+    number,
+    real,
+    refuse_different,
+    text,
 )
 from edgekit.compiler.model.language.activations import GELU_TANH
 from edgekit.compiler.model.language.hugging_face import (
@@ -150,8 +152,8 @@ def _context(table: Mapping[str, Json], family: str, context: int | None, folder
 def _t5(
     table: Mapping[str, Json], files: Mapping[str, SafetensorsFile], family: str, tokens: int, folder: Path
 ) -> _FolderForm:
-    kind = table.get("feed_forward_proj", "relu")
-    gate, _, name = str(kind).rpartition("-")
+    kind = text(table, "feed_forward_proj", folder, "relu")
+    gate, _, name = kind.rpartition("-")
     if gate not in ("", "gated"):
         raise ModelError(f"{folder}: config.json: feed_forward_proj {kind[:40]!r} is not supported")
     is_scaled = table.get("tie_word_embeddings", True) is not False
@@ -160,7 +162,7 @@ def _t5(
     form = ModelForm(
         head_size=number(table, "d_kv", folder), rms=True,
         norm_eps=real(table, "layer_norm_epsilon", folder, 1e-6),
-        activation=GELU_TANH if kind == "gated-gelu" else activation(name, folder),
+        activation=GELU_TANH if kind == "gated-gelu" else known_activation(name, folder),
         gated=("encoder", "decoder") if gate else (),
         biases=False, mlp_biases=False, buckets=number(table, "relative_attention_num_buckets", folder, 32),
         bucket_distance=number(table, "relative_attention_max_distance", folder, 128), attention_scale=1.0,
@@ -214,7 +216,7 @@ def _bart(
     tied = table.get("tie_word_embeddings", True) is not False or HEAD not in files
     form = ModelForm(
         norms_after=True, embedding_norm=family == "BART", key_bias=True,
-        activation=activation(str(table.get("activation_function", "gelu")), folder),
+        activation=activation(table, "activation_function", folder, "gelu"),
         embedding_scale=math.sqrt(max(width, 0)) if table.get("scale_embedding") else 1.0, tied=tied,
         logits_bias=LOGITS_BIAS in files,
     )  # fmt: skip

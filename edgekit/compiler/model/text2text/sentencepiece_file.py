@@ -110,6 +110,8 @@ def _parsed(path: Path, content: bytes) -> SentencePieceFile:
             (trainer if number == 2 else normalizer).update(_fields(value))
     if not pieces or len(pieces) > PIECES_LIMIT:
         raise ValueError(f"{len(pieces)} pieces")
+    if all(piece.kind != UNKNOWN for piece in pieces):
+        raise ValueError("no unknown piece")
     if trainer.get(3, UNIGRAM) != UNIGRAM:
         raise ModelError(
             f"{path}: is a SentencePiece model of another type than Unigram, which is not supported"
@@ -152,6 +154,9 @@ def unigram_json(
         special: Texts of the special tokens.
         end: Special token that is added to a text.
         all_match: Whether tokens that are not pieces of the file keep their texts: for decoding.
+
+    Raises:
+        ModelError: a special token is not among the tokens.
     """
     by_text = {piece.text: piece for piece in file.pieces}
     usable = {text for text, piece in by_text.items() if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
@@ -163,8 +168,10 @@ def unigram_json(
         vocabulary.append([text if matches and text else f"{NEVER}{number}", score])
     whole = [text for text in texts if text in by_text and by_text[text].kind == USER_DEFINED]
     numbers = {text: number for number, text in enumerate(texts)}
-    added = [_added(text, numbers[text], text in special) for text in dict.fromkeys((*special, *whole))]
     unknown = next(piece.text for piece in file.pieces if piece.kind == UNKNOWN)
+    if missing := [text for text in (*special, end, unknown) if text not in numbers]:
+        raise ModelError(f"{file.path}: has no piece {missing[0]}; download it again")
+    added = [_added(text, numbers[text], text in special) for text in dict.fromkeys((*special, *whole))]
     splits = not any(SPACE in text[1:] for text in usable)
     metaspace: Json = {
         "type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always" if file.prefix else "never",

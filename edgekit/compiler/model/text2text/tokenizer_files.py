@@ -8,6 +8,7 @@ from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from edgekit.compiler.model.folder_fields import entries, number, table_of, text
 from edgekit.compiler.model.language.hugging_face import read_json, read_part
 from edgekit.compiler.model.text2text.sentencepiece_file import (
     SentencePieceFile,
@@ -76,24 +77,23 @@ def read_tokenizers(folder: Path, vocabulary: int, special: Set[int]) -> Tokeniz
         raise ModelError(f"{folder}: the tokenizer is damaged ({problem}); download it again") from None
     if size > vocabulary:
         raise ModelError(f"{folder}: the tokenizer has {size} tokens, but the model {vocabulary}")
-    entries = table.get("added_tokens") or []
-    added = {entry["id"] for entry in entries if isinstance(entry, dict) and entry.get("special") is True}
-    unknown = table["model"].get("unk_id")
-    numbers = {number for number in (*added, unknown) if type(number) is int}
-    return Tokenizers(source, target, tuple(sorted({*special, *numbers})), _spelling(table, folder), names)
+    added = entries(table, "added_tokens", folder, JSON_FILE)
+    ids = {number(entry, "id", folder, file=JSON_FILE) for entry in added if entry.get("special") is True}
+    if table["model"].get("unk_id") is not None:
+        ids.add(number(table["model"], "unk_id", folder, file=JSON_FILE))
+    return Tokenizers(source, target, tuple(sorted({*special, *ids})), _spelling(table, folder), names)
 
 
 def _spelling(table: dict[str, Any], folder: Path) -> str:
-    decoder = table.get("decoder")
-    steps = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
-    kinds = {step.get("type") for step in steps if isinstance(step, dict)}
+    decoder = table_of(table, "decoder", folder, JSON_FILE)
+    steps = entries(decoder, "decoders", folder, JSON_FILE) or [decoder]
+    kinds = {text(step, "type", folder, file=JSON_FILE) for step in steps}
     if "ByteLevel" in kinds:
         return BYTE_LEVEL
     if kinds & {"Metaspace", "ByteFallback", "Replace"}:
         return SENTENCEPIECE
     raise ModelError(
-        f"{folder}: tokenizer.json has the decoder {sorted(map(str, kinds))}; EdgeKit decodes ByteLevel and "
-        "Metaspace"
+        f"{folder}: tokenizer.json has the decoder {sorted(kinds)}; EdgeKit decodes ByteLevel and Metaspace"
     )
 
 
@@ -112,10 +112,12 @@ def _marian(folder: Path, vocabulary: int) -> tuple[bytes, bytes]:
         raise ModelError(f"{folder}: vocab.json has tokens beyond the {vocabulary} of the model")
     if not {UNKNOWN, END} <= set(numbers):
         raise ModelError(f"{folder}: vocab.json has no {UNKNOWN} or {END}; download it again")
+    if len(set(numbers.values())) < len(numbers):
+        raise ModelError(f"{folder}: vocab.json has two tokens of one number; download it again")
     texts = [""] * (max(numbers.values()) + 1)
-    for text, number in numbers.items():
-        texts[number] = text
-    special = [text for text in (END, UNKNOWN, PAD) if text in numbers] + _language_codes(texts)
+    for piece, token in numbers.items():
+        texts[token] = piece
+    special = [piece for piece in (END, UNKNOWN, PAD) if piece in numbers] + _language_codes(texts)
     return (
         unigram_json(source, texts, special=special, end=END),
         unigram_json(source, texts, special=special, end=END, all_match=True),

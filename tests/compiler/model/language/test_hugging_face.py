@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Any, str]] = {
     ),
     "a text for a size": (
         lambda f: config(f, hidden_size="64"),
-        "its config.json has hidden_size = ",
+        "config.json: hidden_size is 64; it must be a whole number",
     ),
     "another width": (lambda f: config(f, hidden_size=32, head_dim=16), "config.json requires [309, 32]"),
     "no weights": (lambda f: weights(f, header("{}")), "has no weight model.embed_tokens.weight"),
