@@ -15,7 +15,8 @@ from tests.fixtures.http2_frames import END_HEADERS, END_STREAM, HEADERS, block,
 from tests.serve.test_tls import certificate, saved
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
-from tests.fixtures.grpc_servers import SERVICE, M, asked, running  # noqa: E402
+from edgekit.serve.grpc_messages import SERVICE  # noqa: E402
+from tests.fixtures.grpc_servers import M, asked, running  # noqa: E402
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_proxies]
 GOOD = (("authorization", "Bearer " + "t" * 20),)
