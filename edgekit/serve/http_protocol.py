@@ -191,7 +191,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
             self._wait(REST_SECONDS if self._body_comes else KEPT_SECONDS)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Note which request is answered: uvicorn knows the newest one, which may wait for those before it."""
+        """Note which request is answered: uvicorn knows the newest one, which may wait for others."""
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
 

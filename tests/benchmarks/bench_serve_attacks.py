@@ -34,24 +34,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from h2.connection import H2Connection
 
 from edgekit.runtime import Session
 from edgekit.serve.grpc_messages import SERVICE, messages
 from tests.benchmarks.bench_serve_faults import memory_mb
 from tests.benchmarks.bench_serve_load import http_request
+from tests.fixtures.http2_frames import END_HEADERS, HEADERS, RESET, block, call_fields, connected, frame
 
 HOST = b"Host: 127.0.0.1\r\n"
 PIECE = 1 << 16
-CALL = [
-    (":method", "POST"),
-    (":scheme", "http"),
-    (":path", f"/{SERVICE}/ModelInfer"),
-    (":authority", "127.0.0.1"),
-    ("content-type", "application/grpc"),
-    ("te", "trailers"),
-]
-"""Head of a gRPC call."""
 Wires = list[socket.socket]
 
 
@@ -139,22 +130,15 @@ class Attacker:
 
     def calls(self) -> None:
         """gRPC calls without a message, which are all begun and all reset at once."""
-        attacks = []
+        wires, call = [], block(call_fields("ModelInfer"))
         for _ in range(4):
-            http2 = H2Connection()
-            http2.initiate_connection()
-            for stream in range(1, 200, 2):
-                http2.send_headers(stream, CALL)
-            wire = socket.create_connection(("127.0.0.1", self._grpc_port), 5, (self._source, 0))
-            wire.sendall(http2.data_to_send())
-            attacks.append((wire, http2))
+            wires.append(connected(self._grpc_port, source=self._source))
+            wires[-1].sendall(b"".join(frame(HEADERS, END_HEADERS, n, call) for n in range(1, 200, 2)))
         time.sleep(3)
-        for wire, http2 in attacks:
-            for stream in range(1, 200, 2):
-                http2.reset_stream(stream)
+        for wire in wires:
             with suppress(OSError):
-                wire.sendall(http2.data_to_send())
-        for wire, _ in attacks:
+                wire.sendall(b"".join(frame(RESET, 0, n, b"\0\0\0\x08") for n in range(1, 200, 2)))
+        for wire in wires:
             wire.close()
 
     def _hold(self, wires: Wires, seconds: float, piece: bytes = b"x") -> None:

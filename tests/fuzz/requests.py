@@ -24,14 +24,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from edgekit.serve.grpc_messages import messages
 from tests.fixtures.bundle_mutations import bytes_changed
-from tests.fixtures.classifiers import vectors
+from tests.fuzz.grpc_targets import X, changed_message
 from tests.fuzz.mutations import HTTP_LINES, changed_json, spoilt_text
 from tests.fuzz.request_wire import Answer, Server, frame
 
 GROWTH_KB, SETTLED = 300 << 10, 2000
-X = vectors(1)[0]["x"]
 TENSOR = {"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32"}
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGPgEpE7kcIAAAPbASukGNlxAAAAAElFTkSuQmCC"
@@ -46,7 +44,6 @@ NAMES = (
     "..", "%2e%2e", "%00", "%ff", "a" * 9000, "1" * 5000, "net/versions/9", "net?x=y", "\\", "//", "*", "%",
     ";", "net%2finfer", "\u0663", "-1", "#",
 )  # fmt: skip
-M = messages()
 BUSY = ("503", "UNAVAILABLE", "RESOURCE_EXHAUSTED")
 FAULTY = ("500", "501", "502", "INTERNAL", "UNKNOWN", "CANCELLED", "DEADLINE_EXCEEDED")
 
@@ -109,35 +106,6 @@ def _picture(draw: random.Random) -> Send:
     return lambda server: server.whole(sent)
 
 
-def _message(draw: random.Random) -> bytes:
-    request = M["ModelInferRequest"](model_name="net", id="7")
-    tensor = request.inputs.add(name="x", datatype="FP32", shape=X.shape)
-    if draw.random() < 0.5:
-        request.raw_input_contents.append(X.tobytes())
-    else:
-        tensor.contents.fp32_contents.extend(X.ravel().tolist())
-    if draw.random() < 0.5:
-        request.parameters["timeout"].int64_param = draw.choice((20_000_000, 0, -1, 1 << 62))
-        request.parameters["priority"].string_param = draw.choice(("3", "", "x" * 300))
-        request.outputs.add(name=draw.choice(("scores", "", "y" * 99)))
-    for _ in range(draw.choice((0, 1, 1, 2))):
-        what = draw.randrange(6)
-        if what == 0:
-            tensor.shape[draw.randrange(4)] = draw.choice((-1, 0, 7, 1 << 62, -(1 << 63)))
-        elif what == 1:
-            tensor.datatype = draw.choice(("FP16", "FP64", "BYTES", "", "\u0663", "BOOL"))
-        elif what == 2:
-            tensor.contents.int64_contents.extend([draw.randrange(-9, 9)] * draw.choice((1, 6, 99)))
-        elif what == 3:
-            request.raw_input_contents.append(draw.randbytes(draw.choice((0, 1, 24, 999))))
-        elif what == 4:
-            request.inputs.add().CopyFrom(tensor)
-        else:
-            request.model_name = draw.choice(("", "..", "net\x00", "x" * 9000))
-    sent = bytes(request.SerializeToString())
-    return bytes_changed(draw, sent) if draw.random() < 0.5 else sent
-
-
 METHODS = (
     "ModelInfer",
     "ModelMetadata",
@@ -149,12 +117,12 @@ METHODS = (
 
 
 def _grpc(draw: random.Random) -> Send:
-    method, sent = draw.choices(METHODS, (12, 1, 1, 1, 1, 1))[0], _message(draw)
+    method, sent = draw.choices(METHODS, (12, 1, 1, 1, 1, 1))[0], changed_message(draw)
     return lambda server: server.call(method, sent)
 
 
 def _stream(draw: random.Random) -> Send:
-    sent = [_message(draw) for _ in range(draw.choice((1, 2, 5)))]
+    sent = [changed_message(draw) for _ in range(draw.choice((1, 2, 5)))]
     return lambda server: server.stream(sent)
 
 

@@ -58,6 +58,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_an_idle_stream_goes_on",
             "MESSAGE_SECONDS\n                        with",
         ),
+        ("lease.hold(self._limit_bytes)", "test_a_message_that_does_not_come", "pass"),
         ("if self._used >= CALLS:", "test_places_of_addresses"),
         ("if self._networks[network] >= self._address:", "test_an_address_leaves_places_to_others"),
         (
@@ -82,7 +83,23 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_connections_have_a_limit_of_their_own",
             "",
         ),
+        (
+            "with self._limits.limited(call, MESSAGE_SECONDS):  # waits for its client to read",
+            "test_a_stream_whose_client_never_reads",
+            "if True:",
+        ),
         ('os.environ.setdefault("GRPC_VERBOSITY", "NONE")', "test_clients_do_not_write_the_log", "pass"),
+    ],
+    ("edgekit/serve/event_loop.py", "tests/serve/test_tls.py"): [
+        (
+            'if not self._connections.open(transport, str(peer[0]) if peer else ""):',
+            "test_handshakes_count_as_connections",
+        ),
+    ],
+    ("edgekit/compiler/sandbox/hub_client.py", "tests/compiler/sandbox/test_hub.py"): [
+        ("if time.monotonic() > end_s:", "test_a_slow_file_is_stopped"),
+        ("min(pause_s, PAUSE_SECONDS)", "test_a_server_does_not_choose_how_long_a_client_waits", "pause_s"),
+        ("if file.tell() > size_bytes:", "test_an_endless_file_is_stopped"),
     ],
     ("edgekit/serve/paced_protocol.py", "tests/serve/test_fair_turns.py"): [
         (
@@ -138,6 +155,12 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
     ],
     ("edgekit/serve/http_protocol.py", "tests/serve/test_http_limits.py"): [
+        ("if self._end_after_answers():", "test_a_fault_behind_requests_that_wait"),
+        (
+            "cycle.disconnected = True",
+            "test_clients_that_end_while_they_are_answered",
+            "pass",
+        ),
         (
             "wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)",
             "test_a_body_that_drips_wakes_the_server_when_it_is_whole",

@@ -80,6 +80,11 @@ def test_health_waits_for_no_message(calls: Any) -> None:
 
 def test_a_message_that_does_not_come(calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     client, half = calls
+    memory = client.server.app.memory
+    early = half.open(metadata=GOOD)
+    until(lambda: memory.held_bytes == 2 << 20)  # the largest message, before it is read
+    early.cancel()
+    until(lambda: not memory.held_bytes)
     monkeypatch.setattr(grpc_server, "MESSAGE_SECONDS", 0.2)
     late = half.open(metadata=GOOD)
     assert late.code() is grpc.StatusCode.CANCELLED
@@ -164,10 +169,15 @@ def test_places_of_addresses() -> None:
 def test_a_refusal_needs_no_place(bundle: Path) -> None:
     """More calls than there are threads, of clients without a token that send no message."""
     with running({("net", "1"): bundle}, access=Access("t" * 20, loopback=False)) as client:
-        half = HalfCalls(client.channel)
-        waiting = [half.open() for _ in range(200)]
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [grpc.insecure_channel(f"127.0.0.1:{client.port}", own) for _ in range(8)]
+        halves = [HalfCalls(channel) for channel in channels]
+        waiting = [half.open() for half in halves for _ in range(grpc_server.CONNECTION_CALLS - 8)]
+        assert len(waiting) > 2 * grpc_server.THREADS
         assert {call.code() for call in waiting} == {grpc.StatusCode.UNAUTHENTICATED}
-        half.end()
+        for half, channel in zip(halves, channels, strict=True):
+            half.end()
+            channel.close()
 
 
 def test_compressed_messages_are_refused(bundle: Path) -> None:

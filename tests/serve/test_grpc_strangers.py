@@ -23,6 +23,7 @@ from tests.fixtures.http2_frames import (  # noqa: E402
     END_HEADERS,
     END_STREAM,
     HEADERS,
+    RESET,
     block,
     call_fields,
     connected,
@@ -68,6 +69,22 @@ def test_calls_whose_client_never_reads_hold_no_place(server: Grpc) -> None:
                 wire.sendall(frame(HEADERS, END_HEADERS, number, LIVE))
                 wire.sendall(frame(DATA, END_STREAM, number, message()))
         assert infers(server)
+
+
+def test_a_stream_whose_client_never_reads(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread waits for the client's window, for as long as a message may take."""
+    monkeypatch.setattr(grpc_server, "MESSAGE_SECONDS", 0.3)
+    with running({("net", "1"): bundle}) as client:
+        memory, request = client.server.app.memory, message(asked().SerializeToString())
+        with connected(client.port, settings(window=0)) as wire:
+            wire.sendall(frame(HEADERS, END_HEADERS, 1, block(call_fields("ModelStreamInfer"))))
+            until(lambda: memory.held_bytes > 0)
+            wire.sendall(frame(DATA, 0, 1, request))
+            received = b""
+            while frame(RESET, 0, 1, bytes(4))[:9] not in received:
+                received += wire.recv(1 << 16)
+            until(lambda: not memory.held_bytes)
+        assert client.call("ModelInfer", asked()).id == "7"
 
 
 def test_messages_that_strangers_send_are_not_collected(server: Grpc) -> None:

@@ -119,9 +119,10 @@ def test_handshakes_that_never_end_and_plain_bytes(
         server.close()
 
 
-def test_handshakes_count_as_connections(files: dict[str, Path]) -> None:
+def test_handshakes_count_as_connections(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """From accept on: those of one address make room for each other, and leave files to others."""
-    pytest.importorskip("edgekit.serve.event_loop")
+    event_loop = pytest.importorskip("edgekit.serve.event_loop")
+    monkeypatch.setattr(event_loop, "HANDSHAKE_SECONDS", 100.0)
     tls = tls_of(files["server"], files["server-key"], None)
     table = Connections(ConnectionLimits(total=8, address=4))
     server = Running(ServedModels({}, ServeOptions()), tls=tls, connections=table)
@@ -129,7 +130,7 @@ def test_handshakes_count_as_connections(files: dict[str, Path]) -> None:
         context = ssl.create_default_context(cafile=str(files["authority"]))
         assert ready(f"https://127.0.0.1:{server.port}", context) == 200
         address = ("127.0.0.1", server.port)
-        silent = [socket.create_connection(address, 30, ("127.0.0.2", 0)) for _ in range(12)]
+        silent = [socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(12)]
         for wire in silent[:8]:
             with suppress(ConnectionResetError):
                 assert wire.recv(1) == b""  # the oldest are closed at once, and not when their time is over

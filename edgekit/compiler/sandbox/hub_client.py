@@ -10,7 +10,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from edgekit.compiler.sandbox.hub_address import HubAddress
@@ -24,6 +24,12 @@ LIST_SECONDS = 120.0
 """Maximum time in which the list must have come."""
 ANSWER_SECONDS = 30.0
 """Maximum time without a byte from the server."""
+FILE_SECONDS, BYTES_PER_SECOND = 120.0, 64 << 10
+"""Maximum time in which a file must have come: so much, and more for its size."""
+ATTEMPTS, PAUSE_SECONDS = 4, 10.0
+"""Requests for one file, and the longest pause between two, whatever the server's ``Retry-After`` is."""
+AGAIN = (0, 429, 500, 502, 503, 504)
+"""Statuses after which a file is requested again; 0 means that the transfer broke."""
 LOG_IN = "log in with `hf auth login`"
 
 
@@ -89,13 +95,80 @@ def list_repository(hub: Any, address: HubAddress) -> Listing:
             if len(content) > LIST_BYTES or time.monotonic() - began > LIST_SECONDS:
                 limit = f"{LIST_BYTES >> 20} MB" if len(content) > LIST_BYTES else f"{LIST_SECONDS:g} s"
                 raise ModelError(f"{address}: its list of files takes more than {limit}")
-    own_headers = {name: value for name, value in response.headers.items() if name.startswith("x-")}
-    whole = type(response)(
-        response.status_code, headers=own_headers, content=bytes(content), request=response.request
-    )
-    hub.utils.hf_raise_for_status(whole)
+    _raise_for_status(hub, response, bytes(content))
     table = json.loads(content)
     return Listing(str(table["sha"]), _listed(address, table["siblings"]))
+
+
+def _raise_for_status(hub: Any, response: Any, content: bytes = b"") -> None:
+    """Raise the library's error, without reading more of the response."""
+    own_headers = {name: value for name, value in response.headers.items() if name.startswith("x-")}
+    whole = type(response)(
+        response.status_code, headers=own_headers, content=content, request=response.request
+    )
+    hub.utils.hf_raise_for_status(whole)
+
+
+def receive_file(hub: Any, address: HubAddress, name: str, size_bytes: int, file: BinaryIO) -> None:
+    """Write a file of the repository; a transfer that broke is continued. Call it within :func:`explained`.
+
+    The library's own download has no time limit, waits for as long as ``Retry-After`` says, and makes names
+    of files from a server's ETag.
+
+    Args:
+        hub: The library.
+        address: Address with its commit.
+        name: Name of the file in the repository.
+        size_bytes: Its size in the repository's list.
+        file: Receives it; is empty.
+
+    Raises:
+        ModelError: it is too slow, or larger than listed. As :func:`explained` maps the library's errors.
+    """
+    end_s = time.monotonic() + FILE_SECONDS + size_bytes / BYTES_PER_SECOND
+    for attempt in range(ATTEMPTS):
+        pause_s = 0.5 * 2.0**attempt
+        try:
+            with _opened(hub, address, name, file) as response:
+                text = response.headers.get("retry-after", "")
+                if text.isascii() and text.isdecimal() and len(text) < 9:
+                    pause_s = float(text)
+                _raise_for_status(hub, response)
+                if response.status_code != 206:
+                    file.seek(0)
+                    file.truncate()
+                for piece in response.iter_raw():
+                    file.write(piece)
+                    if file.tell() > size_bytes:
+                        raise ModelError(
+                            f"{address}: {name}: the server sends more than the {size_bytes} bytes that the "
+                            "list says"
+                        )
+                    if time.monotonic() > end_s:
+                        raise _too_slow(address, name, size_bytes)
+            return
+        except hub.errors.HTTPError as problem:
+            status = int(getattr(getattr(problem, "response", None), "status_code", 0))
+            if status not in AGAIN or attempt + 1 == ATTEMPTS:
+                raise
+        pause_s = min(pause_s, PAUSE_SECONDS)
+        if time.monotonic() + pause_s > end_s:
+            raise _too_slow(address, name, size_bytes)
+        time.sleep(pause_s)
+
+
+def _opened(hub: Any, address: HubAddress, name: str, file: BinaryIO) -> Any:
+    """Request a file from where it ended."""
+    url = hub.hf_hub_url(address.repository, name, revision=address.revision, endpoint=hub.constants.ENDPOINT)
+    headers = {**hub.utils.build_hf_headers(), "Accept-Encoding": "identity"}
+    if received_bytes := file.tell():
+        headers["Range"] = f"bytes={received_bytes}-"
+    return hub.utils.get_session().stream("GET", url, headers=headers, timeout=ANSWER_SECONDS)
+
+
+def _too_slow(address: HubAddress, name: str, size_bytes: int) -> ModelError:
+    seconds = FILE_SECONDS + size_bytes / BYTES_PER_SECOND
+    return ModelError(f"{address}: {name} did not arrive within {seconds:.0f} s; try again later")
 
 
 def _listed(address: HubAddress, entries: Any) -> dict[str, Listed]:

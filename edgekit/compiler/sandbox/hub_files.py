@@ -27,7 +27,13 @@ from edgekit.compiler.model.language.hugging_face_config import (
     text2text_family,
 )
 from edgekit.compiler.sandbox.hub_address import COMMIT, HubAddress
-from edgekit.compiler.sandbox.hub_client import Listed, explained, hub_library, list_repository
+from edgekit.compiler.sandbox.hub_client import (
+    Listed,
+    explained,
+    hub_library,
+    list_repository,
+    receive_file,
+)
 from edgekit.compiler.sandbox.limits import external_names
 from edgekit.errors import BundleError, EdgeKitError, ModelError, printable
 from edgekit.signing.trusted_keys import signature_path
@@ -39,8 +45,6 @@ from edgekit.tensor_spec import Json
 
 TOTAL_BYTES = 32 << 30
 """Maximum size of the files of one model together."""
-RESTARTS = 5
-"""Times that a server may send a file from its start again."""
 BLOCK_BYTES = 1 << 20
 LOCK_SECONDS = 3600.0
 CONFIG = "config.json"
@@ -129,7 +133,6 @@ def _fetch(address: HubAddress, download: Download, kind: type[EdgeKitError]) ->
             try:
                 with _explained(hub, address, kind, root):
                     name = download(hub, pinned, files, draft / _name(pinned), update)
-                shutil.rmtree(draft / _name(pinned) / ".cache", ignore_errors=True)  # the library's notes
                 record = json.dumps({"address": pinned, "model": name}).encode()
                 write_atomically(draft / RECORD, [record], 0o600)
                 os.replace(draft, folder)
@@ -260,12 +263,10 @@ def download_file(hub: Any, address: HubAddress, name: str, listed: Listed, fold
     Raises:
         ModelError: it is longer or shorter, or has another hash.
     """
-    hub.hf_hub_download(
-        address.repository, name, revision=address.revision, endpoint=hub.constants.ENDPOINT,
-        local_dir=folder,
-        tqdm_class=_meter(f"{address}: {name}", listed.size_bytes),
-    )  # fmt: skip
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        receive_file(hub, address, name, listed.size_bytes, file)
     facts = os.lstat(path)
     if not stat.S_ISREG(facts.st_mode) or facts.st_size != listed.size_bytes:
         raise ModelError(
@@ -279,36 +280,6 @@ def download_file(hub: Any, address: HubAddress, name: str, listed: Listed, fold
             digest.update(block)
     if digest.hexdigest() != (listed.sha256 or listed.sha1):
         raise ModelError(f"{address}: {name} differs from the hash in the hub's list; try again")
-
-
-def _meter(label: str, size_bytes: int) -> type:
-    """Return a progress bar that draws nothing, and stops a server that sends more than it declared."""
-    limit = size_bytes + max(size_bytes // 8, BLOCK_BYTES)  # transfers of Xet count their own headers
-
-    class Meter:
-        def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
-            self.n, self.total, self._restarts = initial, size_bytes, 0
-
-        def __enter__(self) -> Meter:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def update(self, n: int = 1) -> None:
-            self.n += n
-            self._restarts += n < 0
-            if self.n > limit or self._restarts > RESTARTS:
-                raise ModelError(
-                    f"{label}: the server sends more than the {size_bytes} bytes that the list says"
-                )
-
-        def ignore(self, *_: object, **__: object) -> None:
-            pass
-
-        close = refresh = set_description = set_postfix_str = ignore
-
-    return Meter
 
 
 def _explained(

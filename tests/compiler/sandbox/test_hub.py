@@ -288,7 +288,7 @@ def test_a_file_larger_than_listed_is_refused(hub: Hub) -> None:
     listed = len(hub.files["preprocessor_config.json"])
     hub.sent = lambda name, content: content + b" " if name == "preprocessor_config.json" else content
     with pytest.raises(
-        ModelError, match=f"preprocessor_config.json has {listed + 1} bytes; the hub's list says"
+        ModelError, match=f"preprocessor_config.json: the server sends more than the {listed} bytes that"
     ):
         edgekit.check(ADDRESS, ["ort"])
 
@@ -304,13 +304,55 @@ def test_an_endless_file_is_stopped(hub: Hub) -> None:
     assert next(blocks) < 100
 
 
-def test_a_server_that_starts_a_file_again_and_again_is_stopped() -> None:
-    meter = hub_files._meter("model.onnx", 30 << 20)()
-    for _ in range(hub_files.RESTARTS):
-        meter.update(10 << 20)
-        meter.update(-10 << 20)
-    with pytest.raises(ModelError, match="the server sends more than the 31457280 bytes"):
-        meter.update(-1)
+def test_a_slow_file_is_stopped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_client, "FILE_SECONDS", 0.2)
+
+    def slowly(name: str, content: bytes) -> Iterator[bytes]:
+        for _ in range(50):
+            time.sleep(0.1)
+            yield b" "
+
+    hub.sent = slowly
+    with pytest.raises(ModelError, match=r"config.json did not arrive within 0 s; try again later"):
+        hub_files.fetch(HubAddress(ADDRESS))
+    assert list((cache_folder() / "hub").glob("*/")) == []
+
+
+@pytest.mark.parametrize("wait", ["99999999", "999999999999", "inf"])
+def test_a_server_does_not_choose_how_long_a_client_waits(
+    hub: Hub, wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    hub.failures, hub.file_headers = [429, 503], {"Retry-After": wait}
+    hub_files.fetch(HubAddress(ADDRESS))
+    assert hub.failures == []
+    assert 1 <= max(pauses) <= hub_client.PAUSE_SECONDS
+    hub.failures = [503] * 9
+    with pytest.raises(ModelError, match=r"answers 503; try again later"):
+        hub_files.fetch(HubAddress(f"{ADDRESS}@v1"))
+    assert len(hub.failures) == 9 - hub_client.ATTEMPTS
+
+
+def test_no_name_of_a_file_comes_from_a_header(hub: Hub, tmp_path: Path) -> None:
+    """An ETag or a disposition with a path; they were part of a name in the library's own download."""
+    before = {path for path in tmp_path.rglob("*") if "cache" not in path.parts}
+    hub.file_headers = {"ETag": '"../../../../escaped"', "Content-Disposition": 'filename="../../escaped"'}
+    hub_files.fetch(HubAddress(ADDRESS))
+    assert {path for path in tmp_path.rglob("*") if "cache" not in path.parts} - before <= {tmp_path / "hf"}
+    fetched = [path.name for path in (cache_folder() / "hub").rglob("*") if path.is_file()]
+    names = ["config.json", "model.onnx", "preprocessor_config.json"]
+    assert sorted(name for name in fetched if not name.endswith(".lock")) == sorted(
+        [*names, hub_files.RECORD]
+    )
+
+
+def test_a_transfer_that_breaks_is_continued(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    hub.cut = 10
+    hub_files.fetch(HubAddress(ADDRESS))
+    asked = [path for _, path, _ in hub.requests if path.endswith("/config.json")]
+    assert len(asked) == 2
 
 
 def test_a_hub_that_answers_with_another_commit_is_refused(hub: Hub) -> None:
