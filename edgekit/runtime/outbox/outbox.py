@@ -50,8 +50,7 @@ TAKEN_LATE = 8
 """Limit of rows handed in and not yet processed; they do not count as ``memory_bytes``."""
 DISK_WAIT_S, LONGEST_DISK_WAIT_S = 0.05, 5.0
 CLOSE_S, LAST_TRIES = 5.0, 2
-"""Longest time of ``close`` for the disk, and for the sink; failed rounds after which it gives up. A second
-one tries other rows than the one that failed."""
+"""Longest time of ``close`` for the disk, and for the sink; failed rounds after which it gives up."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Outbox(Closing):
         close_s: float = CLOSE_S,
     ) -> None:
         self._limits, self._commit_s, self._sink = limits, commit_s, sink
-        self._pid = os.getpid()
+        self._pid, self._trouble = os.getpid(), ""
         self._close_s, self._end_s = close_s, math.inf
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -108,7 +107,6 @@ class Outbox(Closing):
         self._pending: dict[int, deque[tuple[Parcel, Receipt]]] = {n: deque() for n in range(3)}
         self._under_way: list[Receipt] = []
         self._pending_bytes = self._lost = self._disk_errors = 0
-        self._trouble = ""
         self._broken = self._shut = self._closed = self._deaf = False
         self._closing, self._stored = threading.Event(), threading.Event()
         self._delivered: list[Parcel] = []
@@ -367,8 +365,8 @@ class Outbox(Closing):
         return released
 
     def close(self) -> None:
-        """Store pending rows, deliver what the sink takes within ``close_s``, and stop. Closing twice is fine;
-        in a forked process nothing is done."""
+        """Store pending rows, deliver what the sink takes within ``close_s``, and stop. Closing twice is
+        fine; in a forked process nothing is done."""
         if os.getpid() != self._pid:
             return
         self._end_s = min(self._end_s, time.monotonic() + self._close_s)
@@ -398,6 +396,5 @@ class Outbox(Closing):
                 self._disk_errors += 1
                 self._trouble = str(problem)
                 raise
-            self._broken = False
-            self._trouble = ""
+            self._broken, self._trouble = False, ""
             return done

@@ -302,7 +302,11 @@ def test_a_sink_that_is_down_or_hangs_bounds_the_close(tmp_path: Path) -> None:
     with Outbox(tmp_path, ListSink(down)) as outbox:
         outbox.put(b"body", key="a")
     assert 1 <= len(tried) <= 3
-    with Outbox(tmp_path, ListSink(lambda _: freed.wait(60) and None), close_s=0.2):
+
+    def hang(parcel: Parcel) -> None:
+        freed.wait(60)
+
+    with Outbox(tmp_path, ListSink(hang), close_s=0.2):
         pass  # `freed` is not set before the end of the block
     assert not freed.is_set()
     freed.set()
