@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from edgekit.processing.inputs.audio import RATE_LIMIT_HZ, AudioInput, frames_an
 from edgekit.tensor_spec import Array
 
 INT16_FULL_SCALE = 32768.0
+PIECE_SAMPLES = 1 << 16
+"""Samples of a long sound that are converted at a time."""
 VARIANCE_LEAST = 1e-7
 """Added to the variance of ``mean-std``, as the feature extractors of wav2vec 2.0 do."""
 
@@ -58,6 +61,24 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
     from edgekit.processing.resample import resample  # here: most sounds have the model's rate
 
     return resample(samples, rate, entry.rate)
+
+
+def mono_pieces(sound: Array, entry: AudioInput, rate: int | None = None) -> Iterator[Array]:
+    """Yield what ``mono`` returns in pieces: the whole as float64 takes several times the recording.
+
+    Raises: as ``mono``, for a value that is not finite when its piece is reached.
+    """
+    if not isinstance(sound, np.ndarray) or not (sound.ndim and sound.size and isinstance(rate, int | None)):
+        yield mono(sound, entry, rate)
+        return
+    if rate in (None, entry.rate) or not 1 <= rate <= RATE_LIMIT_HZ:
+        for start in range(0, len(sound), PIECE_SAMPLES):
+            yield mono(sound[start : start + PIECE_SAMPLES], entry, rate)
+        return
+    from edgekit.processing.resample import cut  # here: most sounds have the model's rate
+
+    for first, last, kept in cut(len(sound), rate, entry.rate, PIECE_SAMPLES):
+        yield mono(sound[first:last], entry, rate)[kept]
 
 
 def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = None) -> Array:

@@ -9,6 +9,7 @@ first and after the last one count as zero. tests/benchmarks/bench_sounds.py has
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import ceil, gcd
 
@@ -29,6 +30,9 @@ STEPS = 1024
 GROUP = 32
 """Successive outputs that are computed as one product of matrices. A fifth of the weights are zeros then, but
 sounds of 48 and of 8 kHz become 16 kHz in a fifth of the time (tests/benchmarks/bench_sounds.py)."""
+
+ROWS_LEAST = 64
+"""Products of a part of a sound with the same weights, at least."""
 
 
 def resample(samples: Array, rate: int, new_rate: int) -> Array:
@@ -61,6 +65,32 @@ def resample(samples: Array, rate: int, new_rate: int) -> Array:
     return out.ravel()[:count]
 
 
+def cut(size: int, rate: int, new_rate: int, piece: int) -> Iterator[tuple[int, int, slice]]:
+    """Cut a sound into overlapping parts that are resampled one by one, to the same bits as the whole.
+
+    Args:
+        size: Number of its samples.
+        rate: Their rate, in Hz.
+        new_rate: In Hz.
+        piece: Number of samples of a part, about. It is larger if the weights are many, because each part
+            computes them.
+
+    Yields:
+        First sample of a part, the one after its last, and which of its resampled samples to keep.
+    """
+    divisor = gcd(rate, new_rate)
+    scale, down = new_rate // divisor, rate // divisor
+    step = max(1, GROUP // scale) * down  # so many samples further, the same weights apply
+    margin = step * ceil(_reach(scale, down) / step)
+    piece = step * max(ROWS_LEAST, ceil(piece / step))
+    for start in range(0, size, piece):
+        first = max(0, start - margin)
+        skipped, end = (start - first) * scale // down, start + piece
+        kept = slice(skipped, None if end >= size else skipped + piece * scale // down)
+        yield first, min(size, end + margin), kept
+
+
+@lru_cache(maxsize=64)  # 5 for 44.1 to 16 kHz, 0.1 MB each: most of the time of a short part
 def _weights(factor: int, down: int, outputs: range) -> tuple[int, Array]:
     """Compute the weights of successive outputs, as a matrix.
 

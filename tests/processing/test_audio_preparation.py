@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.errors import CardError, UsageError
 from edgekit.processing import Card
-from edgekit.processing.audio_preparation import AudioWindow, loudest
+from edgekit.processing.audio_preparation import AudioWindow, loudest, mono, mono_pieces
 from edgekit.processing.card import parse_card
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.processing import prepare
@@ -159,3 +159,15 @@ def test_two_sounds_are_no_input() -> None:
         "ears: a prediction needs one image, one sound or one text, in addition to constants and states; "
         "this card has x (audio), y (audio)"
     )
+
+
+@pytest.mark.parametrize("rate", [None, 8000, 11025, 44100, 48000])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("size", [1, 65_600, 200_003])
+def test_pieces_have_the_bits_of_the_whole(rate: int | None, channels: int, size: int) -> None:
+    entry = entry_of(card(shape=[1, 400]))
+    sound = np.random.default_rng(7).uniform(-1, 1, (size, channels)).astype(np.float32)
+    sound = sound[:, 0] if channels == 1 else sound
+    pieces = list(mono_pieces(sound, entry, rate))
+    np.testing.assert_array_equal(np.concatenate(pieces), mono(sound, entry, rate))
+    assert (len(pieces) > 2) is (size == 200_003)

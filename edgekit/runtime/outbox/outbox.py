@@ -13,6 +13,7 @@ rest, or refused so often that they are quarantined.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import sqlite3
@@ -48,6 +49,8 @@ not reconnect in the same second."""
 TAKEN_LATE = 8
 """Limit of rows handed in and not yet processed; they do not count as ``memory_bytes``."""
 DISK_WAIT_S, LONGEST_DISK_WAIT_S = 0.05, 5.0
+CLOSE_S, LAST_TRIES = 5.0, 2
+"""Longest time of ``close`` for the disk, and for the sink; failed rounds after which it gives up."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Outbox(Closing):
         sink: The destination; closed with the outbox. None: the app calls ``deliver``.
         limits: Size limits.
         commit_s: Group commit interval.
+        close_s: Longest time in which ``close`` delivers stored rows; the rest stays for the next process.
 
     Raises:
         UsageError: the folder cannot be used, or another process has it open.
@@ -92,16 +96,17 @@ class Outbox(Closing):
         *,
         limits: OutboxLimits = OutboxLimits(),  # noqa: B008  (frozen)
         commit_s: float = COMMIT_S,
+        close_s: float = CLOSE_S,
     ) -> None:
         self._limits, self._commit_s, self._sink = limits, commit_s, sink
-        self._pid = os.getpid()
+        self._pid, self._trouble = os.getpid(), ""
+        self._close_s, self._end_s = close_s, math.inf
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._arrived = threading.Condition(threading.Lock())
         self._pending: dict[int, deque[tuple[Parcel, Receipt]]] = {n: deque() for n in range(3)}
         self._under_way: list[Receipt] = []
         self._pending_bytes = self._lost = self._disk_errors = 0
-        self._trouble = ""
         self._broken = self._shut = self._closed = self._deaf = False
         self._closing, self._stored = threading.Event(), threading.Event()
         self._delivered: list[Parcel] = []
@@ -293,7 +298,7 @@ class Outbox(Closing):
                 self._doubted.pop(parcel.key, None)
                 self._refused += self._doubted.values()
                 self._doubted = {}
-            if self._closed:
+            if self._closed and time.monotonic() >= self._end_s:
                 break
         delivery = Delivery(len(self._delivered), len(self._refused), down, retry_after_s)
         self._record_deliveries()
@@ -319,6 +324,13 @@ class Outbox(Closing):
                 wait_s = FIRST_WAIT_S
                 if not (delivery.delivered or delivery.refused):
                     self._stored.wait()
+        self._threads[1].join(max(0.0, self._end_s - time.monotonic()))  # it stores the last rows
+        delivery, downs = Delivery(1), 0
+        while downs < LAST_TRIES and (delivery.delivered or delivery.refused or delivery.down):
+            if time.monotonic() >= self._end_s:
+                return
+            delivery = self.deliver(self._sink)
+            downs = downs + 1 if delivery.down else 0
 
     # --- inspection --------------------------------------------------------------------------------------
 
@@ -353,13 +365,16 @@ class Outbox(Closing):
         return released
 
     def close(self) -> None:
-        """Store pending rows, and stop. Closing twice is fine; in a forked process nothing is done."""
+        """Store pending rows, deliver what the sink takes within ``close_s``, and stop. Closing twice is
+        fine; in a forked process nothing is done."""
         if os.getpid() != self._pid:
             return
+        self._end_s = min(self._end_s, time.monotonic() + self._close_s)
         self._closed = True
         self._inbox.put(self._end)
         for thread in self._threads:
-            thread.join(5.0)
+            left_s = CLOSE_S if thread in self._threads[:2] else self._end_s - time.monotonic()
+            thread.join(max(0.0, left_s))
         with self._lock:
             self._shut = True
             self._store.close()
@@ -381,6 +396,5 @@ class Outbox(Closing):
                 self._disk_errors += 1
                 self._trouble = str(problem)
                 raise
-            self._broken = False
-            self._trouble = ""
+            self._broken, self._trouble = False, ""
             return done

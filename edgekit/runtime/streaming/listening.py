@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.processing import processing
-from edgekit.processing.audio_preparation import mono
+from edgekit.processing.audio_preparation import mono, mono_pieces
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.predictions.windows import WindowPrediction, WindowPredictions
 from edgekit.runtime.streaming.carried import Carried
@@ -62,8 +62,10 @@ class Listening:
             check_live_rate(source, rate)
         self.outputs: Mapping[str, Array] = {}
         self._session, self._source, self._options = session, source, options
-        pieces = [sound] if isinstance(sound, np.ndarray) else sound
-        self._windows = self._predict(mono(piece, source, rate) for piece in pieces)
+        if isinstance(sound, np.ndarray):
+            self._windows = self._predict(mono_pieces(sound, source, rate))
+        else:
+            self._windows = self._predict(mono(piece, source, rate) for piece in sound)
 
     def __iter__(self) -> Iterator[WindowPrediction]:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,50 @@ def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the outbox is closed; open a new one to put rows in"):
         outbox.put(b"")
     outbox.close()
+
+
+def test_a_short_job_delivers_at_its_close(tmp_path: Path) -> None:
+    sink = ListSink()
+    with Outbox(tmp_path, sink) as outbox:
+        for number in range(150):
+            outbox.put(b"body", key=f"{number}")
+    assert sorted(sink.keys, key=int) == [f"{number}" for number in range(150)]
+    with quick(tmp_path) as outbox:
+        assert (outbox.counts()["waiting"], outbox.counts()["delivered"]) == (0, 150)
+
+
+def test_a_row_that_fails_at_the_close_holds_no_other_up(tmp_path: Path) -> None:
+    def fails(parcel: Parcel) -> None:
+        if parcel.key == "bad":
+            raise OSError("the backend answered 500")
+
+    sink = ListSink(fails)
+    with Outbox(tmp_path, sink) as outbox:
+        outbox.put(b"body", key="bad")
+        outbox.put(b"body", key="good")
+    assert sink.keys == ["good"]
+    with quick(tmp_path) as outbox:
+        assert outbox.counts()["waiting"] == 1
+
+
+def test_a_sink_that_is_down_or_hangs_bounds_the_close(tmp_path: Path) -> None:
+    tried: list[str] = []
+    freed = threading.Event()
+
+    def down(parcel: Parcel) -> None:
+        tried.append(parcel.key)
+        raise SinkDownError("no network")
+
+    with Outbox(tmp_path, ListSink(down)) as outbox:
+        outbox.put(b"body", key="a")
+    assert 1 <= len(tried) <= 3
+
+    def hang(parcel: Parcel) -> None:
+        freed.wait(60)
+
+    with Outbox(tmp_path, ListSink(hang), close_s=0.2):
+        pass  # `freed` is not set before the end of the block
+    assert not freed.is_set()
+    freed.set()
+    with quick(tmp_path) as outbox:
+        assert outbox.counts()["waiting"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -177,3 +178,22 @@ def test_what_is_not_listened_to(session: Session) -> None:
     with pytest.raises(UsageError) as error:
         session.listen(ones(4))
     assert str(error.value) == "eye does not take sound: its input x has kind image"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+@pytest.mark.parametrize("rate", [None, 44100])
+def test_a_long_recording_takes_little_memory(engines: Engines, dtype: type, rate: int | None) -> None:
+    width = 16_000
+    card = {**SUMS, "inputs": {"x": audio(shape=[1, width]), "h": SUMS["inputs"]["h"]}}
+    engines["ort"].behaviour["plain"] = behaves("plain")
+    sound = np.ones(150 * width, dtype)
+    with Session(listening_bundle(card, width)) as session:
+        sum(1 for _ in session.listen(sound[: 2 * width], rate=rate))  # imports, and the filter
+        tracemalloc.start()
+        try:
+            windows = sum(1 for _ in session.listen(sound, rate=rate))
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert windows == (150 if rate is None else 55)
+    assert peak_bytes < 1.5 * sound.nbytes  # 2.4 or 4.8 MB, and the pieces at hand
