@@ -170,13 +170,14 @@ class Builder(LoweredNode):
     def output(self, x: Value, name: str) -> tuple[Any, str]:
         """Make ``x`` an output of the program; return its own variable and that variable's name."""
         var = self.var(x)
-        is_bound = var.op is None or var.op.op_type == "const" or any(var is other for other in self._inputs)
+        is_bound = var.op is None or var.op.op_type == "const" or self._crosses(var)
         if is_bound:
             var = self._mil.identity(x=var, name=self._new_name())
-        self._inputs.append(var)
         plain = plain_name(name)
         inner = self._named.get(plain)
-        if inner is not None and inner is not var:  # what is cast or reshaped for the interface gives way
+        # What is cast or reshaped for the interface gives way; another output, named out:0 as well as out_0,
+        # does not.
+        if inner is not None and inner is not var and not self._crosses(inner):
             self.names.pop(plain)
             self._names.discard(plain)
             inner.name = self.unique(f"{name}_inner")
@@ -184,8 +185,13 @@ class Builder(LoweredNode):
         if str(var.name) != plain:
             self.names.pop(str(var.name), None)
             var.name = self.unique(name)
+        self._inputs.append(var)
         self.names[str(var.name)] = name
         return var, str(var.name)
+
+    def _crosses(self, var: Any) -> bool:
+        """Return whether it is an input, or an output so far, of the program."""
+        return any(var is other for other in self._inputs)
 
     # Names
 

@@ -24,6 +24,15 @@ as the small ones are depthwise and first layers, whose rounding everything afte
 INTEGERS = ("int8", "uint8")
 PLAIN_TRANSPOSE_AXES = 5
 """TFLite Micro: "Transpose op only supports 1D-5D input arrays"."""
+MOST_AXES = 6
+LIMITED_KERNELS = frozenset(
+    {
+        *("CONCATENATION", "FULLY_CONNECTED", "MEAN", "PAD", "PADV2", "REDUCE_ALL", "REDUCE_ANY"),
+        *("REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SOFTMAX", "LOG_SOFTMAX", "SUM"),
+    }
+)
+"""Kernels that XNNPACK or TFLite itself does not load with more axes: each was tried with seven on LiteRT
+2.3.0, and the others of elementwise ops, slices, gathers and transposes run."""
 SHARED_UP_TO_BYTES = 4096
 """Equal constants up to this size are stored once."""
 
@@ -168,7 +177,7 @@ class Emitter(LoweredNode):
         """Emit one operator. The inputs are taken in the layouts they have.
 
         Raises:
-            Inexpressible: the kernel doesn't take the element type.
+            Inexpressible: the kernel doesn't take the element type, or so many axes.
         """
         tensors = tuple(-1 if x is None else x if isinstance(x, int) else self.tensor(x) for x in inputs)
         self.emit_op(code, tensors, tuple(out.tensor for out in outputs), options)
@@ -187,6 +196,9 @@ class Emitter(LoweredNode):
         if dtype not in KERNEL_TYPES[code] and not (is_quantized and code in INTEGER_KERNELS):
             takes = ", ".join(sorted(KERNEL_TYPES[code]))
             raise Inexpressible(f"TFLite's {code} supports {takes}, but the data is {dtype}", code="EK1004")
+        axes = max(len(self.graph.tensors[tensor].shape) for tensor in (*inputs, *outputs) if tensor >= 0)
+        if axes > MOST_AXES and code in LIMITED_KERNELS:
+            raise Inexpressible(f"TFLite's {code} supports {MOST_AXES} axes, but the data has {axes}")
         self.graph.add_op(Op(code, inputs, outputs, options, self.name, reason))
 
     def emit_transpose(self, source: int, order: Sequence[int], target: int, reason: str) -> None:

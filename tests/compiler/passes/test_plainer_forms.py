@@ -215,3 +215,46 @@ def test_axes_that_nothing_separates_are_merged() -> None:
         for value in node.outputs
     ]
     assert max(widest) <= 5
+
+
+SEVEN = "2,3,2,2,3,2,2"
+
+
+@pytest.mark.parametrize(
+    ("out", "node"),
+    [
+        (SEVEN, "LayerNormalization <axis = 5> (x, w, w)"),
+        (SEVEN, "InstanceNormalization (x, three, three)"),
+        (SEVEN, "LpNormalization <axis = 4> (x)"),
+        ("2,3,2,4,3,2,2", "Concat <axis = 3> (x, x)"),
+        ("2,3,2,2,3,2,4", "MatMul (x, m)"),
+        ("2,3,2,2,3,2,4", "MatMul (x, k)"),
+        ("2,3,3,2,3,2,4", "Pad (x, pads)"),
+        ("2,1,2,1,3,1,2", "ReduceSum (x, apart)"),
+        ("2,3,1,2,3,2,2", "ReduceL2 (x, two)"),
+    ],
+)
+def test_seven_axes(out: str, node: str) -> None:
+    rng = np.random.default_rng(5)
+    weights: dict[str, Weight] = {
+        "w": rng.standard_normal((2, 2)).astype(np.float32),
+        "three": rng.standard_normal(3).astype(np.float32),
+        "m": rng.standard_normal((2, 4)).astype(np.float32),
+        "k": rng.standard_normal((2, 1, 1, 2, 4)).astype(np.float32),
+        "pads": np.array([0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]),
+        "apart": np.array([1, 3, 5]),
+        "two": np.array([2]),
+    }
+    names = node.partition("(")[2].strip(")").split(", ")
+    used = {name: weight for name, weight in weights.items() if name in names}
+    model = folded(f"g (float[{SEVEN}] x) => (float[{out}] y) {{ y = {node} }}", 23, **used)
+    want = answers(model)
+    assert expand_functions(model, lambda node: True)
+    for wanted, got in zip(want, answers(model), strict=True):
+        assert snr_db(wanted["y"], got["y"]) >= 110
+    assert all(
+        len(value.shape or ()) <= 5 for n in model.graph for value in n.outputs if n.op_type not in ENDS
+    )
+
+
+ENDS = ("Reshape", "Identity")

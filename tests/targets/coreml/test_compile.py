@@ -16,10 +16,11 @@ from edgekit_coreml import compile as coreml
 from edgekit_coreml.package import MANIFEST, SPECIFICATION, WEIGHTS
 from edgekit_coreml.run import open_runner
 from edgekit_coreml.vendor import coremltools
+from onnx import helper
 
 import edgekit
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.passes import run_passes
 from edgekit.errors import MissingDependency, UnsupportedError, UsageError, install_line
 from edgekit.target import Artifact
@@ -340,3 +341,24 @@ def test_blocks_of_weights_stay_as_they_are_from_ios_18_on(
         assert warned.message.startswith("off the Neural Engine: a scale for each block of a weight")
         packed = 64 * 32 * (8 if kind == "int8" else 4) // 8
         assert len(made.files[WEIGHTS]) < packed + 4 * 32 * 4 + 1024
+
+
+@pytest.mark.parametrize(
+    "names", [("out:0", "out_0", "Out_0"), ("out_0", "out:0", "out-0"), ("a_1", "a", "a:1")]
+)
+def test_outputs_whose_names_differ_by_a_sign(names: tuple[str, str, str], tmp_path: Path) -> None:
+    """Core ML's names have letters, digits and underscores only."""
+    nodes = [
+        helper.make_node(op, ["x"], [name]) for op, name in zip(("Neg", "Abs", "Relu"), names, strict=True)
+    ]
+    outputs = [helper.make_tensor_value_info(name, 1, [3]) for name in names]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [3])], outputs)
+    model = ir.from_proto(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    )
+    inputs, sinks = signature(model)
+    made = coreml.compile_model(model, find_profile(COREML), "fp32")
+    x = np.array([-2, 1, 3], np.float32)
+    got = open_runner(write_files(made, tmp_path), inputs, sinks, made.options, 1).run({"x": x})
+    for name, want in zip(names, (-x, np.abs(x), np.maximum(x, 0)), strict=True):
+        np.testing.assert_array_equal(got[name], want)

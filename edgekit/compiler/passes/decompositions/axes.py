@@ -41,17 +41,28 @@ def _back(node: ir.Node, tape: Tape, result: str) -> onnx.GraphProto:
     return tape.body(tape.reshape(result, dims_of(node.outputs[0]) or ()))
 
 
+def _groups(count: int, is_alike: Callable[[int, int], bool]) -> list[list[int]]:
+    """Return the axes in groups of neighbours that are alike."""
+    groups: list[list[int]] = []
+    for axis in range(count):
+        if groups and is_alike(groups[-1][-1], axis):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def _broadcast_groups(shapes: Sequence[Shape]) -> list[list[int]]:
+    """Return the axes of aligned shapes in groups of neighbours that broadcast alike."""
+    kinds = [[size == 1 for size in sizes] for sizes in zip(*shapes, strict=True)]
+    return _groups(len(kinds), lambda one, other: kinds[one] == kinds[other])
+
+
 def _each_element(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
     """Merge neighbouring axes that broadcast alike."""
     out = dims_of(node.outputs[0]) or ()
     shapes = [(1,) * (len(out) - len(_shape(node, k))) + _shape(node, k) for k in range(len(node.inputs))]
-    groups: list[list[int]] = []
-    for axis in range(len(out)):
-        kind = [shape[axis] == 1 for shape in shapes]
-        if groups and kind == [shape[groups[-1][-1]] == 1 for shape in shapes]:
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
+    groups = _broadcast_groups(shapes)
     if len(groups) > MOST_AXES:
         return None
     merged = [
@@ -67,6 +78,21 @@ def _one_axis(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
     axis = int_of(node, "axis", -1) % len(x)
     flat = tape.reshape("i0", (prod(x[:axis]), x[axis], prod(x[axis + 1 :])))
     return _back(node, tape, tape(node.op_type, flat, **_attributes(node, axis=1)))
+
+
+def _channels(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
+    """Merge the axes after the channels'."""
+    x = _shape(node, 0)
+    flat = tape.reshape("i0", (*x[:2], prod(x[2:])))
+    rest = [f"i{k}" for k in range(1, len(node.inputs))]
+    return _back(node, tape, tape(node.op_type, flat, *rest, **_attributes(node)))
+
+
+def _arg(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
+    x = _shape(node, 0)
+    axis = int_of(node, "axis", 0) % len(x)
+    flat = tape.reshape("i0", (prod(x[:axis]), x[axis], prod(x[axis + 1 :])))
+    return _back(node, tape, tape(node.op_type, flat, **_attributes(node, axis=1, keepdims=0)))
 
 
 def _gather(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
@@ -96,17 +122,85 @@ def _reduction(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
     if axes is None and int_of(node, "noop_with_empty_axes", 0):
         return None
     gone = {int(a) % len(x) for a in axes} if axes is not None and axes.size else set(range(len(x)))
-    groups: list[list[int]] = []
-    for axis in range(len(x)):
-        if groups and (axis in gone) == (groups[-1][-1] in gone):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
+    groups = _groups(len(x), lambda one, other: (one in gone) == (other in gone))
     if len(groups) > MOST_AXES:
-        return None
+        return _in_turn(node, tape, x, [group for group in groups if group[0] in gone])
     flat = tape.reshape("i0", [prod(x[a] for a in group) for group in groups])
     reduced = np.array([k for k, group in enumerate(groups) if group[0] in gone], np.int64)
     return _back(node, tape, tape(node.op_type, flat, reduced, keepdims=0))
+
+
+def _in_turn(
+    node: ir.Node, tape: Tape, dims: Shape, groups: Sequence[Sequence[int]]
+) -> onnx.GraphProto | None:
+    """Reduce one group of axes after the other, the last first."""
+    if node.op_type not in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"):
+        return None
+    name = "i0"
+    for group in reversed(groups):
+        before, after = dims[: group[0]], dims[group[-1] + 1 :]
+        flat = tape.reshape(name, (prod(before), prod(dims[a] for a in group), prod(after)))
+        name, dims = tape(node.op_type, flat, np.array([1]), keepdims=0), (*before, *after)
+    return _back(node, tape, name)
+
+
+def _concat(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
+    """Merge the axes before the op's axis, and those after it."""
+    axis = int_of(node, "axis", 0) % len(_shape(node, 0))
+    parts = []
+    for k in range(len(node.inputs)):
+        x = _shape(node, k)
+        parts.append(tape.reshape(f"i{k}", (prod(x[:axis]), x[axis], prod(x[axis + 1 :]))))
+    return _back(node, tape, tape("Concat", *parts, axis=1))
+
+
+def _mat_mul(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
+    """Merge the rows of all matrices for one other matrix, and batches that broadcast alike for several."""
+    a, b, out = _shape(node, 0), _shape(node, 1), dims_of(node.outputs[0]) or ()
+    if min(len(a), len(b)) < 2:
+        return None
+    if len(b) == 2:
+        rows = tape.reshape("i0", (prod(a[:-1]), a[-1]))
+        return _back(node, tape, tape("MatMul", rows, "i1"))
+    batches = [(1,) * (len(out) - len(shape)) + shape[:-2] for shape in (a, b)]
+    groups = _broadcast_groups(batches)
+    if len(groups) > MOST_AXES - 2:
+        return None
+    merged = [
+        tape.reshape(f"i{k}", [*(prod(batch[g] for g in group) for group in groups), *shape[-2:]])
+        for k, (batch, shape) in enumerate(zip(batches, (a, b), strict=True))
+    ]
+    return _back(node, tape, tape("MatMul", *merged))
+
+
+def _normalization(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
+    """Merge the axes that are normalized, and those before them."""
+    x = _shape(node, 0)
+    axis = int_of(node, "axis", -1) % len(x)
+    weights = range(1, len(node.inputs))
+    unused = not any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
+    if not unused or any(_shape(node, k) != x[axis:] for k in weights if node.inputs[k] is not None):
+        return None
+    size = prod(x[axis:])
+    operands = [None if input_of(node, k) is None else tape.reshape(f"i{k}", (size,)) for k in weights]
+    flat = tape.reshape("i0", (prod(x[:axis]), size))
+    return _back(node, tape, tape(node.op_type, flat, *operands, **_attributes(node, axis=1)))
+
+
+def _pad(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
+    """Merge neighbouring axes without padding."""
+    x, pads = _shape(node, 0), array_of(input_of(node, 1))
+    if pads is None or input_of(node, 3) is not None:
+        return None
+    begins, ends = pads[: len(x)].tolist(), pads[len(x) :].tolist()
+    padded = [bool(begin or end) for begin, end in zip(begins, ends, strict=True)]
+    groups = _groups(len(x), lambda one, other: not padded[one] and not padded[other])
+    if len(groups) > MOST_AXES:
+        return None
+    flat = tape.reshape("i0", [prod(x[a] for a in group) for group in groups])
+    merged = [side[group[0]] for side in (begins, ends) for group in groups]
+    value = ["i2"] if input_of(node, 2) is not None else []
+    return _back(node, tape, tape("Pad", flat, np.array(merged, np.int64), *value, **_attributes(node)))
 
 
 _FORMS: dict[str, Callable[[ir.Node, Tape], onnx.GraphProto | None]] = {
@@ -114,26 +208,22 @@ _FORMS: dict[str, Callable[[ir.Node, Tape], onnx.GraphProto | None]] = {
         (
             *("Abs", "Add", "And", "Cast", "Ceil", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater"),
             *("GreaterOrEqual", "HardSigmoid", "HardSwish", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max"),
-            *(
-                "Min",
-                "Mod",
-                "Mul",
-                "Neg",
-                "Not",
-                "Or",
-                "Pow",
-                "Reciprocal",
-                "Relu",
-                "Round",
-                "Sigmoid",
-                "Sign",
-            ),
+            *("Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid"),
+            *("Elu", "Gelu", "Identity", "Selu", "Sign", "Softsign"),
             *("Sin", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor"),
         ),
         _each_element,
     ),
-    **dict.fromkeys(("LogSoftmax", "Softmax"), _one_axis),
+    **dict.fromkeys(("LogSoftmax", "LpNormalization", "Softmax"), _one_axis),
     **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), _reduction),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), _reduction),
+    "ReduceSumSquare": _reduction,
+    **dict.fromkeys(("GroupNormalization", "InstanceNormalization"), _channels),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _normalization),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _arg),
+    "Concat": _concat,
     "Gather": _gather,
     "GatherElements": _gather_elements,
+    "MatMul": _mat_mul,
+    "Pad": _pad,
 }
