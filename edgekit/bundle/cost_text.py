@@ -13,6 +13,20 @@ NAMED = 3
 """So many nodes of a reason are named."""
 
 
+def device_notes(variant: Variant) -> Iterator[str]:
+    """Yield sentences about a variant's time, cost and memory on its device.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
+    """
+    timing = variant.evidence.get("timing")
+    if timing and timing.get("elsewhere"):
+        there = f"{milliseconds(timing['p50_ms'])} on the machine of the build, {timing['cpu']}"
+        yield f"{there}, whose processor is of another kind: edgekit bench --device measures it on the device"
+    yield from cost_notes(variant)
+    yield from memory_notes(variant)
+
+
 def cost_notes(variant: Variant) -> Iterator[str]:
     """Yield sentences about a variant's cost estimate; none if its target has no estimate.
 

@@ -83,6 +83,8 @@ class Timing(TypedDict, total=False):
     """Its instruction set extensions, as Linux names them; ``unknown`` where the system does not tell."""
     machine: str
     """Its kind, e.g. ``x86_64``."""
+    elsewhere: bool
+    """True if the profile is of another kind of processor, so that this is not the device's time."""
     measured: str
     """Time of the measurement in UTC: ``2026-11-22 10:15``. A rebuild reuses this machine's measurements."""
     ratio: float

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine
-from edgekit.bundle.cost_text import cost_notes, memory_notes
+from edgekit.bundle.cost_text import device_notes
 from edgekit.bundle.draft_entry import draft_evidence
 from edgekit.bundle.label_text import label_notes
 from edgekit.bundle.search_text import searched
@@ -259,7 +259,7 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) ->
         *(_text_figures(variant) if writes else []),
         size(variant.evidence["size_bytes"]),
         lowest_snr(variant),
-        milliseconds(timing["p50_ms"]) if timing else "-",
+        milliseconds(timing["p50_ms"]) if timing and not timing.get("elsewhere") else "-",
         verified_on(variant),
     )
 
@@ -307,8 +307,7 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
             larger["because"]
         )
     yield from _less_text(variant, tokens)
-    yield from cost_notes(variant)
-    yield from memory_notes(variant)
+    yield from device_notes(variant)
     transposes = variant.evidence.get("compile", {}).get("transposes")
     if transposes:
         moved_size = size(sum(t["size_bytes"] for t in transposes))

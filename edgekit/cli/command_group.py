@@ -95,7 +95,8 @@ class FirstPage(Verbs):
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader, e.g. head, has seen enough: click ends quietly
             raise
-        except EdgeKitError as error:
+        except (EdgeKitError, ImportError) as problem:
+            error = _user_error(ctx, problem)
             code, text, kind = error.exit_code, str(error), type(error).__name__
             findings = [f.as_json() for f in error.findings] if isinstance(error, UnsupportedError) else []
         except KeyboardInterrupt:
@@ -110,6 +111,20 @@ class FirstPage(Verbs):
             text += "\n  nothing was written"
         terminal.fail(kind, text, findings, as_json="--json" in sys.argv)
         raise click.exceptions.Exit(code)
+
+
+def _user_error(ctx: click.Context, problem: EdgeKitError | ImportError) -> EdgeKitError:
+    """Return the error; that of a failed import if it is of an optional package. Others are bugs."""
+    if isinstance(problem, EdgeKitError):
+        return problem
+    from edgekit.cli.optional_packages import missing_package  # here: few commands need it
+
+    running = ctx.meta.get(RUNNING)
+    words = next((words for words, command in all_verbs().items() if command is running), "")
+    missing = missing_package(problem, f"edgekit {words}".rstrip())
+    if missing is None:
+        raise problem
+    return missing
 
 
 @click.group(cls=FirstPage, context_settings={"help_option_names": ["-h", "--help"]})

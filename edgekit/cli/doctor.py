@@ -11,6 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from importlib.machinery import PathFinder
@@ -134,10 +135,11 @@ def accelerators() -> list[dict[str, Any]]:
         for interface in module.INTERFACES:
             if not interface.is_for_this_system:
                 continue
-            try:
+            accelerator, install = None, interface.install
+            with suppress(Exception):  # without the engine, what installs it is the reason
                 accelerator = module.find_accelerator(interface.name)
-            except Exception:
-                accelerator = None
+                why_absent = getattr(module, "why_absent", None)
+                install = why_absent(interface.name) if accelerator is None and why_absent else install
             rows.append(
                 {
                     "target": target,
@@ -147,7 +149,7 @@ def accelerators() -> list[dict[str, Any]]:
                     "name": accelerator.name if accelerator else None,
                     "version": accelerator.version if accelerator else None,
                     "software": bool(accelerator and accelerator.software),
-                    "install": interface.install,
+                    "install": install,
                     "precision": interface.precision,
                     "options": dict(interface.options),
                     "measured": interface.measured,

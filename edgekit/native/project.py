@@ -19,6 +19,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.native import build
 from edgekit.native.support import LITERT, ORT, described, predicts, runnable
+from edgekit.processing.generation import is_generation
 from edgekit.system.new_folder import new_folder
 
 KOTLIN_VERSION = "2.2.0"
@@ -112,6 +113,11 @@ def write_project(bundle: Bundle, platform: str, folder: Path, variant: str | No
         UsageError: no variant runs there, or the folder is not empty or cannot be written to.
         BundleError: an entry is damaged.
     """
+    if is_generation(bundle.card):
+        raise UsageError(
+            f"{bundle.name} is a language model, which an app's libedgekit can't run; use edgekit.open in "
+            "Python, or edgekit serve on another machine. Nothing was written"
+        )
     layout = PLATFORMS[platform]
     variants = [v for v in runnable(bundle, layout.targets) if variant in (None, v.name)]
     chosen = [v.name for v in variants]

@@ -140,6 +140,17 @@ def _open(content: bytes, length: int) -> tuple[Any, TokenizerBounds]:
     return tokenizer, bounds
 
 
+def need_tokenizers() -> Any:
+    """Return the class ``Tokenizer`` of the package.
+
+    Raises:
+        MissingDependency: the package is not installed.
+    """
+    with need_package("tokenizers", "a text", extra="text"):
+        from tokenizers import Tokenizer
+    return Tokenizer
+
+
 def open_whole(content: bytes) -> Any:
     """Open the package's ``Tokenizer`` without truncation or padding.
 
@@ -147,9 +158,7 @@ def open_whole(content: bytes) -> Any:
         CardError: the file is not a tokenizer.
         MissingDependency: the package is not installed.
     """
-    with need_package("tokenizers", "a text", extra="text"):
-        from tokenizers import Tokenizer
-    tokenizer = guarded(Tokenizer.from_buffer, checked_charsmaps(content))
+    tokenizer = guarded(need_tokenizers().from_buffer, checked_charsmaps(content))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     resize = getattr(tokenizer.model, "_resize_cache", None)  # of BPE and Unigram; others have no cache

@@ -69,7 +69,8 @@ class _App:
         return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        return JSONResponse({"ready": True})
+        ready = all(model.state != "incomplete" for model in self._models)
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     async def server(self, request: Request) -> Response:
         return JSONResponse(self._service.about_server())
@@ -365,4 +366,6 @@ def model_lines(models: ServedModels) -> list[str]:
         lines.append(
             f"  {model.name} {model.version}  {active.variant} on {active.engine}, {active.precision}"
         )
+        if missing := getattr(model, "missing", ""):  # language models have failed to load without it
+            lines.append(f"  not ready {model.name} {model.version}  {missing}")
     return lines

@@ -8,8 +8,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.errors import BusyError, UsageError
+from edgekit.errors import BusyError, MissingDependency, UsageError
 from edgekit.processing.schedule import read_schedule
+from edgekit.processing.tokenizer import need_tokenizers
 from edgekit.runtime import Session
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.remote.inference_protocol import DATATYPES
@@ -71,6 +72,7 @@ class ServedModel:
     Attributes:
         schedule: Schedule of its card, or None.
         shapes: Inputs and outputs at each shape, the largest last; a request runs at that of its arrays.
+        missing: Reason that it processes no texts although its card takes them, or "".
         run_bytes: Memory of a request and its response, after its body is read.
         read, answer: Parse bodies into requests, and write responses as bodies.
         users: Number of requests that use it now.
@@ -120,13 +122,15 @@ class ServedModel:
             sum(math.prod(spec.shape) * COPIES * 8 for specs in both for spec in specs)
             for both in self.shapes
         )
+        self.missing = _missing_for_texts(self.session)
         self.read = RequestReader(self.shapes)
         self.answer = AnswerWriter(name, version)
 
     @property
     def state(self) -> str:
-        """Return the session's state, ``ready`` where it responds."""
-        return self.session.state
+        """Return the session's state, ``ready`` if it responds, or ``incomplete`` if a package for its texts
+        is not installed."""
+        return "incomplete" if self.missing else self.session.state
 
     def run(
         self,
@@ -173,3 +177,16 @@ class ServedModel:
         self.session.close()
         if self.many is not None:
             self.many.close()
+
+
+def _missing_for_texts(session: Session) -> str:
+    """Return the error of the first text, if the card takes texts and what reads tokenizers is missing."""
+    card = session.bundle.card or {}
+    kinds = {entry.get("kind") for entry in card.get("inputs", {}).values()}
+    if "text" not in kinds and card.get("task", {}).get("kind") != "text2text":
+        return ""
+    try:
+        need_tokenizers()
+    except MissingDependency as problem:
+        return str(problem)
+    return ""

@@ -53,6 +53,13 @@ def find_accelerator(device: str) -> Accelerator | None:
     return None
 
 
+def why_absent(device: str) -> str:
+    """Return why the engine reaches no such accelerator here, and what to do."""
+    if not engine_version().startswith(LABEL):
+        return f"{engine_version()} has no GPU kernels, LiteRT has: {install_line('tflite')}"
+    return "no Vulkan driver: install that of the GPU's vendor, or mesa-vulkan-drivers for Intel and AMD"
+
+
 def open_on(
     device: str,
     files: Mapping[str, Path],

@@ -52,6 +52,15 @@ def test_the_report_says_when_times_were_measured() -> None:
         assert bundle.report.endswith(f"; timed on A CPU, 2 threads, {when} UTC")
 
 
+def test_a_time_of_the_build_machine_is_not_that_of_another_device() -> None:
+    lines = report(of("verified on Ort 1", size_bytes=900, timing={**TIMING, "elsewhere": True}))
+    assert lines[1] == "  ort     fp32     0.9 kB  -    -             yes, on Ort 1"
+    assert (
+        "  note      v  7.2 ms on the machine of the build, A CPU, whose processor is of another kind: edgekit "
+        "bench --device measures it on the device"
+    ) in lines
+
+
 def test_a_rejected_variant_is_below_the_table() -> None:
     assert report(of("rejected: 2.00x the time of w", size_bytes=900)) == [
         "  target  variant  size  SNR  p50 at build  verified",

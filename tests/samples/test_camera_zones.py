@@ -42,3 +42,19 @@ def test_who_is_cut_off_by_the_edge_stands_at_it() -> None:
     assert fired(rectangle(0.1, 0.5, 0.9, 0.98), (40, 10, 60, 112)) == [[1], []]
     assert fired(rectangle(0.1, 0.5, 0.98, 0.9), (95, 10, 115, 70)) == [[1], []]
     assert fired(rectangle(0.1, 0.5, 0.9, 0.9), (40, 10, 60, 100)) == [[], []]
+
+
+def test_a_track_that_is_not_seen_raises_its_alert_when_it_is() -> None:
+    """The picture of an alert shows what it is about; hidden time counts as stayed."""
+    from live.tracks import Box
+    from live.zones import Zones
+
+    zones = Zones()
+    corners = rectangle(0.1, 0.5, 0.9, 0.8)
+    zones.add({"name": "Door", "points": corners, "label": "person", "seconds": 1.0}, ["person"])
+    seen = Box(1, "person", 0.9, (40, 10, 60, 70))
+    coasting = Box(1, "person", 0.0, (40, 10, 60, 70), seen=False)
+    fires = [bool(zones.update([box], 100, 100, now)) for box, now in (
+        (seen, 0.0), (coasting, 1.0), (coasting, 2.0), (seen, 2.1), (coasting, 2.2), (seen, 2.3),
+    )]  # fmt: skip
+    assert fires == [False, False, False, True, False, False]

@@ -289,6 +289,8 @@ def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs,
                 variant.reject(f"{ratio:.2f}x the time of {variant.parent.name}")
     for variant in ran:  # variants with the same bytes share their times; each gets its own copy
         variant.evidence["timing"] = variant.evidence["timing"].copy()
+        if not runs_here(variant.profile):
+            variant.evidence["timing"]["elsewhere"] = True
 
 
 def _timings(

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edgekit.bundle.advice import p50_ms
+from edgekit.bundle.speed_order import fastest_first
 from edgekit.errors import MissingDependency, ProfileError, UsageError
 from edgekit.release.export.export import export_title
 from edgekit.target import registry
@@ -103,7 +105,14 @@ def triton_models(bundle: Bundle, names: Sequence[str] = ()) -> list[TritonModel
         targets = ", ".join(sorted({variant.target for variant in variants.values()})) or "nothing"
         raise UsageError(f"Triton has no backend for the targets of {bundle.name}: {targets}")
     models = [_model(bundle, variants[name], form) for name, form in form_by_name.items()]
-    return [*models, *_ensemble(bundle, variants[next(iter(form_by_name))])]  # the first is the best
+    return [*models, *_ensemble(bundle, _preferred([variants[name] for name in form_by_name]))]
+
+
+def _preferred(variants: Sequence[Variant]) -> Variant:
+    """Return the variant that a session would run: the fastest of the source model."""
+    whole = [variant for variant in variants if variant.shrunk is None] or variants
+    times_ms = {variant.name: time_ms for variant in whole if (time_ms := p50_ms(variant)) is not None}
+    return fastest_first(whole, times_ms)[0]
 
 
 def _form(variant: Variant) -> TritonForm | None:

@@ -42,8 +42,9 @@ class Zone:
         }  # fmt: skip
 
     def update(self, boxes: Iterable[Box], width: int, height: int, now: float) -> list[Box]:
-        """Boxes that have stayed long enough just now. A box is where it stands: at its bottom's middle, or
-        at the picture's edge where it goes on beyond."""
+        """Return the boxes that have stayed long enough just now and are seen in this frame: an alert has its
+        picture. A box is where it stands: at its bottom's middle, or at the picture's edge where it goes on
+        beyond."""
         inside = {
             box.id: box
             for box in boxes
@@ -53,7 +54,11 @@ class Zone:
         }
         self.since = {track: self.since.get(track, now) for track in inside}
         self.fired &= set(inside)
-        due = [t for t, since in self.since.items() if now - since >= self.seconds and t not in self.fired]
+        due = [
+            track
+            for track, since in self.since.items()
+            if inside[track].seen and now - since >= self.seconds and track not in self.fired
+        ]
         self.fired.update(due)
         return [inside[track] for track in due]
 

@@ -105,6 +105,21 @@ def test_the_ensemble_joins_what_is_there(bundle: Path, tmp_path: Path) -> None:
     assert "PREDICTION" in known
 
 
+def test_the_ensemble_wraps_the_variant_that_a_session_runs(bundle: Path, tmp_path: Path) -> None:
+    """The float parent of an int8 variant may come first in the bundle."""
+    times = {"ort-fp32": 9.0, "openvino-fp32": 3.0}
+    with Bundle.open(bundle) as old:
+        entries = {entry["name"]: bytes(old.read(entry["name"])) for entry in old.manifest["entries"]}
+        for row in old.manifest["variants"]:
+            row["evidence"]["timing"] = {"p50_ms": times.get(row["name"], 99.0), "threads": 1}
+        Bundle.create(old.manifest, entries).save(bundle)
+    with Bundle.open(bundle) as opened:
+        export_triton(opened, tmp_path / "repository")
+    config = (tmp_path / "repository" / "model-ensemble" / "config.pbtxt").read_text()
+    assert '"model-openvino-fp32"' in config
+    assert '"model-ort-fp32"' not in config
+
+
 def test_prepared_and_decoded_it_answers_as_a_session(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import edgekit
+from edgekit.serve.app import model_lines
 from tests.fixtures.chat_bundles import chat_bundle
 from tests.fixtures.encoder import encoder, encoder_card
 from tests.fixtures.servers import Running, running
@@ -81,6 +84,23 @@ def test_embeddings_as_floats_and_base64(server: Running) -> None:
         assert np.allclose(raw, one["embedding"])
         assert raw.size == 64
     assert post(server, "/v1/embeddings", **asked, dimensions=32)[0] == 400
+
+
+def test_without_the_tokenizers_a_server_says_so_and_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors, model = tmp_path / "vectors.edgekit", encoder(tmp_path / "e.onnx")
+    shapes = {"ids": (1, 16), "mask": (1, 16)}
+    edgekit.build(model, targets=["ort"], card=encoder_card(), shapes=shapes).save(vectors)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with running({("vectors", "1"): vectors}) as server:
+        assert server.get("/v2/models/vectors/ready") == (503, {"name": "vectors", "ready": False})
+        assert server.get("/v2/health/ready") == (503, {"ready": False})
+        assert server.get("/v2/health/live")[0] == 200
+        _, line = model_lines(server.models)
+    assert line.startswith(
+        "  not ready vectors 1  tokenizers is not installed, and a text needs it: pip install"
+    )
 
 
 SCHEMA = {
