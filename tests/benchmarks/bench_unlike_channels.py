@@ -3,8 +3,8 @@
     python -m tests.benchmarks.bench_unlike_channels [COUNT] [--first SEED] [-t TARGET]...
 
 Prints each accurate variant with a channel below 12 dB on inputs that the build has not seen, then how many
-were accurate, and how many of them lost a channel; exits with 1 if some did. Accurate is what a build verifies,
-and what it rejects for its time alone, which depends on the machine.
+were accurate, and how many of them lost a channel; exits with 1 if some did. Accurate is what a build
+verifies, and what it rejects for its time alone, which depends on the machine.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def main() -> int:
             for line in losses(Path(folder), seed, targets, counts):
                 print(line, flush=True)
     print(
-        f"{given.count} networks: {counts['accurate']} accurate int8 variants, {counts['lost']} lost a channel;"
-        f" {counts['rejected']} rejected"
+        f"{given.count} networks: {counts['accurate']} accurate int8 variants,"
+        f" {counts['lost']} lost a channel; {counts['rejected']} rejected"
     )
     return int(counts["lost"] > 0)
 

@@ -6,7 +6,7 @@ and without a bias and an activation behind it, moved by Reshape and Transpose, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,14 @@ def draw(folder: Path, seed: int) -> UnlikeNetwork:
     shape = (1, int(rng.integers(3, 9)), size, size) if of_images else (1, int(rng.integers(16, 64)))
 
     def layer(value: str, read: int, write: int, gains: Array) -> str:
-        kernel = (int(rng.choice([1, 3])),) * 2 if of_images else ()
-        weights = rng.normal(0, 1, (write, read, *kernel)) * (2 / (read * np.prod(kernel or (1,)))) ** 0.5
+        size = int(rng.choice([1, 3]))
+        kernel = [size, size] if of_images else []
+        weights = rng.normal(0, 1, (write, read, *kernel)) * (2 / (read * np.prod(kernel))) ** 0.5
         weights -= weights.mean(tuple(range(1, weights.ndim)), keepdims=True)  # few channels of one sign
         weights *= gains.reshape(-1, *[1] * (weights.ndim - 1))
         bias = [constant(rng.normal(0, 0.3, write) * gains)] if rng.integers(2) else []
         if of_images:
-            return add("Conv", [value, constant(weights), *bias], pads=[kernel[0] // 2] * 4)
+            return add("Conv", [value, constant(weights), *bias], pads=[size // 2] * 4)
         if rng.integers(2):
             return add("Gemm", [value, constant(weights), *bias], transB=1)
         product = add("MatMul", [value, constant(weights.T)])
@@ -121,7 +122,7 @@ def draw(folder: Path, seed: int) -> UnlikeNetwork:
 
 
 def lost_channels(
-    network: UnlikeNetwork, expected: list[Mapping[str, Array]], actual: list[Mapping[str, Array]]
+    network: UnlikeNetwork, expected: Sequence[Mapping[str, Array]], actual: Sequence[Mapping[str, Array]]
 ) -> list[float]:
     """Return the SNR in dB of each channel of which little is left, over all samples."""
     x, y = (

@@ -100,6 +100,7 @@ class ChannelSums:
         for one in members:
             unit = self._unit(one)
             units[unit] = max(units.get(unit, 0.0), float(self._peak[one].max()))
+        zeros = [one for one in members if not self._peak[one].max()]  # they cannot have an SNR of their own
         members = [one for one in members if self._peak[one].max() > 0]
         members.sort(key=lambda one: (-units[self._unit(one)], one[0]))
         groups: list[list[Array]] = []
@@ -110,6 +111,8 @@ class ChannelSums:
                 groups.append([])
                 top = scale
             groups[-1].append(one)
+        if zeros:
+            groups = [[*groups[0], *zeros], *groups[1:]] if groups else [zeros]
         worst = min((self._snr_db(np.concatenate(group)) for group in groups), default=math.inf)
         margin = CHANNEL_MARGIN_DB if len(groups) > 1 else 0.0
         lost = []
@@ -119,8 +122,6 @@ class ChannelSums:
             worst = min(worst, self._snr_db(one, least) + margin)
             if self._is_constant(one, least / 8):
                 lost += one.tolist()
-        if self._ee[self._peak == 0].any() and not members:
-            worst = -math.inf
         return ChannelJudgement(worst, len(groups), _named(sorted(lost), self._count))
 
     def _unit(self, one: Array) -> int:

@@ -109,10 +109,11 @@ def _ranks(channels: Channels, name: str, array: Array, axis: int) -> Array:
 
 def column_channels(channels: Channels, name: str, array: Array, axis: int) -> Array:
     """Return the channel of each column of an output: its own number if it is not known."""
-    labels, columns = channels[name].labels, array.size // max(array.shape[axis], 1)
+    labels = channels[name].labels
     if labels is None:
-        return np.arange(columns)
-    return np.moveaxis(labels.reshape(array.shape), axis, 0)[0].ravel()
+        return np.arange(array.size // max(array.shape[axis], 1))
+    columns: Array = np.moveaxis(labels.reshape(array.shape), axis, 0)[0].ravel()
+    return columns
 
 
 def match_rows(group: RowGroup, expected: Outputs, actual: Outputs) -> Pairs | None:

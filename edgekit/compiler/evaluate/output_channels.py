@@ -114,8 +114,8 @@ def _row_axis(value: ir.Value, labels: Array | None) -> int | None:
         elif node.op_type == "NonMaxSuppression":
             lengths.add("open")
     lengths -= {None, 1}
-    dims = ["open" if not isinstance(dim, int) else dim for dim in value.shape]
-    axes = [axis for axis, length in enumerate(dims) if length in lengths]
+    sizes = ["open" if not isinstance(dim, int) else dim for dim in value.shape]
+    axes = [axis for axis, length in enumerate(sizes) if length in lengths]
     alike = [axis for axis in axes if labels is None or (labels == labels.take([0], axis)).all()]
     return next(iter(alike), None)
 
@@ -260,6 +260,7 @@ class _Tracer:
             results = ReferenceEvaluator(ir.to_proto(node), opsets=self._opsets).run(None, feeds)
         except Exception:  # any operator's own error: its output counts as one channel
             return None
+        assert isinstance(results, list)
         return np.asarray(results[list(node.outputs).index(value)], np.int64)
 
     def _new(self, count: int) -> Array:

@@ -99,3 +99,12 @@ def test_a_value_that_is_not_finite_is_worth_nothing() -> None:
     broken[5, 0] = math.nan
     assert judged(expected, broken, channels(7, 9)).snr_db == -math.inf
     assert judged(expected, expected[:6], channels(7, 9)).snr_db == -math.inf
+
+
+def test_noise_in_a_channel_that_is_zero_counts() -> None:
+    expected = np.random.default_rng(5).normal(0, 1, (3, 50))
+    expected[1] = 0
+    broken = expected.copy()
+    broken[1] = 1
+    assert judged(expected, broken, channels(3, 50)).snr_db < 5
+    assert judged(expected * 0, broken, channels(3, 50)).snr_db == -math.inf

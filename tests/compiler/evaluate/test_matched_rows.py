@@ -92,13 +92,8 @@ def test_as_many_rows_as_there_are() -> None:
 def test_outputs_of_one_selection_are_matched_together() -> None:
     """Two rows with one box have two scores."""
     of = table_channels()
-    boxes = OutputChannels(
-        np.tile(np.arange(4), ROWS),
-        *(part[:4] for part in (of.kin, of.units)),
-        of.bounded[:4],
-        of.bounded[:4],
-        1,
-    )
+    labels, none = np.tile(np.arange(4), ROWS), np.zeros(4, bool)
+    boxes = OutputChannels(labels, of.kin[:4], of.units[:4], none, none, 1)
     one = np.zeros(1, np.int64)
     scores = OutputChannels(np.zeros(ROWS, np.int64), one, one, one > 0, one == 0, 1)
 

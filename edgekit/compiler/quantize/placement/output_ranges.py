@@ -47,12 +47,20 @@ def kernels_of_unlike_outputs(
     Kernels that cannot write floats are returned for their outputs, kernels without weights for their inputs.
     """
     reaching = _reaching_outputs(model, kernels)
+    # A score has the steps of its unit: that it is near 0 in all samples does not matter.
+    of_units = {
+        id(activations.get(str(value.name)))
+        for kernel in kernels
+        if kernel.rule.output == "fixed"
+        for value in kernel.outputs
+    }
 
     def is_lost(value: ir.Value) -> bool:
         name = str(value.name)
-        return (
-            name in reaching and name in activations and _is_lost(observations.get(name), activations[name])
-        )
+        affine = activations.get(name)
+        if affine is None or name not in reaching or id(affine) in of_units:
+            return False
+        return _is_lost(observations.get(name), affine)
 
     return {
         kernel.name

@@ -76,3 +76,12 @@ def test_chips_without_floats_keep_it(tmp_path: Path) -> None:
     last = unlike(g, "x")
     model = g.model(tmp_path, last)
     assert place(model, replace(RULES, integers=True), seen(model), NEAREST).nodes == {last}
+
+
+def test_scores_of_a_fixed_scale_are_stored(tmp_path: Path) -> None:
+    """Classes that are in no sample have scores near 0."""
+    g = Graph({"x": SHAPE})
+    last = g("Conv", "x", g.weights(6, 4, 1, 1), np.array([0, -9, 0, 0, -9, 0], np.float32))
+    scores = g("Sigmoid", last)
+    model = g.model(tmp_path, scores)
+    assert scores in place(model, replace(RULES, outputs=True), seen(model), NEAREST).nodes
