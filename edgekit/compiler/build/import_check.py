@@ -138,8 +138,8 @@ def _advice(imported: Imported, are_random: bool) -> str:
 
 
 def _fitting(example: Mapping[str, Array] | None, inputs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """Return the example as samples: one, or one a row of a table. [] if ``shapes`` or ``io`` gave the model other
-    shapes or types."""
+    """Return the example as samples: one, or one for each row of a table. [] if ``shapes`` or ``io`` gave the
+    model other shapes or types."""
     if example is None or not all(
         spec.name in example
         and str(example[spec.name].dtype) == spec.dtype

@@ -84,7 +84,7 @@ class Table(NamedTuple):
 
 
 def numeric_model(model: Any) -> tuple[Any, Table] | None:
-    """Return a copy of a model that takes one row of numbers, and the columns; None if it has no named columns.
+    """Return a copy of a model that takes rows of numbers, and the columns; None if they have no names.
 
     Raises:
         ModelError: a step takes strings that are not categories of an encoder.
@@ -102,8 +102,8 @@ def numeric_model(model: Any) -> tuple[Any, Table] | None:
     for label, step, columns in transformer.transformers_:
         if isinstance(columns, str):
             raise ModelError(
-                f'{type(model).__name__}: its step {label} takes the column "{columns}" as a list of texts; EdgeKit '
-                "builds models of numbers. Run that step in your app, and pass the steps behind it"
+                f'{type(model).__name__}: its step {label} takes the column "{columns}" as a list of texts; '
+                "EdgeKit builds models of numbers. Run that step in your app, and pass the steps behind it"
             )
         positions = [names.index(column) if isinstance(column, str) else int(column) for column in columns]
         used |= {names[position] for position in positions if step != "drop"}
@@ -123,7 +123,7 @@ def numeric_model(model: Any) -> tuple[Any, Table] | None:
 
 
 def _indexed_categories(step: Any, label: str, model_name: str) -> Iterator[tuple[int, Array]]:
-    """Replace strings of encoders by their indices, in place; yield the encoders' columns and categories."""
+    """Replace strings of encoders by indices, in place; yield the encoders' columns and categories."""
     parts = [part for _, part in step.steps] if hasattr(step, "steps") else [step]
     encoders = [part for part in parts if hasattr(part, "categories_")]
     for encoder in encoders:
@@ -134,8 +134,8 @@ def _indexed_categories(step: Any, label: str, model_name: str) -> Iterator[tupl
                 continue
             if not all(isinstance(value, str) for value in values):
                 raise ModelError(
-                    f"{model_name}: step {label} has categories that are not all strings; fill missing values "
-                    'before it, e.g. SimpleImputer(strategy="most_frequent")'
+                    f"{model_name}: step {label} has categories that are not all strings; fill missing "
+                    'values before it, e.g. SimpleImputer(strategy="most_frequent")'
                 )
             for imputer in parts:
                 if isinstance(getattr(imputer, "statistics_", None), np.ndarray):
@@ -152,8 +152,8 @@ def _indexed_categories(step: Any, label: str, model_name: str) -> Iterator[tupl
 
 
 def with_unknown_categories(onnx_file: bytes) -> bytes:
-    """Return the model with one-hot encoders that make zeros of an unknown category, on every engine; ONNX Runtime
-    alone would fail."""
+    """Return the model with one-hot encoders that make zeros of an unknown category, on every engine; else
+    ONNX Runtime fails."""
     import onnx
 
     proto = onnx.ModelProto.FromString(onnx_file)

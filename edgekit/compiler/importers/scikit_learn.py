@@ -135,7 +135,7 @@ def _original(model: Any) -> Original:
     if named is not None:
         table = named[1]
 
-        def compute(x: Array, count: int) -> list[Array]:  # noqa: F811
+        def compute(x: Array, count: int) -> list[Array]:
             return _answers(model, table.decoded(x), count)
 
     ranks: list[int] = []

@@ -1,6 +1,6 @@
-"""Rows at the thresholds of a model's trees: where a comparison with a rounded threshold takes another branch.
+"""Rows at the thresholds of a model's trees, where a rounded threshold takes another branch.
 
-For each node there are three rows that reach it: its column is the threshold, and the float32 below and above.
+For each node there are three rows that reach it: with the threshold, and the float32 below and above it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def check_thresholds(
             raise ModelError(
                 f"{name}: {wrong.sum()} of {len(x)} rows at the thresholds of its trees"
                 f"{' or with missing values' if np.isnan(x).any() else ''} differ from {engine}, by up to "
-                f"{worst:.3g}: its exporter does not keep every branch. Please report it with the model; for now "
-                "export the model to ONNX yourself and build the .onnx file"
+                f"{worst:.3g}: its exporter does not keep every branch. Please report it with the model; for "
+                "now export the model to ONNX yourself and build the .onnx file"
             )
 
 
@@ -115,7 +115,7 @@ def threshold_rows(model: ir.Model) -> list[Array]:
 
 
 def _is_subnormal(values: Array) -> Array:
-    """Return whether values are below float32's normal range; as categories, engines may read them as zero."""
+    """Return whether values are below float32's normal range; engines may read such categories as 0."""
     return (values != 0) & (np.abs(values) < np.finfo(np.float32).tiny)
 
 

@@ -40,7 +40,7 @@ def missing_forms(torch: Any) -> dict[Any, Callable[..., Any]]:
         return opset.Cast(smallest, to=onnxscript.BOOL.dtype)
 
     def quantized(x: Any, scale: Any, zero_point: Any, low: int, high: int, axis: int | None = None) -> Any:
-        """Quantize and dequantize. ``scale`` and ``zero_point`` are numbers, or tensors with an entry a channel."""
+        """Quantize and dequantize. ``scale`` and ``zero_point`` are numbers, or an entry for each channel."""
         dtype = _integers(onnxscript, low, high)
         if isinstance(scale, float | int):
             scale, zero_point = opset.Constant(value_float=scale), opset.Constant(value_int=zero_point)
@@ -94,7 +94,8 @@ def _integers(onnxscript: Any, low: int, high: int) -> int:
     if low >= 0 and high <= 255:
         return int(onnxscript.UINT8.dtype)
     raise ModelError(
-        f"fake quantization to {low} ... {high} does not fit into 8 bits: quantize to -128 ... 127 or 0 ... 255"
+        f"fake quantization to {low} ... {high} does not fit into 8 bits: quantize to -128 ... 127 or "
+        "0 ... 255"
     )
 
 
@@ -201,7 +202,8 @@ def _is_check(node: Any) -> bool:
 
 
 def _only_checked(node: Any) -> bool:
-    return "_assert" in str(node.target) or all(map(_only_checked, node.users)) and bool(node.users)
+    users = list(node.users)
+    return "_assert" in str(node.target) or bool(users and all(map(_only_checked, users)))
 
 
 def _erase(graph: Any, node: Any) -> None:
@@ -272,8 +274,8 @@ def _fake_quantized(
 
 @contextlib.contextmanager
 def plain_fake_quantize(torch: Any, model: Any) -> Iterator[None]:
-    """Trace FakeQuantize modules as plain fake quantization: torch.export cannot trace the branch on the state of
-    the observer.
+    """Trace FakeQuantize modules as plain fake quantization: torch.export cannot trace the branch on the
+    observer's state.
 
     Raises:
         ModelError: an observer is on.

@@ -49,7 +49,8 @@ def test_a_table_becomes_a_row_of_numbers(table: Any, remainder: str) -> None:
     is_right(found, "scikit-learn", ["variable"])
     days = "; day is an index into mo, tu" if remainder == "passthrough" else ""
     assert found.imported.notes == (
-        f"the columns of X are flow, pressure, site, day, level; site is an index into east, north, south{days}",
+        "the columns of X are flow, pressure, site, day, level; site is an index into east, north, "
+        f"south{days}",
     )
     compared = edgekit.import_model(model, example_inputs=table.head(5)).compared
     assert compared.samples == 5
@@ -63,8 +64,8 @@ def test_a_vectorizer_of_texts_is_refused(table: Any) -> None:
     with pytest.raises(ModelError) as refused:
         edgekit.import_model(columns)
     assert str(refused.value) == (
-        'ColumnTransformer: its step words takes the column "site" as a list of texts; EdgeKit builds models of '
-        "numbers. Run that step in your app, and pass the steps behind it"
+        'ColumnTransformer: its step words takes the column "site" as a list of texts; EdgeKit builds models '
+        "of numbers. Run that step in your app, and pass the steps behind it"
     )
 
 

@@ -160,6 +160,6 @@ def test_a_shape_that_an_input_gives_is_named(tmp_path: Path, node: str, name: s
     with pytest.raises(ModelError) as refused:
         open_model(path)
     assert str(refused.value).endswith(
-        f"output y has no fixed shape: the shape of node {op}_0 ({op}) depends on the values of its {name}, which is "
-        f"the input {value} of the model; make it a constant of the model"
+        f"output y has no fixed shape: the shape of node {op}_0 ({op}) depends on the values of its {name}, "
+        f"which is the input {value} of the model; make it a constant of the model"
     )
