@@ -1,11 +1,12 @@
 """Random ensembles of trees, built for three engines and compared with their library on every row.
 
-    python tests/benchmarks/bench_tree_thresholds.py                200 ensembles, over the installed libraries
+    python tests/benchmarks/bench_tree_thresholds.py              200 ensembles, over the installed libraries
     python tests/benchmarks/bench_tree_thresholds.py --count 20 --seed 7
 
-The rows are those of the table, its values' float32 neighbours, and the rows at the thresholds of the converted
-model (edgekit/compiler/importers/threshold_rows.py): float32 below, at and above each. A row is wrong if a score
-or value differs by more than 1e-4 of the greatest. A refusal is counted and printed; it is not a silent loss.
+The rows are those of the table, its values' float32 neighbours, and the rows at the thresholds of the
+converted model (edgekit/compiler/importers/threshold_rows.py): float32 below, at and above each. A row is wrong if a
+score or value differs by more than 1e-4 of the greatest. A refusal is counted and printed; it is not a silent
+loss.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def main() -> None:
                 wrong += 1
                 print(f"{seed + number} {ensemble.name}: {variant}: {errors} of {count} rows are wrong")
     print(
-        f"{given.count} ensembles: {variants} verified variants, {rows} rows: {wrong} variants with a wrong row, "
-        f"{rejected} rejected variants, {refused} ensembles refused"
+        f"{given.count} ensembles: {variants} verified variants, {rows} rows: {wrong} variants with a wrong "
+        f"row, {rejected} rejected variants, {refused} ensembles refused"
     )
     sys.exit(bool(wrong))
 

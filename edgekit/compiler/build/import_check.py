@@ -84,8 +84,8 @@ def check_import(
     Raises:
         ModelError: the outputs differ by more than the limits, so the conversion is wrong.
     """
-    if are_random and (example := _fitting(imported.example, reference.inputs)) is not None:
-        reference = run_reference(model, reference.inputs, reference.outputs, [example])
+    if are_random and (example := _fitting(imported.example, reference.inputs)):
+        reference = run_reference(model, reference.inputs, reference.outputs, example)
         are_random = False
     if imported.answers is None:
         return ImportCheck("", f"no package that runs {imported.importer.source_format} models is installed")
@@ -137,15 +137,24 @@ def _advice(imported: Imported, are_random: bool) -> str:
     )
 
 
-def _fitting(example: Mapping[str, Array] | None, inputs: Sequence[TensorSpec]) -> dict[str, Array] | None:
-    """Return the example as a sample; None if ``shapes`` or ``io`` gave the model other shapes or types."""
+def _fitting(example: Mapping[str, Array] | None, inputs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Return the example as samples: one, or one for each row of a table. [] if ``shapes`` or ``io`` gave the
+    model other shapes or types."""
     if example is None or not all(
         spec.name in example
-        and (str(example[spec.name].dtype), example[spec.name].shape) == (spec.dtype, spec.shape)
+        and str(example[spec.name].dtype) == spec.dtype
+        and len(example[spec.name].shape) == len(spec.shape)
         for spec in inputs
     ):
-        return None
-    return {spec.name: example[spec.name] for spec in inputs}
+        return []
+    arrays = {spec.name: example[spec.name] for spec in inputs}
+    if all(arrays[spec.name].shape == spec.shape for spec in inputs):
+        return [arrays]
+    if len(inputs) != 1 or len(inputs[0].shape) != 2 or inputs[0].shape[0] != 1:
+        return []
+    (spec,) = inputs
+    rows = arrays[spec.name]
+    return [{spec.name: row[None]} for row in rows] if rows.shape[1:] == spec.shape[1:] else []
 
 
 def _noisy(

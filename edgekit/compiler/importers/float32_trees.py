@@ -1,7 +1,7 @@
 """Fitted trees, changed such that float32 comparisons take every branch that the library takes.
 
-LightGBM and scikit-learn compare float32 columns with double thresholds. The float32 nearest to a threshold may
-be above it, and a column between the two then takes the other branch. The next lower one is exact:
+LightGBM and scikit-learn compare float32 columns with double thresholds. The float32 nearest to a threshold
+may be above it, and a column of that value then takes the other branch. The next lower one is exact:
 
     x <= t    <=>    x <= the largest float32 that is not above t
 
@@ -78,8 +78,8 @@ def float32_model(model: Any) -> tuple[Any, Columns]:
 
 
 def lightgbm_booster(booster: Any) -> tuple[Any, Columns]:
-    """Round the thresholds of a booster of LightGBM, and write its rules for missing values as one that ONNX has:
-    without missing values in training, NaN is zero."""
+    """Round the thresholds of a booster of LightGBM, and write its rules for missing values as one that ONNX
+    has: without missing values in training, NaN is zero."""
     lines = _summed_trees(booster.model_to_string().splitlines(), booster)
     zeros, categories = set[int](), set[int]()
     places: dict[str, int] = {}
@@ -128,7 +128,8 @@ def _summed_trees(lines: Sequence[str], booster: Any) -> list[str]:
 
 def xgboost_booster(booster: Any) -> tuple[Any, Columns]:
     """Return a booster of XGBoost as one of plain trees: a leaf of DART is multiplied by its tree's weight.
-    Columns have neither names, of which onnxmltools reads numbers, nor integer types, whose thresholds it rounds.
+    Columns have neither names, in which onnxmltools looks for numbers, nor integer types, whose thresholds
+    XGBoost prints rounded.
 
     Raises:
         ModelError: it is a linear booster.
@@ -186,8 +187,8 @@ def histogram_model(model: Any) -> Any:
 
 
 def missing_branches(model: Any, tree_ids: Sequence[int], node_ids: Sequence[int]) -> list[int] | None:
-    """Return whether each node of scikit-learn's trees sends a NaN to its left, which skl2onnx 1.20 leaves out;
-    None for other models."""
+    """Return whether each node of scikit-learn's trees sends a NaN to its left, which skl2onnx 1.20 leaves
+    out. None means that the model has no such trees."""
     trees = [getattr(part, "tree_", None) for part in getattr(model, "estimators_", [model])]
     if not all(hasattr(tree, "missing_go_to_left") for tree in trees) or len(node_ids) != sum(
         tree.node_count for tree in trees if tree is not None

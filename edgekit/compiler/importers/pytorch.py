@@ -22,7 +22,7 @@ from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Imp
 from edgekit.compiler.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
-from edgekit.compiler.importers.torch_forms import missing_forms
+from edgekit.compiler.importers.torch_forms import missing_forms, plain_fake_quantize, with_static_forms
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.errors import MissingDependency, ModelError, UsageError, need_package
 from edgekit.tensor_spec import Array
@@ -142,7 +142,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
     programs: list[Any] = []
 
     def trace() -> Converted:
-        with _evaluating(model), _masks_as_passed(), torch.no_grad():
+        with _evaluating(model), _masks_as_passed(), plain_fake_quantize(torch, model), torch.no_grad():
             programs[:] = [torch.export.export(model, examples, keywords)]
         return _export(programs[0])._replace(example=_example(programs[0], examples, keywords, options))
 
@@ -231,7 +231,11 @@ def _export(program: Any) -> Converted:
     torch = _torch()
     with torch.no_grad():  # as traced: attention has other strides where it may need a gradient
         onnx_program = torch.onnx.export(
-            program, (), dynamo=True, verbose=False, custom_translation_table=missing_forms(torch)
+            with_static_forms(torch, program),
+            (),
+            dynamo=True,
+            verbose=False,
+            custom_translation_table=missing_forms(torch),
         )
     proto = onnx_program.model_proto
     renamed_outputs(proto, _output_names(program))

@@ -6,7 +6,7 @@ have the same interface, and are steps of the same pipelines.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,14 +29,16 @@ from edgekit.compiler.importers.boosted_trees import (
 from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import PLAIN_PICKLE, file_kind
+from edgekit.compiler.importers.named_columns import numeric_model, with_unknown_categories
 from edgekit.compiler.importers.original import (
     Original,
     Samples,
     convert_object,
     package_version,
     serialized,
+    signature_names,
 )
-from edgekit.errors import MissingDependency, ModelError
+from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.tensor_spec import Array
 
 INSTALL = "pip install scikit-learn skl2onnx"
@@ -63,15 +65,38 @@ def recognize_object(model: object) -> bool:
 def to_onnx(source: Any, options: ImportOptions) -> Converted:
     """Export a file in a child process, an estimator in this one."""
     if not isinstance(source, Path):
-        return convert_object(partial(_original, source), type(source).__name__)
+        converted = convert_object(partial(_original, source), type(source).__name__)
+        return _with_example(converted, source, options)
     head = _head(source)
     if library_of_file(head):
-        return convert_file(__name__, source, options)
+        return _with_example(convert_file(__name__, source, options), source, options)
     kind = file_kind(head, source)
     whose = " of scikit-learn" if kind.has("sklearn") else ""
     alternative = "pass the fitted estimator itself to edgekit.build, or an .onnx file from skl2onnx"
     options.need_trust(source, f"a Python pickle{whose}", alternative)
-    return convert_file(__name__, source, options)
+    return _with_example(convert_file(__name__, source, options), source, options)
+
+
+def _with_example(converted: Converted, source: Any, options: ImportOptions) -> Converted:
+    """Add the user's rows, which are compared instead of random ones.
+
+    Raises:
+        UsageError: the rows are not numbers.
+    """
+    rows = options.example_inputs
+    if rows is None:
+        return converted
+    if isinstance(rows, tuple | list) and len(rows) == 1:
+        (rows,) = rows
+    (name,) = signature_names(converted.onnx)[0]
+    if isinstance(rows, Mapping) and name in rows:
+        rows = rows[name]
+    named = None if isinstance(source, Path) else numeric_model(getattr(source, "best_estimator_", source))
+    try:
+        x = named[1].encoded(rows) if named and hasattr(rows, "columns") else np.asarray(rows, np.float32)
+    except (TypeError, ValueError) as problem:
+        raise UsageError(f"example_inputs are not rows of numbers: {problem}") from None
+    return converted._replace(example={name: np.atleast_2d(x)})
 
 
 def load(path: Path, options: ImportOptions) -> Original:
@@ -105,7 +130,14 @@ def _original(model: Any) -> Original:
         raise MissingDependency("skl2onnx", "exporting scikit-learn's models", "pip install skl2onnx")
     model = getattr(model, "best_estimator_", model)
     owner = library or library_of_estimator(_final(model))
+    named = numeric_model(model) if library is None else None
     compute = partial(_answers, model) if library is None else partial(boosted_answers, model, library)
+    if named is not None:
+        table = named[1]
+
+        def compute(x: Array, count: int) -> list[Array]:
+            return _answers(model, table.decoded(x), count)
+
     ranks: list[int] = []
 
     def export() -> Converted:
@@ -117,7 +149,11 @@ def _original(model: Any) -> Original:
             signature,
         )  # here: importers are asked about every file
 
-        result, name = _export(model, library), type(model).__name__
+        result, name = _export(named[0] if named else model, library), type(model).__name__
+        if named is not None:
+            example = {signature_names(result.onnx)[0][0]: named[1].example()}
+            notes = (*result.notes, named[1].note())
+            result = result._replace(onnx=with_unknown_categories(result.onnx), notes=notes, example=example)
         ranks[:] = [len(spec.shape) for spec in signature(open_bytes(result.onnx, name))[1]]
         check_thresholds(result.onnx, name, owner.name if owner else "scikit-learn", compute)
         return result

@@ -1,6 +1,6 @@
-"""Rows at the thresholds of a model's trees: where a comparison with a rounded threshold takes another branch.
+"""Rows at the thresholds of a model's trees, where a rounded threshold takes another branch.
 
-For each node there are three rows that reach it: its column is the threshold, and the float32 below and above.
+For each node there are three rows that reach it: with the threshold, and the float32 below and above it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def check_thresholds(
             raise ModelError(
                 f"{name}: {wrong.sum()} of {len(x)} rows at the thresholds of its trees"
                 f"{' or with missing values' if np.isnan(x).any() else ''} differ from {engine}, by up to "
-                f"{worst:.3g}: its exporter does not keep every branch. Please report it with the model; for now "
-                "export the model to ONNX yourself and build the .onnx file"
+                f"{worst:.3g}: its exporter does not keep every branch. Please report it with the model; for "
+                "now export the model to ONNX yourself and build the .onnx file"
             )
 
 
@@ -99,6 +99,10 @@ def threshold_rows(model: ir.Model) -> list[Array]:
         for column in np.unique(trees.features):
             values[column].append(trees.thresholds[(trees.features == column) & (trees.modes != LEAF)])
     pools = [_neighbours(np.concatenate(pool)) for pool in values]
+    for column in {
+        int(column) for trees in ensembles for column in trees.features[trees.modes == "BRANCH_EQ"]
+    }:
+        pools[column] = pools[column][~_is_subnormal(pools[column])]
     count = sum(int((trees.modes != LEAF).sum()) for trees in ensembles)
     step = max(1, -(-3 * count // ROWS_LIMIT))
     rows = [row for trees in ensembles for row in _rows_of(trees, pools, rng, step)]
@@ -108,6 +112,11 @@ def threshold_rows(model: ir.Model) -> list[Array]:
     missing = exact[rng.permutation(len(exact))[:MISSING_ROWS]].copy()
     missing[rng.random(missing.shape) < max(0.2, 1 / columns)] = np.nan
     return [exact, missing]
+
+
+def _is_subnormal(values: Array) -> Array:
+    """Return whether values are below float32's normal range; engines may read such categories as 0."""
+    return (values != 0) & (np.abs(values) < np.finfo(np.float32).tiny)
 
 
 def _neighbours(values: Array) -> Array:
@@ -155,7 +164,8 @@ def _rows_of(trees: TreeEnsemble, pools: list[Array], rng: np.random.Generator, 
         number += 1
         if number % step == 0:
             for value in (below, at, above):
-                if low <= value <= high and np.isfinite(value):
+                is_category = mode == "BRANCH_EQ"
+                if low <= value <= high and np.isfinite(value) and not (is_category and _is_subnormal(value)):
                     row = np.array([rng.choice(pool) for pool in pools], np.float32)
                     for key, (least, most) in bounds.items():
                         row[key] = np.clip(row[key], least, most)

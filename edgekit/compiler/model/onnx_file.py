@@ -338,6 +338,9 @@ def _check_outputs(model: ir.Model) -> None:
                 reason = f"node {node.name} ({node.op_type}) {owner}"
             elif node is not None and node.op_type in _AS_MANY_AS_FOUND:
                 reason = f"node {node.name} ({node.op_type}) has a data-dependent number of outputs"
+            elif node is not None and (sizes := _varying_sizes(node)):
+                reason = f"the shape of node {node.name} ({node.op_type}) depends on the values of {sizes}"
+                advice = "make it a constant of the model"
             elif node is not None:
                 reason = f"the output shape of node {node.name} ({node.op_type}) cannot be inferred"
             raise ModelError(f"output {value.name} has no fixed shape: {reason}; {advice}")
@@ -352,6 +355,22 @@ def _dims(value: ir.Value) -> tuple[int, ...] | None:
 
 
 _AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+
+_SIZES = {
+    "Expand": {1: "shape"}, "OneHot": {1: "depth"}, "Pad": {1: "pads"}, "Reshape": {1: "shape"},
+    "Resize": {2: "scales", 3: "sizes"}, "Slice": {1: "starts", 2: "ends"}, "Tile": {1: "repeats"},
+    "TopK": {1: "K"}, "Upsample": {1: "scales"},
+}  # fmt: skip
+"""Inputs that give the output shape, by operator and position."""
+
+
+def _varying_sizes(node: ir.Node) -> str:
+    """Return the input of a node that gives its output shape and is an input of the model, or ""."""
+    for place, name in _SIZES.get(node.op_type, {}).items():
+        value = node.inputs[place] if place < len(node.inputs) else None
+        if value is not None and value.is_graph_input() and value.const_value is None:
+            return f"its {name}, which is the input {value.name} of the model"
+    return ""
 
 
 def _first_open_node(value: ir.Value) -> ir.Node | None:

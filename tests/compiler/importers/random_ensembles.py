@@ -112,9 +112,14 @@ def _fitted(
 
         types = ["c" if number in categorical else "q" for number in range(x.shape[1])]
         chosen = rng.choice(["gbtree", "dart"])
+        more = (
+            {"feature_types": types, "enable_categorical": True, "max_cat_to_onehot": 2}
+            if categorical
+            else {}
+        )
         return getattr(xgboost, f"XGB{kind}")(
             n_estimators=count, max_depth=5, booster=chosen, random_state=seed,
-            **({"feature_types": types, "enable_categorical": True, "max_cat_to_onehot": 2} if categorical else {}),
+            **more,
         ).fit(x, y)  # fmt: skip
     if family == "catboost":
         import catboost

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import ModelProto
 
 import edgekit
 from edgekit.errors import ModelError, UsageError
@@ -65,6 +66,78 @@ class TestPyTorch:
         torch.save(module.state_dict(), tmp_path / "weights.pth")
         with pytest.raises(ModelError, match=r"^weights\.pth contains weights but no graph"):
             edgekit.import_model(tmp_path / "weights.pth")
+
+    def imports(self, forward: Any, *example: Any) -> Any:
+        """Import a module of one function, and compare it."""
+        torch = self.torch
+
+        class Module(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, *inputs: Any) -> Any:
+                return forward(*inputs)
+
+        found = edgekit.import_model(Module(), example_inputs=example)
+        is_right(found, "PyTorch", ["output"])
+        return [node.op_type for node in ModelProto.FromString(found.imported.onnx).graph.node]
+
+    @pytest.mark.parametrize(
+        "assign",
+        [
+            lambda y, torch: y.__setitem__(y < 0, -1),
+            lambda y, torch: y.__setitem__(y[:, :, 0] > 0, torch.arange(5.0)),
+            lambda y, torch: y.__setitem__((slice(None), y[0, :, 0] > 0), 3.0),
+            lambda y, torch: y.masked_fill_(y > 1, 0.5),
+            lambda y, torch: y.index_put_((y > 0,), torch.tensor(7.0)),
+            lambda y, torch: y.__setitem__(y > 0, y[y > 0] * 2 + torch.relu(y[y > 0])),
+        ],
+    )
+    def test_assignment_by_a_mask_has_static_shapes(self, assign: Any) -> None:
+        def forward(x: Any) -> Any:
+            y = x.clone()
+            assign(y, self.torch)
+            return y
+
+        ops = self.imports(forward, self.torch.randn(2, 4, 5))
+        assert "Where" in ops
+        assert "NonZero" not in ops
+
+    @pytest.mark.parametrize(
+        ("shape", "size"),
+        [((1, 2, 6, 6), (3, 2)), ((1, 2, 7, 5), (3, 7)), ((1, 2, 9), 4), ((1, 2, 4, 6, 5), (2, 4, 3))],
+    )
+    def test_adaptive_max_pooling(self, shape: tuple[int, ...], size: Any) -> None:
+        pool = getattr(self.torch.nn.functional, f"adaptive_max_pool{len(shape) - 2}d")
+        self.imports(lambda x: pool(x, size), self.torch.randn(shape))
+        with pytest.raises(
+            ModelError, match=r"return_indices=True has no ONNX form: leave return_indices out$"
+        ):
+            self.imports(lambda x: pool(x, size, return_indices=True), self.torch.randn(shape))
+
+    @pytest.mark.parametrize("ends", [(-128, 127), (-127, 127), (0, 255), (0, 15)])
+    def test_fake_quantization(self, ends: tuple[int, int]) -> None:
+        torch, x = self.torch, self.torch.randn(1, 3, 4, 4)
+        zero, scales = max(ends[0], 0), torch.tensor([0.02, 0.03, 0.05])
+        ops = self.imports(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.03, zero, *ends), x)
+        assert ops[-2:] == ["QuantizeLinear", "DequantizeLinear"]
+        zeros = torch.full((3,), zero, dtype=torch.int32)
+        self.imports(lambda x: torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, *ends), x)
+
+    @pytest.mark.parametrize("fused", [False, True])
+    def test_modules_of_prepare_qat(self, fused: bool) -> None:
+        torch, x = self.torch, self.torch.randn(1, 3, 8, 8)
+        quantization = torch.ao.quantization
+        module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).train()
+        plain = quantization.QConfig(
+            quantization.default_fake_quant, quantization.default_per_channel_weight_fake_quant
+        )
+        module.qconfig = quantization.get_default_qat_qconfig("fbgemm") if fused else plain
+        module = quantization.prepare_qat(module)
+        module(x)
+        with pytest.raises(ModelError, match=r"its observers are on or its fake quantization is off"):
+            edgekit.import_model(module.eval(), example_inputs=(x,))
+        module.apply(quantization.disable_observer)
+        found = edgekit.import_model(module, example_inputs=(x,))
+        is_right(found, "PyTorch", ["output"])
+        assert "forward" not in vars(module[0].weight_fake_quant)
 
     def test_what_torch_cannot_export(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path))

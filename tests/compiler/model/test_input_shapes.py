@@ -142,3 +142,24 @@ def test_the_size_that_the_exporter_recorded_is_used(tmp_path: Path) -> None:
 )
 def test_other_recorded_sizes_are_ignored(text: str) -> None:
     assert recorded_picture_size({"imgsz": text}) is None
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        ('y = Resize <mode = "cubic"> (x, , v)', "scales"),
+        ("y = Reshape (x, s)", "shape"),
+        ("y = Expand (x, s)", "shape"),
+    ],
+)
+def test_a_shape_that_an_input_gives_is_named(tmp_path: Path, node: str, name: str) -> None:
+    inputs = "float[1,1,6,6] x, float[4] v, int64[4] s"
+    value = "v" if name == "scales" else "s"
+    op = node.split()[2]
+    path = model(tmp_path, inputs, node, "float[?,?,?,?] y")
+    with pytest.raises(ModelError) as refused:
+        open_model(path)
+    assert str(refused.value).endswith(
+        f"output y has no fixed shape: the shape of node {op}_0 ({op}) depends on the values of its {name}, "
+        f"which is the input {value} of the model; make it a constant of the model"
+    )
