@@ -4,8 +4,9 @@
 
 Each prompt is answered with guesses, and by the same steps without, the likeliest token each time. ``as
 plain`` counts the texts that are those of a session that does not speculate, whose single tokens are not
-padded. Times are CPU times of the process, one thread of the engine, after the first token; a ratio above 1 is
-a gain. ``plain`` is the gain over that session. Last comes what ``speculate="auto"`` decides on this machine.
+padded. Times are CPU times of the process, one thread of the engine, after the first token; a ratio above 1
+is a gain. ``plain`` is the gain over that session. Last comes the decision of
+``speculate="auto"`` on this machine.
 """
 
 from __future__ import annotations
