@@ -46,7 +46,8 @@ SCHEMA_LIMIT_BYTES = 1 << 20
     type=click.Choice(["auto", "draft", "lookup", "off"]),
     default="auto",
     show_default=True,
-    help="Speculative decoding, with the bundle's draft model or from the prompt; the text stays the same.",
+    help="Speculative decoding, with the bundle's draft model or from the prompt; auto: only if the "
+    "text stays the same and it is faster.",
 )
 @engine_option
 @variant_option

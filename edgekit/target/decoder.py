@@ -79,8 +79,9 @@ class DecoderRunner(Protocol):
     """Tokens in the cache."""
     row_consistent: bool
     """May be set at any time. True: the logits of a token do not depend on how many tokens a call of
-    ``forward`` has, so that speculative decoding gives the text of plain decoding. It costs time where the
-    engine multiplies one row by another kernel than many; elsewhere it changes nothing. False at first."""
+    ``forward`` has, as far as the engine allows. It costs time, and rounds differently than a call with one
+    token does otherwise, if the engine computes one row by another kernel than many. Else it changes nothing.
+    False at first."""
 
     def forward(self, tokens: Sequence[int], rows: int = 1) -> Array:
         """Append tokens to the cache.

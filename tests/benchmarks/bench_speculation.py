@@ -1,11 +1,12 @@
-"""Guesses on 100 prompts: the same text bit for bit, acceptance and gain by class of prompt.
+"""Guesses on 100 prompts: which texts are the same, acceptance and gain by class of prompt.
 
     python -m tests.benchmarks.bench_speculation CHAT.edgekit [--by draft] [--tokens 48] [--each 20]
 
-Each prompt is answered with guesses, and by the same steps without, the likeliest token each time. Times are
-CPU times of the process, one thread of the engine, after the first token; a ratio above 1 is a gain.
-``plain`` is the gain over a session that does not speculate, whose single tokens are not padded. Last comes
-what ``speculate="auto"`` decides on this machine.
+Each prompt is answered with guesses, and by the same steps without, the likeliest token each time. ``as
+plain`` counts the texts that are those of a session that does not speculate, whose single tokens are not
+padded. Times are CPU times of the process, one thread of the engine, after the first token; a ratio above 1
+is a gain. ``plain`` is the gain over that session. Last comes the decision of
+``speculate="auto"`` on this machine.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             given.bundle, engine=given.engine, variant=given.variant, threads=1, speculate=speculate
         )
 
-    print(f"{'class':12}{'same text':>12}{'accepted':>10}{'tokens a step':>15}{'gain':>8}{'plain':>8}")
+    columns = f"{'class':12}{'same text':>12}{'as plain':>12}{'accepted':>10}"
+    print(f"{columns}{'tokens a step':>15}{'gain':>8}{'plain':>8}")
     same = total = 0
     with opened("off") as plain, opened("off") as padded, opened(given.by) as guessing:
         for cache in padded._scheduler.decoder.load()._caches:
@@ -84,13 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             runs = [answers(session, prompts, given.tokens) for session in (plain, padded, guessing)]
             pairs = list(zip(runs[1], runs[2], strict=True))
             equal = sum(a.result.text == b.result.text for a, b in pairs)
+            plainly = sum(a.result.text == b.result.text for a, b in zip(runs[0], runs[2], strict=True))
             made = sum(b.result.tokens - 1 for b in runs[2])
             steps = sum(b.result.steps for b in runs[2])
             proposed = sum(b.result.proposed for b in runs[2])
             accepted = sum(b.result.accepted for b in runs[2])
             seconds = [sum(answer.seconds for answer in run) for run in runs]
             print(
-                f"{kind:12}{f'{equal} of {len(pairs)}':>12}{accepted / max(1, proposed):>10.2f}"
+                f"{kind:12}{f'{equal} of {len(pairs)}':>12}{plainly:>12}{accepted / max(1, proposed):>10.2f}"
                 f"{made / max(1, steps):>15.2f}{seconds[1] / seconds[2]:>8.2f}"
                 f"{seconds[0] / seconds[2]:>8.2f}",
                 flush=True,

@@ -35,6 +35,7 @@ from tests.fixtures.bundle_mutations import bytes_changed, mutated
 from tests.fixtures.bundles import packed_parts, small_bundle, variant
 from tests.fixtures.keys import KINDS, key_files
 from tests.fuzz import mutations
+from tests.fuzz.folder_targets import model_folders
 from tests.fuzz.grpc_targets import grpc_messages
 from tests.fuzz.language_targets import language_models
 from tests.fuzz.sample_targets import arrays, media
@@ -50,7 +51,7 @@ def targets(folder: Path) -> dict[str, Target]:
     folder.mkdir(exist_ok=True)
     made = (
         _bundles, _manifests, _cards, arrays, _answers, _wire, _signatures, _states, media, updates,
-        language_models, grpc_messages,
+        language_models, grpc_messages, model_folders,
     )  # fmt: skip
     return {name: target for make in made for name, target in make(folder).items()}
 

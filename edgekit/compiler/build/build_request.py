@@ -227,7 +227,7 @@ class BuildRequest:
     ))  # fmt: skip
     draft: Path | str | None = field(default=None, metadata=option(
         "Path of a draft model for speculative decoding: a smaller language model with the same "
-        "vocabulary. It is built for the same targets and used where it is faster; the texts stay the same.",
+        "vocabulary. It is built for the same targets and used if it is faster and the logits stay the same.",
         help="Draft model for speculative decoding: a smaller language model with the same vocabulary.",
         metavar="MODEL", models="language", stored=False,
         heading="Advanced",

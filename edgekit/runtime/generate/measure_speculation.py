@@ -1,10 +1,12 @@
-"""Measurement of speculative decoding on this device: three kinds of steps timed, once for each engine
-version."""
+"""Measurement of speculative decoding on this device: three kinds of steps timed, and their logits compared,
+once for each engine version."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgekit.errors import UsageError, reason_of
 from edgekit.runtime.generate.speculation import (
@@ -26,6 +28,7 @@ MODES = ("auto", DRAFT, LOOKUP, "off")
 MOST = 4
 """Tokens of a proposal: with five rows a step costs 1.3 (float32) to 2 (4 bits) of one row."""
 HISTORY, ROUNDS = 32, 5
+SAME, DIFFERENT = "same", "different"
 
 
 def check_mode(mode: str) -> str:
@@ -42,8 +45,8 @@ def speculation_on(
 
     Args:
         runner: The decoder; it is empty again afterwards.
-        mode: ``auto``: if it was measured to be faster, by the draft or else by lookup. ``draft``,
-            ``lookup``: always. ``off``: never.
+        mode: ``auto``: if it was measured to be faster and to leave the logits as they are, bit for bit, by
+            the draft or else by lookup. ``draft``, ``lookup``: always. ``off``: never.
         identity: Artifact and engine version, under which the times are stored; "": they are not stored.
         threads: Number of threads of one step.
         draft: The decoder's draft, or None. It is loaded only if its time is not known or it is used.
@@ -108,16 +111,18 @@ def _key(identity: str, threads: int) -> str:
 
 
 def _remembered(identity: str, threads: int) -> StepTimes | None:
-    fields = {"consistent_ms": float, "rows_ms": float}
+    fields = {"consistent_ms": float, "rows_ms": float, "logits": str}
     stored = timings.recall(_key(identity, threads), fields) if identity else None
     if stored is None:
         return None
-    return StepTimes(stored["p50_ms"], stored["consistent_ms"], stored["rows_ms"], MOST)
+    is_exact = stored["logits"] == SAME
+    return StepTimes(stored["p50_ms"], stored["consistent_ms"], stored["rows_ms"], MOST, is_exact)
 
 
 def _measured(runner: DecoderRunner, identity: str, threads: int) -> StepTimes:
     """Measure the fastest of some steps of each kind, interleaved: a slowdown of the machine affects all."""
     was = runner.row_consistent
+    is_exact = _is_exact(runner)
     runner.truncate(0)  # an interrupted measurement leaves tokens
     runner.forward([0] * HISTORY)
     best = [float("inf")] * 3
@@ -132,7 +137,20 @@ def _measured(runner: DecoderRunner, identity: str, threads: int) -> StepTimes:
     runner.row_consistent = was
     plain, consistent_ms, rows_ms = (max(ms, 1e-6) for ms in best)
     if identity:
-        timings.record(
-            _key(identity, threads), {"p50_ms": plain, "consistent_ms": consistent_ms, "rows_ms": rows_ms}
-        )
-    return StepTimes(plain, consistent_ms, rows_ms, MOST)
+        record = {"p50_ms": plain, "consistent_ms": consistent_ms, "rows_ms": rows_ms}
+        logits = SAME if is_exact else DIFFERENT
+        timings.record(_key(identity, threads), {**record, "logits": logits})
+    return StepTimes(plain, consistent_ms, rows_ms, MOST, is_exact)
+
+
+def _is_exact(runner: DecoderRunner) -> bool:
+    """Return whether rows are those of plain single steps, bit for bit, those after several rows too."""
+    tokens = [index % 16 for index in range(HISTORY + MOST + 1)]
+    logits = []
+    for consistent, steps in ((False, [1] * (MOST + 1)), (True, [MOST, 1])):
+        runner.row_consistent = consistent
+        runner.truncate(0)
+        runner.forward(tokens[:HISTORY])
+        rows = [runner.forward(tokens[runner.length : runner.length + count], count) for count in steps]
+        logits.append(np.concatenate(rows))
+    return np.array_equal(*logits)

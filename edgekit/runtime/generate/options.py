@@ -42,8 +42,9 @@ class GenerateOptions:
         "(Keskar et al. 2019, CTRL). 1: none.",
     ))  # fmt: skip
     seed: int | None = field(default=None, metadata=option(
-        "Random seed; None: another one each time. The same seed gives the same text on the same engine.",
-        help="Random seed; the same seed gives the same result.", heading=SAMPLING, minimum=0,
+        "Random seed; None: another one each time. With the same seed, the first text of a new session is "
+        "the same on the same machine and engine version.",
+        help="Random seed; makes sampling reproducible.", heading=SAMPLING, minimum=0,
     ))  # fmt: skip
     stop: str | Sequence[str] = field(default=(), metadata=option(
         "Stop words: the text ends before the first of them.", help="Stop before this text. Repeatable.",

@@ -5,9 +5,10 @@
     new = verified(draft, rows, choose)                 # the decoder's own tokens, at least one
 
 ``choose`` is the function that plain decoding calls for each row, with the same state: sampling with a seed,
-a repetition penalty and a grammar included. So the text is that of plain decoding, token for token, as far as
-the rows are: ``DecoderRunner.row_consistent``. Leviathan et al. 2023 (arXiv 2211.17192) for a draft that is
-not drawn at random.
+a repetition penalty and a grammar included. So the text is that of plain decoding, token for token, if the
+rows are those of single steps, bit for bit. On engines that round them differently, another token may be
+chosen where two are nearly as likely; ``auto`` does not speculate there. Leviathan et al. 2023 (arXiv
+2211.17192) for a draft that is not drawn at random.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Speculation(NamedTuple):
         reason: The reason, in words.
         max_tokens: Maximum tokens of a proposal.
         break_even: Tokens that a step with a proposal must make to be worth its time. For a text that makes
-            fewer, nothing is proposed any more. That does not change the text.
+            fewer, nothing is proposed any more.
         proposer: Kind of proposer: LOOKUP or DRAFT.
     """
 
@@ -129,14 +130,17 @@ class StepTimes(NamedTuple):
         consistent_ms: One token with ``row_consistent``.
         rows_ms: ``1 + draft`` tokens with ``row_consistent``.
         draft: Proposed tokens.
+        is_exact: Whether the logits with ``row_consistent`` were those of plain steps, bit for bit.
     """
 
     plain_ms: float
     consistent_ms: float
     rows_ms: float
     draft: int
+    is_exact: bool = True
 
 
+INEXACT = "a step of {rows} rows rounds differently than {rows} steps here, which may change a text"
 CONSISTENT_LIMIT = 1.05
 """Rows that agree may cost this much of a plain step: more is lost where nothing is proposed, which is most
 of a free text."""
@@ -145,13 +149,17 @@ ACCEPTED_SHARE = 0.5
 
 
 def pays(times: StepTimes) -> tuple[bool, str]:
-    """Return whether speculation is faster on this device, and why.
+    """Return whether speculation is faster on this device and does not change texts, and why.
 
     >>> pays(StepTimes(40.0, 40.0, 55.0, 4))
     (True, 'a step of 5 rows costs 1.38 of a plain one')
     >>> pays(StepTimes(17.5, 21.0, 29.0, 4))
     (False, 'a step whose rows agree costs 1.20 of a plain one here')
+    >>> pays(StepTimes(40.0, 40.0, 55.0, 4, is_exact=False))
+    (False, 'a step of 5 rows rounds differently than 5 steps here, which may change a text')
     """
+    if not times.is_exact:
+        return False, INEXACT.format(rows=times.draft + 1)
     consistent, rows = times.consistent_ms / times.plain_ms, times.rows_ms / times.plain_ms
     if consistent > CONSISTENT_LIMIT:
         return False, f"a step whose rows agree costs {consistent:.2f} of a plain one here"
@@ -204,9 +212,11 @@ def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain
 
 
 def draft_pays(times: StepTimes, draft_ms: float, agreement: float) -> tuple[bool, str, DraftGain]:
-    """Return whether a draft is faster on this device than plain decoding, and why."""
+    """Return whether to use a draft: it is faster on this device and does not change texts; and why."""
     consistent = times.consistent_ms / times.plain_ms
     gain = draft_gain(times, draft_ms, agreement)
+    if not times.is_exact:
+        return False, INEXACT.format(rows=times.draft + 1), gain
     if consistent > CONSISTENT_LIMIT:
         return False, f"a step whose rows agree costs {consistent:.2f} of a plain one here", gain
     share = draft_ms / times.plain_ms

@@ -140,9 +140,10 @@ class TextSession:
             keeps_on_disk: Whether caches of system prompts and of ``remember`` are kept in EdgeKit's cache
                 folder, up to 256 MB. They reveal the prompt.
             speculate: Speculative decoding, by the bundle's draft or by prompt lookup: ``auto``, if that
-                was measured to be faster on this device, ``draft`` or ``lookup``, always, or ``off``.
-                With it the rows of a step agree whatever their number (``DecoderRunner.row_consistent``), and
-                the text is the same. A draft that can't be loaded is left out: ``facts`` has the reason.
+                was measured to be faster on this device and to give the logits of single steps, bit for bit;
+                ``draft`` or ``lookup``, always, or ``off``. With ``draft`` and ``lookup`` the logits may be
+                rounded differently, and a text may differ. A draft that can't be loaded is left out:
+                ``facts`` has the reason.
             metrics: Metrics that count each text that has ended.
 
         Raises:

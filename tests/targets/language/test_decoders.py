@@ -310,7 +310,10 @@ def test_rows_of_several_texts_do_not_depend_on_each_other(precision: str, tmp_p
     assert isinstance(first, BatchRunner)
     texts, next_tokens = [TOKENS[:20], TOKENS[5:12], TOKENS[30:]], [3, 1, 4]
     first.forward(texts[0])
+    plain = first.forward(next_tokens[:1])
+    first.truncate(20)
     alone = [first.forward_each([], next_tokens[:1])]
+    np.testing.assert_array_equal(alone[0], plain)
     assert first.length == 21
     first.truncate(20)
     others = [first.another(), first.another()]

@@ -1,0 +1,198 @@
+"""Greedy texts of 100 prompts with each feature of a session, compared with plain decoding token for token.
+
+    python -m tests.benchmarks.bench_text_equality MODEL.gguf ort:fp32 ort:int8 openvino:int4 [--tokens 32]
+
+Plain decoding is a session with its own cache, empty before each text. The features are ``speculate="auto"``,
+prompt lookup, a draft (the model without its last two layers), four conversations in shared steps, the next
+turn of a chat whose first turn is in the cache, and a question after a system prompt that was read before.
+For texts that differ, it prints the largest gap of the two likeliest plain logits at the first other token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.compiler.model.language.open_model import open_language_model
+from edgekit.compiler.quantize.language import quantize_decoder
+from edgekit.runtime.generate import TextParts, TextSession
+from edgekit.runtime.generate.draft_model import DraftModel, DraftProposer
+from edgekit.runtime.generate.options import GenerateOptions
+from edgekit.runtime.generate.speculation import Speculation
+from edgekit.runtime.generate.text_stream import TextStream
+from edgekit.target.decoder import DecoderRunner
+from tests.benchmarks.bench_draft import loaded
+from tests.benchmarks.bench_speculation import CLASSES, FACTS, TOPICS
+
+FEATURES = ("auto", "lookup", "draft", "together", "next turn", "system prompt")
+SYSTEM = {"role": "system", "content": FACTS.format("a printer")}
+
+
+class Written(NamedTuple):
+    """A text's new tokens, and the gap of the two largest logits at each of them."""
+
+    tokens: list[int]
+    gaps: list[float]
+
+
+def write(
+    session: TextSession, prompt: Sequence[int], limit: int, draft: DraftModel | None = None
+) -> Written:
+    """Generate a greedy text."""
+    options = GenerateOptions(max_tokens=limit)
+    if draft is not None:
+        stream = TextStream(session, list(prompt), options, speculation=Speculation(True, "", 4))
+        stream.proposer = DraftProposer(draft.propose, stream)
+    else:
+        stream = session._stream(list(prompt), options, 0.0)
+    gaps: list[float] = []
+    choose = stream._choose
+
+    def recorded(row: Any) -> int | None:
+        second, first = np.partition(row, -2)[-2:]
+        gaps.append(float(first - second))
+        return choose(row)
+
+    stream._choose = recorded  # type: ignore[method-assign]
+    stream.text()
+    return Written(stream.tokens[len(prompt) :], gaps)
+
+
+def forget(session: TextSession) -> None:
+    """Empty the caches of a session."""
+    for cache in session._scheduler.decoder.load()._caches:
+        cache.forget()
+
+
+@contextmanager
+def opened(runner: DecoderRunner, parts: TextParts, **options: Any) -> Iterator[TextSession]:
+    """Open a session on a decoder of its own that shares the weights."""
+    with TextSession.of_parts(runner.another(), parts, **options) as session:
+        yield session
+
+
+def plain(runner: DecoderRunner, parts: TextParts, prompts: Sequence[list[int]], limit: int) -> list[Written]:
+    """Generate each text alone."""
+    with opened(runner, parts, kept_bytes=0) as session:
+        texts = []
+        for prompt in prompts:
+            forget(session)
+            texts.append(write(session, prompt, limit))
+        return texts
+
+
+def compared(feature: str, expected: Sequence[Written], actual: Sequence[Written]) -> str:
+    """Return how many texts are the same, and the largest gap at which one parts."""
+    gaps = []
+    for one, other in zip(expected, actual, strict=True):
+        if one.tokens != other.tokens:
+            common = sum(np.cumprod([a == b for a, b in zip(one.tokens, other.tokens, strict=False)]))
+            gaps.append(one.gaps[int(common)])
+    parts = f", gaps up to {max(gaps):.3g}" if gaps else ""
+    return f"{feature}: {len(expected) - len(gaps)} of {len(expected)} the same{parts}"
+
+
+def run(
+    model: LanguageModel,
+    variant: str,
+    weights: Mapping[str, Any],
+    each: int,
+    limit: int,
+    wanted: Sequence[str],
+) -> None:
+    """Print a line for each feature of a variant."""
+    parts = TextParts(model.tokenizer, model.stop_ids, model.chat_template, model.bos_id)
+    with tempfile.TemporaryDirectory() as folder:
+        runner = loaded(model, model.config.layers, variant, weights, Path(folder, "model"))
+        asked = [text.format(topic) for text in CLASSES.values() for topic in TOPICS[:each]]
+        with opened(runner, parts) as session:
+            user = [{"role": "user", "content": text} for text in asked]
+            prompts = [session.chat([message]).tokens for message in user]
+            after_system = [session.chat([SYSTEM, message]).tokens for message in user]
+            text_of = session.tokenizer.text_of
+        alone = plain(runner, parts, prompts, limit)
+
+        def say(feature: str, expected: Sequence[Written], actual: Sequence[Written]) -> None:
+            print(f"{variant} {compared(feature, expected, actual)}", flush=True)
+
+        for mode in ("auto", "lookup"):
+            if mode not in wanted:
+                continue
+            with opened(runner, parts, speculate=mode, kept_bytes=0) as session:
+                texts = []
+                for prompt in prompts:
+                    forget(session)
+                    texts.append(write(session, prompt, limit))
+            say(mode, alone, texts)
+        if "draft" in wanted:
+            smaller = Path(folder, "draft")
+            draft = DraftModel(lambda: loaded(model, model.config.layers - 2, variant, weights, smaller), 0.5)
+            with opened(runner, parts, kept_bytes=0) as session:
+                session._scheduler.decoder.load().runner.row_consistent = True
+                texts = []
+                for prompt in prompts:
+                    forget(session)
+                    texts.append(write(session, prompt, limit, draft))
+            draft.close()
+            say("draft", alone, texts)
+        if "together" in wanted:
+            with (
+                opened(runner, parts, conversations=4, kept_bytes=0) as session,
+                ThreadPoolExecutor(4) as pool,
+            ):
+                texts = list(pool.map(lambda prompt: write(session, prompt, limit), prompts))
+            say("together", alone, texts)
+        if "next turn" in wanted:
+            follow = "Say that again in fewer words."
+            with opened(runner, parts) as session:
+                answers = ["".join(map(text_of, written.tokens)) for written in alone]
+                turns = [
+                    session.chat(
+                        [
+                            message,
+                            {"role": "assistant", "content": answer},
+                            {"role": "user", "content": follow},
+                        ]
+                    ).tokens
+                    for message, answer in zip(user, answers, strict=True)
+                ]
+                texts = []
+                for prompt, turn in zip(prompts, turns, strict=True):
+                    forget(session)
+                    write(session, prompt, limit)
+                    texts.append(write(session, turn, limit))
+            say("next turn", plain(runner, parts, turns, limit), texts)
+        if "system prompt" in wanted:
+            with opened(runner, parts) as session:
+                texts = [write(session, prompt, limit) for prompt in after_system]
+            say("system prompt", plain(runner, parts, after_system, limit), texts)
+        runner.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("variants", nargs="+", metavar="TARGET:PRECISION")
+    parser.add_argument("--each", type=int, default=20, help="prompts of each of five classes")
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--feature", choices=FEATURES, action="append", help="repeatable; all by default")
+    given = parser.parse_args(arguments)
+    model = open_language_model(given.model)
+    for variant in given.variants:
+        precision = variant.partition(":")[2]
+        weights = {} if precision in ("fp32", "fp16") else quantize_decoder(model, precision, ())
+        run(model, variant, weights, given.each, given.tokens, given.feature or FEATURES)
+
+
+if __name__ == "__main__":
+    main()
