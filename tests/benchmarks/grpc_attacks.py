@@ -358,9 +358,9 @@ def go_away() -> None:
 
 
 def gzip_bomb() -> None:
-    """Messages of 1 MB that unfold to 1 GB, with a token."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1024)) + packer.flush()
+    """Messages of 140 kB that unfold to 32 MB, with a token."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(32)) + packer.flush()
     content = struct.pack(">BI", 1, len(packed)) + packed
     collect("ModelInfer", False, (b"grpc-encoding", b"gzip"), TOKEN, content=content)
 
