@@ -1,7 +1,7 @@
-"""Shared libraries of an installed package that are cut short: an update was interrupted, or the disk was full.
+"""Shared libraries that are cut short, because an update was interrupted or the disk was full.
 
-Loading such a file ends the process with SIGBUS. Its own header says how long it must be at least; reading the
-headers of OpenVINO's 21 libraries takes 0.5 ms.
+Loading such a file ends the process with SIGBUS. Its own header says how long it must be at least. Reading
+the headers of OpenVINO's 21 libraries takes 0.4 ms.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def check_libraries(package: str, *folders: str) -> None:
                 size, header = os.fstat(file.fileno()).st_size, file.read(HEADER_BYTES)
             least = least_size(header)
             if size < least:
+                again = f"install {package.replace('_', '-')} again with pip's --force-reinstall"
                 error = EngineError(
-                    f"{path} is cut short: it has {size} bytes, and its header says at least {least}; install "
-                    f"{package.replace('_', '-')} again with pip's --force-reinstall"
+                    f"{path} is cut short: it has {size} bytes, and its header says at least {least}; {again}"
                 )
                 error.blame = "machine"
                 raise error
@@ -79,7 +79,7 @@ def _elf(header: bytes) -> int:
     word = "Q" if wide else "I"
     phoff, shoff = struct.unpack_from(f"{order}2{word}", header, 32 if wide else 28)
     phentsize, phnum, shentsize, shnum = struct.unpack_from(f"{order}4H", header, 54 if wide else 42)
-    ends = [phoff + phentsize * phnum, shoff + shentsize * shnum]
+    ends: list[int] = [phoff + phentsize * phnum, shoff + shentsize * shnum]
     for index in range(phnum):
         start = phoff + phentsize * index
         (kind,) = struct.unpack_from(f"{order}I", header, start)
@@ -93,7 +93,8 @@ def _pe(header: bytes) -> int:
     count, optional = struct.unpack_from("<H12xH", header, start + 6)
     table = start + 24 + optional
     sections = (struct.unpack_from("<2I", header, table + 40 * index + 16) for index in range(count))
-    return max((offset + size for size, offset in sections), default=0)
+    ends: list[int] = [offset + size for size, offset in sections]
+    return max(ends, default=0)
 
 
 def _mach_o(header: bytes) -> int:
