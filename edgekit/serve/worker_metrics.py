@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.runtime.metrics.histogram import merged
 from edgekit.system.atomic_files import locked
 
 if TYPE_CHECKING:
@@ -128,9 +129,7 @@ def _add(whole: list[dict[str, Any]], more: Sequence[Mapping[str, Any]], names: 
         if not same:
             whole.append(dict(entry))
             continue
-        for name in ("count", "sum"):
-            if name in entry:
-                same[0][name] += entry[name]
-        if "at_most" in entry:  # cumulative counts, of the same limits everywhere
-            pairs = zip(same[0]["at_most"], entry["at_most"], strict=True)
-            same[0]["at_most"] = [[limit, one + other] for (limit, one), (_, other) in pairs]
+        if "bucket_counts" in entry:
+            same[0].update(merged(same[0], entry))
+        else:
+            same[0]["count"] += entry["count"]

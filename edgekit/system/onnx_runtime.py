@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from edgekit.errors import need_package
+from edgekit.system.shared_libraries import check_libraries
 
 SWITCH = "ORT_DISABLE_TELEMETRY"
 OFF = ("1", "true", "yes", "on")
@@ -35,11 +36,13 @@ def onnxruntime(
 
     Raises:
         MissingDependency: onnxruntime is not installed.
+        EngineError: one of its libraries is cut short.
     """
     global _imported_too_early
     if not os.environ.get(SWITCH):
         _imported_too_early = sys.modules.get("onnxruntime") is not None
         os.environ[SWITCH] = "1"
+    check_libraries("onnxruntime", "capi")
     with need_package("onnxruntime", needed_for, extra=extra, module="onnxruntime"):
         import onnxruntime as package
     if not _enabled_by_user():

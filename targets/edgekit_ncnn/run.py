@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError, need_package
+from edgekit.system.shared_libraries import check_libraries
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -163,6 +164,7 @@ def _ncnn() -> Any:
     Raises:
         MissingDependency: it is not installed.
     """
+    check_libraries("ncnn")
     with need_package("ncnn", "running an ncnn network", extra="ncnn", module="ncnn"):
         import ncnn
     return ncnn

@@ -15,6 +15,7 @@ import numpy as np
 
 from edgekit.errors import EngineError, need_package
 from edgekit.system import cpu
+from edgekit.system.shared_libraries import check_libraries
 from edgekit.system.signal_stack import kept_signal_stack
 from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.tensor_spec import Array, Json, TensorSpec
@@ -363,6 +364,7 @@ def openvino() -> Any:
     Raises:
         MissingDependency: openvino is not installed.
     """
+    check_libraries("openvino", "libs")
     hidden = "openvino" not in sys.modules and "openvino_telemetry" not in sys.modules
     if hidden:
         sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]

@@ -19,6 +19,7 @@ from typing import Any
 from edgekit.errors import EngineError, need_package
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.system.redirection import redirected
+from edgekit.system.shared_libraries import check_libraries
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -219,6 +220,7 @@ def _plain(message: str) -> str:
 
 
 def _qnn() -> Any:
+    check_libraries("onnxruntime_qnn")
     with need_package("onnxruntime-qnn", "running on a Hexagon NPU", extra="qnn", module="onnxruntime_qnn"):
         import onnxruntime_qnn
     return onnxruntime_qnn

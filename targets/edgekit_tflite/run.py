@@ -20,6 +20,7 @@ import numpy as np
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
 from edgekit.system.redirection import without_lines
+from edgekit.system.shared_libraries import check_libraries
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -337,6 +338,7 @@ def converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
 
 def _engine() -> tuple[str, ModuleType]:
     """Return name with version, and the module of Interpreter. LiteRT if both are installed."""
+    check_libraries("ai_edge_litert")
     try:
         import ai_edge_litert
         from ai_edge_litert import interpreter
@@ -345,6 +347,7 @@ def _engine() -> tuple[str, ModuleType]:
             raise
     else:
         return f"LiteRT {ai_edge_litert.__version__}", interpreter
+    check_libraries("tflite_runtime")
     try:
         import tflite_runtime
         from tflite_runtime import interpreter

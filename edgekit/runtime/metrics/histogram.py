@@ -6,16 +6,17 @@
 
 Base-2 exponential buckets of scale 4, as OpenTelemetry's data model defines them (exponential histogram):
 bucket i holds values above 2 ** (i / 16) and up to 2 ** ((i + 1) / 16), so buckets are 4.4 % wide at any
-magnitude. Histograms of several stages, threads or devices add up without loss. The powers of 2, which are
-the boundaries exported to Prometheus, are bucket boundaries.
+magnitude. Histograms of several stages, threads or devices add up without loss. The limits exported to
+Prometheus are boundaries of these buckets.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil, log2
+from typing import Any
 
 from edgekit.tensor_spec import Json
 
@@ -26,6 +27,14 @@ LEAST_POWER, MOST_POWER = -30, 14
 BUCKETS = (MOST_POWER - LEAST_POWER) * PER_DOUBLING
 FIRST_INDEX = LEAST_POWER * PER_DOUBLING
 LEAST, MOST = 2.0**LEAST_POWER, 2.0**MOST_POWER
+LIMITS = (
+    *range(-17 * PER_DOUBLING, -14 * PER_DOUBLING, PER_DOUBLING),
+    *range(-14 * PER_DOUBLING, 5 * PER_DOUBLING, 2),
+    *range(5 * PER_DOUBLING, 7 * PER_DOUBLING, PER_DOUBLING),
+)
+"""Limits for Prometheus, as indices of buckets: eight in a doubling from 61 us to 32 s, so that a quantile
+lies within 9.1 %, and powers of 2 from 8 us to 64 s. They are fixed, because Prometheus adds up those of
+several devices."""
 
 
 class Histogram:
@@ -93,15 +102,6 @@ class Histogram:
                 return min(max(middle, self.low), self.high)
         raise AssertionError("counts add up")
 
-    def at_most(self) -> Iterator[tuple[float, int]]:
-        """Yield exact cumulative counts at the powers of 2: (2 ** n, number of values that are at most
-        that)."""
-        passed = self.zeros
-        for power in range(LEAST_POWER, MOST_POWER + 1):
-            yield 2.0**power, passed
-            start = (power - LEAST_POWER) * PER_DOUBLING
-            passed += sum(self._counts[start : start + PER_DOUBLING])
-
     def add(self, other: Histogram) -> None:
         """Add the counts of another histogram."""
         for index, count in enumerate(other._counts):
@@ -137,3 +137,26 @@ class Histogram:
             "offset": FIRST_INDEX + start,
             "bucket_counts": list(self._counts[start:end]),
         }
+
+
+def at_most(entry: Mapping[str, Any]) -> Iterator[tuple[float, int]]:
+    """Yield the cumulative counts at LIMITS of a histogram in JSON: a limit, and the number of values that
+    are at most that."""
+    counts, passed, index = entry["bucket_counts"], entry["zero_count"], 0
+    for limit in LIMITS:
+        end = max(index, min(limit - entry["offset"], len(counts)))
+        passed += sum(counts[index:end])
+        index = end
+        yield 2.0 ** (limit / PER_DOUBLING), passed
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the count, sum and buckets of two histograms in JSON together."""
+    offset = min(one["offset"], other["offset"])
+    end = max(each["offset"] + len(each["bucket_counts"]) for each in (one, other))
+    counts = [0] * (end - offset)
+    for each in (one, other):
+        for index, count in enumerate(each["bucket_counts"], each["offset"] - offset):
+            counts[index] += count
+    sums: dict[str, Json] = {name: one[name] + other[name] for name in ("count", "sum", "zero_count")}
+    return {**sums, "offset": offset, "bucket_counts": counts}

@@ -65,12 +65,7 @@ class StageTimes:
 
     def as_json(self) -> list[Json]:
         return [
-            {
-                "stage": stage,
-                "engine": engine,
-                **histogram.as_json(),
-                "at_most": [[limit, count] for limit, count in histogram.at_most()],
-            }
+            {"stage": stage, "engine": engine, **histogram.as_json()}
             for (stage, engine), histogram in self._times.items()
         ]
 

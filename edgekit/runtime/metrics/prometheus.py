@@ -3,8 +3,8 @@
     with Page(metrics) as page:
         print(page.url)             # http://127.0.0.1:PORT/metrics
 
-Names and units follow Prometheus' conventions: seconds, ``_total``, ``_info``. Bucket limits are powers of 2,
-which are boundaries of our buckets too, so the counts are exact.
+Names and units follow Prometheus' conventions: seconds, ``_total``, ``_info``. Bucket limits are boundaries
+of our buckets too, so the counts are exact. The text format has no native histograms; ``otlp.py`` has them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from edgekit.processing.latency_contract import END_TO_END
+from edgekit.runtime.metrics.histogram import at_most
 from edgekit.runtime.metrics.metrics import DROPPED, Metrics
 from edgekit.runtime.metrics.text_metrics import TextMetrics
 from edgekit.system.closing import Closing
@@ -34,8 +35,6 @@ TEXT_TIMES = {
     "first_token": ("edgekit_text_first_token_seconds", "Time from the call to the first token."),
     "token": ("edgekit_text_token_seconds", "Mean time of each further token of a text."),
 }
-LEAST_S, MOST_S = 2.0**-17, 2.0**6
-"""Range of the bucket limits: 8 us to 64 s."""
 
 
 def text(snapshot: Mapping[str, Any]) -> str:
@@ -194,8 +193,7 @@ def _family(name: str, kind: str, about: str) -> list[str]:
 def _histogram(name: str, labels: Mapping[str, str], entry: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{name}_bucket{_labels({**labels, 'le': format(limit, '.9g')})} {count}"
-        for limit, count in entry["at_most"]
-        if LEAST_S <= limit <= MOST_S
+        for limit, count in at_most(entry)
     ]
     lines.append(f"{name}_bucket{_labels({**labels, 'le': '+Inf'})} {entry['count']}")
     lines.append(f"{name}_sum{_labels(labels)} {entry['sum']:.9g}")

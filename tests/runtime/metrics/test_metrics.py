@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,13 @@ from edgekit.errors import NoVariantError
 from edgekit.runtime import Session
 from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.generated_text import GeneratedText
+from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, FallbackCounts, unspecific
 from edgekit.runtime.metrics.metrics import Metrics, append
 from edgekit.runtime.metrics.prometheus import Page, text, texts
 from edgekit.runtime.metrics.text_metrics import TextMetrics
 from edgekit.runtime.session_state import Active
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, throws
 from tests.fixtures.threads import no_new_threads
@@ -178,6 +181,64 @@ def test_the_text_for_prometheus(session: Session) -> None:
     assert found[rf'edgekit_fallback_total|{own},from="a",to="b",reason="say \"no\"\\ \n"'] == 2
     whole = f'{own},engine="Ort Runtime 1.0",path="local"'
     assert found[f"edgekit_inference_duration_seconds_sum|{whole}"] == pytest.approx(100.047)
+
+
+def histogram_quantile(q: float, scrape: str, selected: str) -> float:
+    """Prometheus' rule for classic histograms: find the bucket of rank q x count, then a straight line in it.
+    https://github.com/prometheus/prometheus/blob/main/promql/quantile.go"""
+    buckets = [
+        (float(match[1]), float(match[2]))
+        for line in scrape.splitlines()
+        if selected in line and (match := re.search(r'_bucket\{.*le="([^"]+)"\} (\S+)$', line))
+    ]
+    rank = q * buckets[-1][1]
+    index = next(i for i, (_, count) in enumerate(buckets) if count >= rank)
+    start, before = buckets[index - 1] if index else (0.0, 0.0)
+    end, count = buckets[index]
+    return start + (end - start) * (rank - before) / (count - before)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.95, 0.99])
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.random.default_rng(1).normal(0.0172, 0.00002, 2000),  # all in one bucket
+        np.random.default_rng(2).lognormal(-4.5, 0.8, 2000),
+        np.random.default_rng(3).uniform(0.00007, 0.0003, 2000),
+        np.random.default_rng(4).exponential(3.0, 2000) + 0.0001,
+    ],
+)
+def test_quantiles_of_prometheus_are_within_the_stated_error(
+    session: Session, times: Array, q: float
+) -> None:
+    metrics = Metrics(session)
+    for seconds in times.tolist():
+        metrics.took({"infer": seconds})
+    exact = float(np.quantile(times, q, method="inverted_cdf"))
+    found = histogram_quantile(q, text(metrics.snapshot()), 'stage="infer"')
+    assert found == pytest.approx(exact, rel=0.091)  # docs/runtime-latency.md
+    assert metrics.quantile("infer", q) == pytest.approx(exact, rel=0.0222)
+    (point,) = (
+        point
+        for metric in json.loads(otlp.body(metrics.snapshot()))["resourceMetrics"][0]["scopeMetrics"][0][
+            "metrics"
+        ]
+        if metric["name"] == otlp.STAGE
+        for point in metric["exponentialHistogram"]["dataPoints"]
+    )
+    assert native_quantile(q, point) == pytest.approx(exact, rel=0.045)
+
+
+def native_quantile(q: float, point: dict[str, Any]) -> float:
+    """Prometheus' rule for native histograms, into which it converts OTLP's: exponential in a bucket."""
+    base, passed = 2.0 ** (2.0 ** -point["scale"]), float(point["zeroCount"])
+    rank = q * float(point["count"])
+    for index, text_count in enumerate(point["positive"]["bucketCounts"], point["positive"]["offset"]):
+        count = float(text_count)
+        if count and passed + count >= rank:
+            return float(base ** (index + (rank - passed) / count))
+        passed += count
+    raise AssertionError("counts add up")
 
 
 def test_the_page_is_on_loopback_and_ends(session: Session) -> None:
