@@ -126,10 +126,15 @@ class Builder(LoweredNode):
     def stored_dtype(self, value: ir.Value) -> str:
         """Return the stored element type of an ONNX value. Before iOS 17 there is neither int8 nor uint8.
 
+        A program in float32 stores float16 in float32 too, and drops the roundings of a float16 model, as
+        ONNX Runtime does, whose outputs are the reference.
+
         Raises:
             Inexpressible: MIL has none.
         """
         dtype = stored_dtype(value)
+        if dtype == "float16" and self.precision == "fp32":
+            return "float32"
         return "int32" if dtype in ("int8", "uint8") and self.ios < NARROW_IOS else dtype
 
     def put(self, value: ir.Value, handle: Value) -> None:

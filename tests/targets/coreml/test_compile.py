@@ -21,13 +21,15 @@ from onnx import helper
 import edgekit
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.compiler.passes import run_passes
 from edgekit.errors import MissingDependency, UnsupportedError, UsageError, install_line
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import TensorSpec
-from tests.compiler.passes.meaning import model_of
+from tests.compiler.passes.meaning import model_of, snr_db
 from tests.fixtures.models import QUANTIZED, SMALL_CNN, write
 from tests.targets.engine_trial import EDGES, profile, with_shapes
 
@@ -362,3 +364,28 @@ def test_outputs_whose_names_differ_by_a_sign(names: tuple[str, str, str], tmp_p
     got = open_runner(write_files(made, tmp_path), inputs, sinks, made.options, 1).run({"x": x})
     for name, want in zip(names, (-x, np.abs(x), np.maximum(x, 0)), strict=True):
         np.testing.assert_array_equal(got[name], want)
+
+
+HALF_BETWEEN = """
+<ir_version: 8, opset_import: ["": 17]>
+half (float[1,3,8,8] x) => (float[1,4,8,8] y) {
+    h = Cast<to = 10>(x) c = Conv<pads = [1,1,1,1]>(h, w) m = ReduceMean<axes = [1]>(c) s = Sub(c, m)
+    f = Cast<to = 1>(s) p = Softplus(f) g = Cast<to = 10>(p) q = Mul(g, c) y = Cast<to = 1>(q)
+}
+"""
+
+
+def test_a_float16_model_with_float32_inputs_and_outputs(tmp_path: Path) -> None:
+    """Computed in float32, it has no more roundings than the reference: before, 66 dB."""
+    rng = np.random.default_rng(3)
+    model = ir.from_onnx_text(
+        HALF_BETWEEN,
+        initializers=[ir.tensor((rng.standard_normal((4, 3, 3, 3)) / 5).astype(np.float16), name="w")],
+    )
+    infer_shapes(model)
+    want = Reference(model).run(feeds := {"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)})["y"]
+    inputs, sinks = signature(model)
+    run_passes(model)
+    made = coreml.compile_model(model, find_profile(COREML), "fp32")
+    got = open_runner(write_files(made, tmp_path), inputs, sinks, made.options, 1).run(feeds)["y"]
+    assert snr_db(want, got) > 100

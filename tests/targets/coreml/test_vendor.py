@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +33,20 @@ def test_nothing_of_coremltools_is_printed(verb: str, model: str, tmp_path: Path
         [sys.executable, "-W", "default", "-c", code, *words], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_frameworks_are_not_imported_in_the_process_of_a_model(tmp_path: Path) -> None:
+    """coremltools imports PyTorch if it is installed, and then the process exceeds its memory."""
+    package = tmp_path / "packages" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"
+    )
+    path = models.write(tmp_path, models.SMALL_CNN)
+    search = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package.parent), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-m", "edgekit", "check", str(path), "-t", "coreml"],
+        capture_output=True, text=True, check=False, env=search,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (package / "imported").exists()
