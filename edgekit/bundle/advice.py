@@ -72,6 +72,11 @@ def p50_ms(variant: Variant) -> float | None:
     return float(timing["p50_ms"]) if timing else None
 
 
+def timed_on_its_kind(variant: Variant) -> bool:
+    """Return whether it was timed on the kind of processor that its profile names, or not timed at all."""
+    return not (variant.evidence.get("timing") or {}).get("elsewhere")
+
+
 def stood_in(variant: Variant) -> bool:
     """Return whether it did not run on its own engine: a reference executor ran it, or nothing did."""
     executed = variant.evidence.get("executed")
@@ -88,11 +93,13 @@ def _variants_text(chosen: Sequence[Variant], variants: Sequence[Variant]) -> st
     parts = [f"{v.name} on {v.profile} ({size(v.evidence['size_bytes'])})" for v in chosen]
     times: dict[str, list[str]] = {}
     for variant in chosen:
-        if (p50 := p50_ms(variant)) is not None:
+        if (p50 := p50_ms(variant)) is not None and timed_on_its_kind(variant):
             generation = variant.evidence.get("generation")
             unit = "" if generation is None else " a text" if "texts" in generation else " a token"
             times.setdefault(machine(variant), []).append(f"{variant.name} {milliseconds(p50)}{unit}")
     notes = [f"timed on {device}: {_listed(entries)}" for device, entries in times.items()]
+    if names := [v.name for v in chosen if not timed_on_its_kind(v)]:
+        notes.append(f"timed on another kind of processor only: {_listed(names)}")
     groups = _by_profile(variants)
     for note, is_choice in (("not timed, so the smallest", True), ("not timed", False)):
         names = [

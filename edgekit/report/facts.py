@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from edgekit.bundle import device_evidence
-from edgekit.bundle.advice import advice, machine, p50_ms
+from edgekit.bundle.advice import advice, machine, p50_ms, timed_on_its_kind
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.causes import CauseText, cause_texts, left_out, price
 from edgekit.bundle.report import (
@@ -238,11 +238,12 @@ def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...]
     points: list[Point] = []
     not_drawn: list[tuple[str, str]] = []
     for variant in variants:
-        latency_ms = p50_ms(variant)
+        latency_ms = p50_ms(variant) if timed_on_its_kind(variant) else None
         accuracy, scored = accuracy_of(variant, metric, whole)
         if latency_ms is None or accuracy is None:
             none = "its outputs are not finite" if lowest_snr(variant) == "not finite" else f"no {metric}"
             missing = "not timed on the machine of the build" if latency_ms is None else none
+            missing = missing if timed_on_its_kind(variant) else "timed on another kind of processor"
             not_drawn.append((variant.name, variant.status if variant.rejected else missing))
             continue
         size_mb = variant.evidence["size_bytes"] / 1e6

@@ -56,8 +56,8 @@ def test_a_time_of_the_build_machine_is_not_that_of_another_device() -> None:
     lines = report(of("verified on Ort 1", size_bytes=900, timing={**TIMING, "elsewhere": True}))
     assert lines[1] == "  ort     fp32     0.9 kB  -    -             yes, on Ort 1"
     assert (
-        "  note      v  7.2 ms on the machine of the build, A CPU, whose processor is of another kind: edgekit "
-        "bench --device measures it on the device"
+        "  note      v  7.2 ms on the machine of the build, A CPU, whose processor is of another kind: "
+        "edgekit bench --device measures it on the device"
     ) in lines
 
 

@@ -154,3 +154,21 @@ def test_accelerators_of_this_system_are_listed_with_what_is_here(monkeypatch: p
         "",
     ]
     assert doctor._accelerator_lines([]) == []
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [("LiteRT 2.3.0", "no Vulkan driver: install that of the GPU's vendor"),
+     ("tflite-runtime 2.14.0", "tflite-runtime 2.14.0 has no GPU kernels, LiteRT has: pip install")],
+)  # fmt: skip
+def test_the_true_reason_that_litert_reaches_no_gpu_is_shown(
+    monkeypatch: pytest.MonkeyPatch, engine: str, reason: str
+) -> None:
+    monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["tflite"])
+    monkeypatch.setattr("edgekit_tflite.accelerators.engine_version", lambda: engine)
+    monkeypatch.setattr("edgekit_tflite.accelerators.vulkan_drivers", list)
+    monkeypatch.setattr(sys, "platform", "linux")
+    (row,) = doctor.accelerators()
+    assert (row["device"], row["found"]) == ("litert-gpu", False)
+    assert row["install"].startswith(reason)

@@ -19,6 +19,7 @@ from edgekit.native import build
 from edgekit.native.project import PLATFORMS, write_project
 from edgekit.runtime import Session
 from edgekit.tensor_spec import Array
+from tests.fixtures.chat_bundles import chat_bundle
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.library import ort_library
 from tests.native.models import COLOUR_CARD, COLOURS, colours_bundle, model_bundle, yolox_bundle
@@ -149,3 +150,12 @@ def test_the_cpp_project_is_built_and_finds_what_python_finds(tmp_path: Path, sh
     assert numbers[:, 0] == pytest.approx(expected.scores, rel=1e-5)  # printed with six digits
     assert numbers[:, 1:] == pytest.approx(expected.boxes, rel=1e-5, abs=1e-3)
     assert len(rows) > 0
+
+
+@pytest.mark.needs_ort
+@pytest.mark.parametrize("platform", list(PLATFORMS))
+def test_a_language_model_is_refused_with_the_true_reason(tmp_path: Path, platform: str) -> None:
+    with Bundle.open(chat_bundle(tmp_path / "talk.edgekit")) as bundle, pytest.raises(UsageError) as error:
+        write_project(bundle, platform, tmp_path / "app")
+    assert "talk.edgekit is a language model, which an app's libedgekit can't run" in str(error.value)
+    assert not (tmp_path / "app").exists()

@@ -163,3 +163,15 @@ def test_a_cascades_later_stages_are_on_the_page(tmp_path: Path) -> None:
     assert facts.advice[0].startswith("For the first stage, use ort-fp32 on ort")
     assert "Later stage colour: colours" in page
     assert "a frame takes the time of the first stage, and for each crop that of the later ones" in page
+
+
+def test_a_time_of_another_kind_of_processor_is_not_in_the_chart() -> None:
+    """A Raspberry Pi's variant that was timed on the machine of the build, an x86-64."""
+    bundle = reported_bundle()
+    row = next(row for row in bundle.manifest["variants"] if row["name"] == "ort-fp32")
+    row["evidence"]["timing"]["elsewhere"] = True
+    facts = facts_of(bundle)
+    assert "ort-fp32" not in {point.name for point in facts.points}
+    assert ("ort-fp32", "timed on another kind of processor") in facts.not_drawn
+    own = next(cells for cells in facts.rows if cells[:2] == ("ort", "fp32"))
+    assert own[facts.columns.index("p50 at build")] == "-"

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.evaluate.average_precision import mean_average_precision, mean_change
+from edgekit.compiler.evaluate.average_precision import (
+    mean_average_precision,
+    mean_change,
+    upper_average_precision,
+)
 from edgekit.processing.tasks.detect.prediction import Detections
 
 
@@ -98,3 +102,23 @@ def test_a_change_is_a_power_of_what_moved_or_lost_score() -> None:
     nothing = detections([], [], [])
     assert mean_change([truth, nothing], [nothing, nothing]) == 1
     assert mean_change([nothing], [truth]) == 0
+
+
+def test_an_upper_bound_of_nothing_falls_with_the_number_of_objects() -> None:
+    """Bootstraps of zeros are zero: the bound is that of the objects that could have been found."""
+    nothing = detections([], [], [])
+    for objects, is_low in ((30, False), (40, True)):
+        truth = [detections([[0, 0, 9, 9]] * 5, [1] * 5, range(5)) for _ in range(objects // 5)]
+        assert (upper_average_precision(truth, [nothing] * len(truth)) < 0.05) is is_low
+
+
+def test_an_upper_bound_is_above_the_value_and_the_same_each_time() -> None:
+    truth = [detections([[0, 0, 9, 9], [20, 20, 40, 40]], [1, 1], [0, 1]) for _ in range(8)]
+    found = [
+        detections([[0, 0, 9, 9]], [0.9], [0]) if number % 2 else detections([], [], [])
+        for number in range(8)
+    ]
+    value, upper = mean_average_precision(truth, found), upper_average_precision(truth, found)
+    assert value is not None
+    assert value < upper < 0.5 == upper_average_precision(truth, [detections([[0, 0, 9, 9]], [1], [0])] * 8)
+    assert upper == upper_average_precision(truth, found)
