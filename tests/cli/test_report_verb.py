@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.bundle import Bundle
 from tests.fixtures.command_line import Call, answer
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_report]
@@ -62,3 +63,17 @@ def test_samples_without_a_card_are_refused_and_nothing_is_written(
     assert "has no card" in result.stderr
     assert result.stderr.endswith("nothing was written\n")
     assert not page.exists()
+
+
+def test_a_damaged_bundle_has_no_page(bundle: Path, call: Call, tmp_path: Path) -> None:
+    """Also if the page needs nothing of the damaged entry."""
+    whole = bundle.read_bytes()
+    with Bundle.open(bundle) as opened:
+        contents = {entry["name"]: bytes(opened.read(entry["name"])) for entry in opened.manifest["entries"]}
+    for name, content in contents.items():
+        at = whole.rindex(content)
+        bundle.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        result = call("report", bundle, "-o", tmp_path / "report.html")
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"error: {bundle} is damaged\n  entry {name}")
+        assert not (tmp_path / "report.html").exists()

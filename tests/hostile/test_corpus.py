@@ -16,8 +16,6 @@ from tests.hostile.corpus import CORPUS
 from tests.hostile.use import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
-PROCESSOR_S = 5.0
-"""For one file; a loaded machine takes no more of it."""
 NEEDED = {"picture": "PIL", "video": "cv2", "signature": "cryptography"}
 
 pytest.importorskip("cryptography")
@@ -44,7 +42,6 @@ def test_it_is_refused(run: tuple[dict[str, Outcome], str], name: str) -> None:
     assert case.why in outcome.text
     assert "Traceback" not in outcome.text
     assert printable(outcome.text) == outcome.text
-    assert outcome.seconds < PROCESSOR_S
     assert outcome.outside == []
 
 

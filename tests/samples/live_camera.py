@@ -62,13 +62,11 @@ class LiveCamera:
         assert found, f"{line!r}: {self.log.read_text('utf-8')}"
         self.url, self.token = found[1], found[2]
 
-    def stop(self) -> float:
-        """SIGTERM; returns the seconds until it was gone."""
-        began = time.monotonic()
+    def stop(self) -> None:
+        """Send SIGTERM and wait for the end. Raises TimeoutExpired: it does not end."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(20)
         self._errors.close()
-        return time.monotonic() - began
 
     def __enter__(self) -> LiveCamera:
         return self
@@ -163,7 +161,7 @@ class LiveCamera:
         return self.in_session(taken)
 
 
-SLOW = float(os.environ.get("EDGEKIT_TEST_PATIENCE", "4"))
+SLOW = float(os.environ.get("EDGEKIT_TEST_PATIENCE", "20"))
 """A machine that runs other tests too is that much slower than the one that the limits are for."""
 
 

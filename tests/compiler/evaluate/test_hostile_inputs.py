@@ -9,7 +9,6 @@ import io
 import os
 import random
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,8 +24,6 @@ from edgekit.tensor_spec import TensorSpec
 
 CARDS = sorted((Path(__file__).resolve().parents[3] / "samples" / "cards").glob("*.toml"))
 TIMES = int(os.environ.get("EDGEKIT_FUZZ", "1"))
-AT_ONCE_SECONDS = 2.0
-"""Of processor time, for one file: a loaded machine takes no more of it."""
 
 TOML_TOKENS = (
     "1e400", "nan", "-inf", "1e-320", "1e-40", "-1", "0", "9" * 400, "9" * 5000, "0x" + "f" * 6000, "true",
@@ -48,7 +45,7 @@ def test_cards(tmp_path: Path) -> None:
         for _ in range(draw.randint(1, 3)):
             text = _mutated_text(text, draw)
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        began, why = time.thread_time(), "?"
+        why = "?"
         try:
             card = load_card(path)
             card.ranges()
@@ -57,7 +54,6 @@ def test_cards(tmp_path: Path) -> None:
         except CardError as problem:
             why = str(problem)
         assert why
-        assert time.thread_time() - began < AT_ONCE_SECONDS
     assert good > 30 * TIMES  # it is not the first check alone that refuses
 
 
@@ -106,14 +102,13 @@ def _read_all(
     good = 0
     for content in _mutants(contents, count, random.Random(seed)):
         path.write_bytes(content)
-        began, why = time.thread_time(), str(path)
+        why = str(path)
         try:
             read(path)
             good += 1
         except SampleError as problem:
             why = str(problem)
         assert why.startswith(str(path))
-        assert time.thread_time() - began < AT_ONCE_SECONDS
     return good
 
 

@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import sys
-import time
 import warnings
 import zlib
 from pathlib import Path
@@ -109,15 +108,16 @@ def test_the_formats_under_any_of_the_suffixes(tmp_path: Path, kind: str) -> Non
 
 
 @pytest.mark.parametrize("side", [8193, 13_000, 60_000])
-def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, side: int) -> None:
+def test_a_picture_of_too_many_pixels_is_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int
+) -> None:
     """13,000 x 13,000 pixels are 169 million, in a file of 20 KB; nothing is said but the error."""
     assert side * side > PIXELS_LIMIT
     (tmp_path / "a.png").write_bytes(png(side, side, bytes(side // 8 + 2) * 9, 1))
-    began = time.thread_time()
+    monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert refused(tmp_path / "a.png") == TOO_LARGE
-    assert time.thread_time() - began < 1
     assert TOO_LARGE == "it has more than 67 million pixels; scale it down first"
 
 

@@ -21,7 +21,7 @@ from edgekit.batch.rebuild import rebuild
 from edgekit.cli.verbs import main
 from edgekit.compiler.sandbox import hub_client, hub_files
 from edgekit.compiler.sandbox.hub_address import HubAddress
-from edgekit.errors import MissingDependency, ModelError, UsageError
+from edgekit.errors import EdgeKitError, MissingDependency, ModelError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.cache_folder import cache_folder
 from tests.fixtures.classifier_folder import write_folder
@@ -377,3 +377,11 @@ def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
 def test_addresses_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not an address of a model; write hf://OWNER/NAME"):
         edgekit.check(text, ["ort"])
+
+
+def test_a_cached_commit_that_others_may_write_to_is_not_used(hub: Hub) -> None:
+    edgekit.check(ADDRESS, ["ort"])
+    (record,) = cache_folder().rglob(hub_files.RECORD)
+    record.parent.chmod(0o777)
+    with pytest.raises((EdgeKitError, OSError), match="other users can write to"):
+        edgekit.check(ADDRESS, ["ort"])

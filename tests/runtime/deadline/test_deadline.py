@@ -19,9 +19,8 @@ from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
 
-DEADLINE_MS = 1000.0
-NOBODY_WAITED_S = 30.0
-"""A hang takes 60 s. What is tested is who answers, and after what limit: the machine may be busy."""
+DEADLINE_MS, LONG_MS = 1000.0, 5000.0
+"""The second one if a run that does not hang must be in time, also on a busy machine."""
 VARIANTS = [variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)]
 
 
@@ -35,7 +34,7 @@ class Hang:
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if feeds["x"][0, 0] < 0:
             self.inside += 1
-            self.let_go.wait(60)
+            self.let_go.wait()  # for ever, unless a test ends: whoever waits for it hangs
             self.inside -= 1
         return doubled(feeds)
 
@@ -66,18 +65,17 @@ def watched_threads() -> list[threading.Thread]:
 
 def test_a_hanging_variant_is_answered_by_the_fallback_in_time(engines: Engines, hang: Hang) -> None:
     engines["ort"].behaviour["onnx"] = hang
-    with Session(small_bundle(VARIANTS), deadline_ms=DEADLINE_MS) as session:
+    with Session(small_bundle(VARIANTS), deadline_ms=LONG_MS) as session:
         assert engines["tflite"].loaded == ["lite"]  # it stands by, loaded
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
-        began = time.monotonic()
         np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
-        assert time.monotonic() - began < NOBODY_WAITED_S
+        assert hang.inside == 1
         assert session.active.variant == "lite"
         (hop,) = session.fallbacks
         assert (hop.from_, hop.to) == ("onnx", "lite")
         after_ms = re.fullmatch(r"no result after (\d+) ms", hop.reason)
         assert after_ms is not None
-        assert DEADLINE_MS / 2 <= int(after_ms[1]) < 0.95 * DEADLINE_MS  # less what the fallback needs
+        assert LONG_MS / 2 <= int(after_ms[1]) < LONG_MS  # less what the fallback needs
         assert session.hanging == 1
         (note,) = session.notes
         assert re.sub(r"its \d+ MB", "its memory", note) == (
@@ -137,7 +135,7 @@ class Overdue:
             assert isinstance(active, WatchedRunner)
             until(lambda: active.timed_out)
             if self.let_go is not None:
-                assert self.let_go.wait(60)
+                assert self.let_go.wait()  # for ever, unless a test ends: whoever waits for it hangs
         return doubled(feeds)
 
 
@@ -311,9 +309,8 @@ def test_the_next_one_stands_by_when_a_variant_cannot(engines: Engines, hang: Ha
     variants = [*VARIANTS, variant("lite16", "tflite", p50_ms=11.0)]
     with Session(small_bundle(variants), deadline_ms=DEADLINE_MS) as session:
         assert engines["tflite"].loaded == ["lite16"]
-        began = time.monotonic()
         session.run({"x": -1 - X})
-        assert time.monotonic() - began < NOBODY_WAITED_S
+        assert hang.inside == 1
         assert [(hop.to, hop.reason[:9]) for hop in session.fallbacks] == [
             ("lite", "no result"),
             ("lite16", "no such k"),
@@ -350,13 +347,12 @@ def test_a_watched_runner_alone(hang: Hang) -> None:
     watched.load(limit_s=20)
     np.testing.assert_array_equal(watched.run({"x": X})["y"], 2 * X)
     assert (watched.device, watched.precision, watched.facts()) == ("CPU", "fp32", {})
-    began = time.monotonic()
     with pytest.raises(DeadlineExceededError, match=r"^no result after 50 ms$"):
         watched.run({"x": -1 - X})
     with pytest.raises(DeadlineExceededError, match=r"^it timed out in an earlier run$"):
         watched.run({"x": X})
     watched.close()
-    assert time.monotonic() - began < NOBODY_WAITED_S
+    assert hang.inside == 1
     assert (watched.is_stuck, engine.closed) == (True, 0)
     hang.let_go.set()
     until(lambda: engine.closed == 1 and not watched.is_stuck)

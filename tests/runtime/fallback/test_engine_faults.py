@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,8 +27,6 @@ ENGINES = ("ort", "openvino", "tflite")
 PACKAGES = {"ort": "onnxruntime", "openvino": "openvino", "tflite": "ai_edge_litert"}
 DEADLINE_S = 2.0
 """Generous, for a busy machine; a model of microseconds has half of it before it is left behind."""
-NOBODY_WAITED_S = 30.0
-"""A hang takes 60 s; a busy machine may need longer than the deadline."""
 let_go = threading.Event()
 
 
@@ -38,7 +35,7 @@ def throws(answers: dict[str, Array]) -> dict[str, Array]:
 
 
 def hangs(answers: dict[str, Array]) -> dict[str, Array]:
-    let_go.wait(60)
+    let_go.wait()
     return answers
 
 
@@ -111,9 +108,7 @@ def variant_of(bundle: Bundle, engine: str) -> Variant:
 def answers_in_time(
     session: Session, engine: str, feeds: dict[str, Array], expected: Mapping[str, Array], why: str
 ) -> None:
-    began = time.monotonic()
     answers = session.run(feeds)
-    assert time.monotonic() - began < NOBODY_WAITED_S
     for name, array in expected.items():
         np.testing.assert_allclose(answers[name], array, atol=1e-5)
     assert variant_of(session.bundle, engine).name == session.fallbacks[0].from_
@@ -169,7 +164,7 @@ def test_a_fault_while_it_is_loaded(
     elif fault == "hangs loading":
         real, open_runner = registry.engine(engine), registry.engine(engine).open_runner
         monkeypatch.setattr("edgekit.runtime.deadline.deadline.LOAD_S", 0.0)
-        monkeypatch.setattr(real, "open_runner", lambda *given: (let_go.wait(60), open_runner(*given))[1])
+        monkeypatch.setattr(real, "open_runner", lambda *given: (let_go.wait(), open_runner(*given))[1])
     else:
         package = tmp_path / PACKAGES[engine]
         package.mkdir()

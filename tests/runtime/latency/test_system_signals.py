@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -115,11 +114,10 @@ def test_what_a_device_should_do_with_less_for(tmp_path: Path, files: dict[str, 
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what Linux has")
-def test_this_machine_answers_at_once() -> None:
+def test_this_machine_answers_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.getloadavg()[0]
-    began = time.thread_time()
+    monkeypatch.delattr("time.sleep")
     signals = read()
-    assert time.thread_time() - began < 0.1
     after = os.getloadavg()[0]
     cores = len(list(Path("/sys/devices/system/cpu").glob("cpu[0-9]*")))
     assert cores > 0

@@ -40,7 +40,7 @@ class Broker:
     def start(self) -> None:
         assert MOSQUITTO is not None
         self.process = subprocess.Popen([MOSQUITTO, "-c", str(self._config)], stderr=subprocess.DEVNULL)
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()

@@ -9,7 +9,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -149,9 +148,7 @@ def test_a_view_in_place_of_the_rows_does_not_run(tmp_path: Path) -> None:
     connection.execute("DROP TABLE rows")
     connection.execute(VIEW)
     connection.close()
-    began = time.perf_counter()
-    assert drained(tmp_path)[1]["rebuilt"] == 1
-    assert time.perf_counter() - began < 20  # it would never end
+    assert drained(tmp_path)[1]["rebuilt"] == 1  # the view would never end
 
 
 def test_any_change_of_the_schemas_text_ends_and_delivers(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_a_client_that_hangs_up_ends_its_text_and_one_address_has_a_share(server
     for wire in wires:
         wire.close()
     assert (status, found["error"]["code"], headers["retry-after"]) == (429, "rate_limit_exceeded", "1")
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 60
     while model._runs and time.monotonic() < end_s:
         time.sleep(0.01)
     assert model.metrics.snapshot()["outcomes"]["cancelled"] == 4

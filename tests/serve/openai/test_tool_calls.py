@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -85,10 +86,15 @@ def test_a_malformed_call_stays_text(written: str) -> None:
     assert calls_in(answer, Tools((), NAMES, TAGS)) == (answer, [])
 
 
+WHITE_SPACE = """
+from edgekit.serve.openai.tool_calls import TAGS, Tools, calls_in
+calls_in("<tool_call>" + " " * 3_000_000 + "x", Tools((), frozenset(["weather"]), TAGS))
+"""
+
+
 def test_white_space_of_a_model_takes_linear_time() -> None:
-    began_s = time.monotonic()
-    calls_in("<tool_call>" + " " * 100_000 + "x", Tools((), NAMES, TAGS))
-    assert time.monotonic() - began_s < 1
+    """A quadratic search of so much takes hours."""
+    subprocess.run([sys.executable, "-c", WHITE_SPACE], check=True, timeout=300)
 
 
 @pytest.mark.parametrize(

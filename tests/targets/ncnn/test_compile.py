@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -222,3 +223,23 @@ def test_a_blob_has_one_reader_and_unread_layers_are_dropped() -> None:
         "BinaryOp binaryop_3 2 1 y/0 y/1 z",
     ]
     assert not weights
+
+
+def test_indices_of_too_many_runs_are_refused() -> None:
+    """Each run becomes a layer."""
+    model = ir.from_onnx_text("""
+<ir_version: 10, opset_import: ["": 17]>
+runs (float[1,1024] x) => (float[1,600] y)
+{
+    [many] y = Gather<axis = 1>(x, at)
+}
+""")
+    at = ir.val("at", const_value=ir.tensor(np.random.default_rng(0).permutation(1024)[:600]))
+    model.graph[0].replace_input_with(1, at)
+    model.graph.initializers.add(at)
+    opened = open_bytes(ir.to_proto(model).SerializeToString(), "runs.onnx", {})
+    run_passes(opened)
+    with pytest.raises(UnsupportedError) as caught:
+        host.compile_model(opened, find_profile("ncnn"), "fp32")
+    (finding,) = caught.value.findings
+    assert re.search(r"its indices have \d+ runs, more than the limit of 256", finding.message)

@@ -1,6 +1,7 @@
 """Whisper models from folders of transformers and CTranslate2."""
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -105,3 +106,10 @@ def test_quantized_weights_and_missing_ones_are_refused(tmp_path: Path) -> None:
         file.read("decoder/embeddings/weight")
     with pytest.raises(ModelError, match="has no encoder/conv1/weight"):
         file.read("encoder/conv1/weight")
+
+
+def test_a_name_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(struct.pack("<IH", 6, 60_000) + b"a" * 60_000 + bytes(64))
+    with pytest.raises(ModelError, match="60000 bytes at 6 are beyond the file's end or a limit"):
+        open_ctranslate2(path)

@@ -322,3 +322,11 @@ def test_a_constant_that_many_operators_convert_is_counted_each_time() -> None:
     with pytest.raises(ModelError) as error:
         convert(data, ImportOptions())
     assert str(error.value) == "operator 40 (DEQUANTIZE): its constants grow to more than 64 times the file"
+
+
+def test_a_file_beyond_2_gb_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    with path.open("wb") as file:
+        file.truncate(1 << 31)  # a hole, which takes no place on the disk
+    with pytest.raises(ModelError, match=r"^model\.tflite: is 2\.0 GB; the limit is 2 GB$"):
+        convert_file(path, ImportOptions())
