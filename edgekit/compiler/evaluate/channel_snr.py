@@ -12,7 +12,7 @@ varies, is lost, whatever its SNR.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,7 +70,7 @@ class ChannelSums:
     def __init__(self, channels: OutputChannels, positions: Array | None = None) -> None:
         labels = channels.labels if positions is None else positions
         assert labels is not None
-        self._channels, self._count = channels, len(channels.kin)
+        self._channels, self._count = channels, len(channels.units)
         self._order = None if (np.diff(labels) >= 0).all() else np.argsort(labels, kind="stable")
         ordered = labels if self._order is None else labels[self._order]
         self._present, self._starts = np.unique(ordered, return_index=True)
@@ -94,53 +94,28 @@ class ChannelSums:
 
     def judge(self) -> ChannelJudgement:
         """Judge all samples that were added."""
-        members = list(self._levels())
-        largest = float(self._peak.max(initial=0.0))
-        units: dict[int, float] = {}
-        for one in members:
-            unit = self._unit(one)
-            units[unit] = max(units.get(unit, 0.0), float(self._peak[one].max()))
-        zeros = [one for one in members if not self._peak[one].max()]  # they cannot have an SNR of their own
-        members = [one for one in members if self._peak[one].max() > 0]
-        members.sort(key=lambda one: (-units[self._unit(one)], one[0]))
-        groups: list[list[Array]] = []
-        top = math.inf
-        for one in members:
-            scale = units[self._unit(one)]
-            if not groups or top > SCALES_APART * scale:
+        channels = self._channels
+        # A channel has a scale of its own, unless a bounded activation gives several one unit.
+        names = np.where(channels.bounded, channels.units, -1 - np.arange(self._count))
+        scale_of = {name: float(self._peak[names == name].max()) for name in np.unique(names).tolist()}
+        scales = np.array([scale_of[name] for name in names.tolist()])
+        alive = [one for one in np.argsort(-scales, kind="stable").tolist() if self._peak[one]]
+        groups: list[list[int]] = []
+        for one in alive:
+            if not groups or scales[groups[-1][0]] > SCALES_APART * scales[one]:
                 groups.append([])
-                top = scale
             groups[-1].append(one)
-        if zeros:
-            groups = [[*groups[0], *zeros], *groups[1:]] if groups else [zeros]
-        worst = min((self._snr_db(np.concatenate(group)) for group in groups), default=math.inf)
+        zeros = np.flatnonzero(self._peak == 0).tolist()  # their noise counts in the largest part
+        groups = [[*(groups[0] if groups else []), *zeros], *groups[1:]]
         margin = CHANNEL_MARGIN_DB if len(groups) > 1 else 0.0
+        worst = min(self._snr_db(np.array(group, np.int64)) for group in groups)
         lost = []
-        for one in members:
-            scale = units[self._unit(one)]
-            least = SMALL_SHARE * scale if self._channels.bounded[one[0]] else NOISE_SHARE * largest
-            worst = min(worst, self._snr_db(one, least) + margin)
+        for one in alive:
+            least = SMALL_SHARE * scales[one] if channels.bounded[one] else NOISE_SHARE * scales.max()
+            worst = min(worst, self._snr_db(np.array([one]), least) + margin)
             if self._is_constant(one, least / 8):
-                lost += one.tolist()
+                lost.append(one)
         return ChannelJudgement(worst, len(groups), _named(sorted(lost), self._count))
-
-    def _unit(self, one: Array) -> int:
-        """Return the unit of a channel: its own, if no bounded activation gives it one."""
-        return int(self._channels.units[one[0]]) if self._channels.bounded[one[0]] else -1 - int(one[0])
-
-    def _levels(self) -> Iterable[Array]:
-        """Yield each channel: its labels of all levels whose scales are near each other."""
-        for kin in np.unique(self._channels.kin):
-            labels = np.flatnonzero(self._channels.kin == kin)
-            labels = labels[np.argsort(-self._peak[labels], kind="stable")]
-            first = 0
-            for index in range(1, len(labels) + 1):
-                if (
-                    index == len(labels)
-                    or self._peak[labels[first]] > SCALES_APART * self._peak[labels[index]]
-                ):
-                    yield labels[first:index]
-                    first = index
 
     def _snr_db(self, labels: Array, least: float = 0.0) -> float:
         noise, signal = float(self._ee[labels].sum()), float(self._xx[labels].sum())
@@ -149,14 +124,14 @@ class ChannelSums:
             return math.inf
         return round(10 * math.log10(signal / noise), 1) if signal else -math.inf
 
-    def _is_constant(self, labels: Array, least: float) -> bool:
+    def _is_constant(self, one: int, least: float) -> bool:
         """Return whether the variant's values are constant, though the float model's vary."""
-        count = float(self._n[labels].sum())
-        power = float(self._xx[labels].sum()) / count
-        expected = power - (float(self._x[labels].sum()) / count) ** 2
-        actual = float(self._yy[labels].sum()) / count - (float(self._y[labels].sum()) / count) ** 2
+        count = self._n[one]
+        power = self._xx[one] / count
+        expected = power - (self._x[one] / count) ** 2
+        actual = self._yy[one] / count - (self._y[one] / count) ** 2
         varies = expected > max(VARYING_SHARE**2 * power, least**2)
-        return varies and actual < CONSTANT_SHARE**2 * expected
+        return bool(varies and actual < CONSTANT_SHARE**2 * expected)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,9 @@ ELEMENTWISE = BOUNDED | {
     "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "QuantizeLinear", "QuickGelu", "Reciprocal", "Relu", "Round",
     "Selu", "Sin", "Softplus", "Sqrt", "Sub", "Swish", "ThresholdedRelu",
 }  # fmt: skip
+REPEATED_SHARE = 0.75
+"""Least share of the channels along an axis of positions that come more than once. A level of one position
+has one that does not; box and scores of a Softmax have one that does."""
 JOINED_LIMIT = 4
 """At most so many operators of two computed values are followed, one after the other: boxes are decoded with
 three. Beyond is a residual stream."""
@@ -52,7 +55,6 @@ class OutputChannels:
 
     Attributes:
         labels: int64 [values of the output]: the channel of each, from 0. None if the shape is not known.
-        kin: int64 [channels]: channels with the same number are the same one of several levels.
         units: int64 [channels]: channels with the same number have one unit, e.g. all scores of a Sigmoid.
         bounded: bool [channels]: whether the unit is that of a bounded activation.
         ranks: bool [channels]: whether the channel is the value by which a TopK ordered.
@@ -60,7 +62,6 @@ class OutputChannels:
     """
 
     labels: Array | None
-    kin: Array
     units: Array
     bounded: Array
     ranks: Array
@@ -74,13 +75,13 @@ def find_channels(graph: ir.Graph) -> dict[str, OutputChannels]:
     """Return the channels of each float output that has more than one, and of each output that has rows."""
     tracer = _Tracer(graph)
     channels = {str(value.name): _channels_of(value, tracer) for value in graph.outputs}
-    return {name: one for name, one in channels.items() if len(one.kin) > 1 or one.rows is not None}
+    return {name: one for name, one in channels.items() if len(one.units) > 1 or one.rows is not None}
 
 
 def columns_alone(count: int) -> OutputChannels:
     """Return so many channels of which nothing is known."""
     numbers = np.arange(count)
-    return OutputChannels(None, numbers, numbers, numbers < 0, numbers < 0, None)
+    return OutputChannels(None, numbers, numbers < 0, numbers < 0, None)
 
 
 def _channels_of(value: ir.Value, tracer: _Tracer) -> OutputChannels:
@@ -89,15 +90,35 @@ def _channels_of(value: ir.Value, tracer: _Tracer) -> OutputChannels:
     if labels is None:
         return replace(columns_alone(0), rows=_row_axis(value, None))
     used, indices = np.unique(labels, return_inverse=True)
-    kin = _numbered([tracer.kin_of(label) for label in used.tolist()])
-    units = _numbered([tracer.units[label] for label in used.tolist()])
+    channels = indices.reshape(labels.shape)
     bounded, ranks = (np.isin(used, list(names)) for names in (tracer.bounded, tracer.ranks))
-    return OutputChannels(indices.ravel(), kin, units, bounded, ranks, _row_axis(value, labels))
+    units = _numbered([tracer.units[label] for label in used.tolist()])
+    same = np.arange(len(used))
+    for axis in range(channels.ndim):
+        for one, other in _same_channels(channels, axis):
+            same[same == same[other]] = same[one]
+            if bounded[one] and bounded[other]:
+                units[units == units[other]] = units[one]
+    first, channels = np.unique(same, return_inverse=True)[0], _numbered(same)[channels]
+    bounded = np.array([bounded[same == one].all() for one in first], bool)
+    return OutputChannels(channels.ravel(), units[first], bounded, ranks[first], _row_axis(value, channels))
 
 
-def _numbered(labels: Sequence[int]) -> Array:
+def _same_channels(channels: Array, axis: int) -> Sequence[tuple[int, int]]:
+    """Return pairs of channels that are the same one of several levels or anchors: along an axis that joins
+    them with positions, where nearly all come more than once."""
+    lines = np.moveaxis(channels, axis, 0).reshape(channels.shape[axis], -1)
+    counts = np.unique(lines[:, 0], return_counts=True)[1] if lines.size else np.zeros(0)
+    if len(counts) < 2 or (counts > 1).mean() < REPEATED_SHARE:
+        return []
+    firsts = np.broadcast_to(lines[:1], lines.shape)
+    pairs = np.unique(np.stack([firsts.ravel(), lines.ravel()]), axis=1)
+    return [(one, other) for one, other in pairs.T.tolist() if one != other]
+
+
+def _numbered(labels: Sequence[int] | Array) -> Array:
     """Return labels as numbers from 0, in their order."""
-    numbers: Array = np.unique(np.array(labels, np.int64), return_inverse=True)[1]
+    numbers: Array = np.unique(np.asarray(labels, np.int64), return_inverse=True)[1]
     return numbers
 
 
@@ -143,15 +164,8 @@ class _Tracer:
         self.units: list[int] = []
         self.bounded: set[int] = set()
         self.ranks: set[int] = set()
-        self._kin: dict[int, int] = {}
         self._opsets = {domain: version for domain, version in graph.opset_imports.items() if version}
         self._known: dict[ir.Value, Array | None] = {}
-
-    def kin_of(self, label: int) -> int:
-        """Return the label that stands for the same channel of all levels."""
-        while label in self._kin:
-            label = self._kin[label]
-        return label
 
     def labels(self, value: ir.Value, joined: int = 0) -> Array | None:
         """Return the label of each element of a value, in its shape; None if that is not known."""
@@ -202,31 +216,12 @@ class _Tracer:
         pairs, indices = np.unique(np.stack([one.ravel() for one in labels]), axis=1, return_inverse=True)
         numbers = self._new(pairs.shape[1])
         unit_of: dict[tuple[int, ...], int] = {}
-        kin_of: dict[tuple[int, ...], int] = {}
         for number, operands in zip(numbers.tolist(), pairs.T.tolist(), strict=True):
             if bounds or self.bounded.issuperset(operands):
                 self.bounded.add(number)
                 key = () if bounds else tuple(self.units[one] for one in operands)
                 self.units[number] = unit_of.setdefault(key, number)
-            first = kin_of.setdefault(tuple(map(self.kin_of, operands)), number)
-            if first != number:
-                self._kin[number] = first
         return numbers[indices.ravel()].reshape(labels[0].shape)
-
-    def _note_levels(self, node: ir.Node, levels: Sequence[Array]) -> None:
-        """Note the channels that are the same of each level: the Concat is along another axis."""
-        axis = int_of(node, "axis", 0)
-        heads = [level.take([0], axis) for level in levels if level.shape[axis]]
-        if any((level != level.take([0], axis)).any() for level in levels if level.shape[axis]):
-            return
-        for head in heads[1:]:
-            for one, other in np.unique(np.stack([heads[0].ravel(), head.ravel()]), axis=1).T.tolist():
-                first, second = self.kin_of(one), self.kin_of(other)
-                if first != second:
-                    self._kin[second] = first
-                if self.bounded.issuperset((one, other)):
-                    old, new = self.units[other], self.units[one]
-                    self.units = [new if unit == old else unit for unit in self.units]
 
     def _reduced(self, node: ir.Node, read: ir.Value, dims: Sequence[int], joined: int) -> Array:
         labels, given = self.labels(read, joined), _constant(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -254,8 +249,6 @@ class _Tracer:
             if labels is None:
                 return None
             feeds[str(one.name)] = np.ascontiguousarray(labels)
-        if node.op_type == "Concat":
-            self._note_levels(node, [feeds[str(one.name)] for one in node.inputs if one is not None])
         try:
             results = ReferenceEvaluator(ir.to_proto(node), opsets=self._opsets).run(None, feeds)
         except Exception:  # any operator's own error: its output counts as one channel

@@ -18,7 +18,7 @@ def channels(count: int, size: int, bounded_from: int | None = None) -> OutputCh
     numbers = np.arange(count)
     bounded = numbers >= (count if bounded_from is None else bounded_from)
     units = np.where(bounded, count, numbers)
-    return OutputChannels(np.repeat(numbers, size), numbers, units, bounded, numbers < 0, None)
+    return OutputChannels(np.repeat(numbers, size), units, bounded, numbers < 0, None)
 
 
 def judged(expected: Array, actual: Array, of: OutputChannels) -> Fidelity:
@@ -81,16 +81,6 @@ def test_a_class_that_is_in_no_sample_is_not_judged_by_its_own_size() -> None:
     found = judged(scores, stored(scores), channels(5, 200, 0))
     assert (found.lost, found.score.metric) == ("", "SNR")
     assert Goal().missed(found) == ""
-
-
-def test_channels_of_two_levels_are_one_unless_their_scales_are_apart() -> None:
-    rng = np.random.default_rng(4)
-    near, far = (rng.normal(0, 1, (2, 60)) * np.array([[1], [by]]) for by in (0.5, 1e-3))
-    numbers, zeros = np.arange(2), np.zeros(2, np.int64)
-    none = np.zeros(2, bool)
-    of = OutputChannels(np.repeat(numbers, 60), zeros, numbers, none, none, None)
-    assert judged(near, near + 0.1, of).score.metric == "SNR"
-    assert judged(far, stored(far), of).lost == "output y: channel 1 (1 of 2)"
 
 
 def test_a_value_that_is_not_finite_is_worth_nothing() -> None:

@@ -27,7 +27,7 @@ def runs(shift):
     for number in range(int(sys.argv[1])):
         yield {"y": np.full((4, 500_000), number + 1 + shift, np.float32)}
 two, none = np.arange(2), np.zeros(2, bool)
-channels = {"y": OutputChannels(np.repeat(two, 1_000_000), two, two, none, none, None)}
+channels = {"y": OutputChannels(np.repeat(two, 1_000_000), two, none, none, None)}
 found = Evaluator(None, keep_outputs(runs(0)), channels=channels).evaluate(keep_outputs(runs(0.5)))
 assert 0 < found.snr_db < 100
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
@@ -63,7 +63,7 @@ def test_scores_do_not_depend_on_where_outputs_are(monkeypatch: pytest.MonkeyPat
     expected = [{"y": rng.normal(0, 1, (2, 50)) * [[100], [1]]} for _ in range(4)]
     found = [{"y": each["y"] + rng.normal(0, 0.1, (2, 50))} for each in expected]
     two, none = np.arange(2), np.zeros(2, bool)
-    channels = {"y": OutputChannels(np.repeat(two, 50), two, two, none, none, None)}
+    channels = {"y": OutputChannels(np.repeat(two, 50), two, none, none, None)}
     in_memory = Evaluator(None, expected, channels=channels).evaluate(found)
     monkeypatch.setattr(kept_outputs, "KEPT_BYTES", 0)
     assert (

@@ -20,7 +20,7 @@ def table_channels() -> OutputChannels:
     """Boxes, the score by which a TopK ordered, and a class; [1, rows, columns]."""
     numbers = np.arange(COLUMNS)
     none = np.zeros(COLUMNS, bool)
-    return OutputChannels(np.tile(numbers, ROWS), numbers, numbers, none, numbers == 4, 1)
+    return OutputChannels(np.tile(numbers, ROWS), numbers, none, numbers == 4, 1)
 
 
 def detections(seed: int) -> Array:
@@ -93,9 +93,9 @@ def test_outputs_of_one_selection_are_matched_together() -> None:
     """Two rows with one box have two scores."""
     of = table_channels()
     labels, none = np.tile(np.arange(4), ROWS), np.zeros(4, bool)
-    boxes = OutputChannels(labels, of.kin[:4], of.units[:4], none, none, 1)
+    boxes = OutputChannels(labels, of.units[:4], none, none, 1)
     one = np.zeros(1, np.int64)
-    scores = OutputChannels(np.zeros(ROWS, np.int64), one, one, one > 0, one == 0, 1)
+    scores = OutputChannels(np.zeros(ROWS, np.int64), one, one > 0, one == 0, 1)
 
     def parts(rows: Array) -> dict[str, Array]:
         return {"boxes": rows[..., :4], "scores": rows[..., 4], "classes": rows[..., 5].astype(np.int64)}

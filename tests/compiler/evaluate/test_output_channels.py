@@ -43,8 +43,8 @@ BOTH = np.repeat(np.arange(7), 9).reshape(1, 7, 9)
         ("c = Conv (x, w) y = ReduceMean <axes=[2,3], keepdims=0> (c)", np.arange(4)),
         ("c = Conv (x, w) p, y = Split <axis=1> (c)", np.repeat(np.arange(2), 9)),
         (
-            "c = Conv (x, w) y = DepthToSpace <blocksize=2> (c)",
-            np.tile([[[0, 1] * 3, [2, 3] * 3]], (3, 1, 1)),
+            "c = Conv (x, w) d = Conv (x, v) s = Softmax <axis=1> (d) y = Concat <axis=1> (c, s)",
+            np.minimum(BOTH, 4),
         ),
     ],
 )
@@ -60,6 +60,7 @@ def test_channels_are_followed(body: str, expected: np.ndarray) -> None:
         "c = Conv (x, w) y = Softmax <axis=1> (c)",
         "c = Conv (x, w) y = ReduceMax <axes=[1], keepdims=0> (c)",
         "y = Relu (x)",
+        "c = Conv (x, w) y = DepthToSpace <blocksize=2> (c)",  # pixels
     ],
 )
 def test_values_that_belong_together_are_one_channel(body: str) -> None:
@@ -79,12 +80,29 @@ def test_scores_have_one_unit_and_boxes_one_each() -> None:
     assert len(set(found.units[4:].tolist())) == 1
 
 
-def test_the_same_channel_of_two_levels() -> None:
-    body = "c = Conv (x, w) d = Conv (x2, w) y = Concat <axis=2> (c, d)"
-    found = channels_of(body, f"{CONV}, float[1,2,2,3] x2")["y"]
-    assert found.kin.tolist() == [0, 1, 2, 3] * 2
-    body = "c = Conv (x, w) d = Conv (x2, w) e = Concat <axis=2> (c, d) y = Sigmoid (e)"
-    assert channels_of(body, f"{CONV}, float[1,2,2,3] x2")["y"].kin.tolist() == [0, 1, 2, 3] * 2
+def test_levels_and_anchors_have_the_same_channels() -> None:
+    levels = """
+        c = Conv (x, w) d = Conv (x2, w) s = Sigmoid (c) t = Sigmoid (d)
+        y = Concat <axis=2> (s, t)"""
+    found = channels_of(levels, f"{CONV}, float[1,2,2,3] x2")["y"]
+    assert found.labels is not None
+    assert np.array_equal(found.labels, np.repeat(np.arange(4), 15))
+    assert len(set(found.units.tolist())) == 1
+    anchors = """
+        c = Conv (x, w) t = Transpose <perm=[0,2,3,1]> (c)
+        s = Constant <value=int64[3] {1,18,2}> () y = Reshape (t, s)"""
+    found = channels_of(anchors)["y"]
+    assert found.labels is not None
+    assert np.array_equal(found.labels, np.tile(np.arange(2), 18))
+
+
+def test_two_heads_of_one_position_are_not_levels() -> None:
+    body = """
+        a = Gemm (x, w) b = Gemm (x, w) s = Constant <value=int64[3] {1,1,4}> ()
+        c = Reshape (a, s) d = Reshape (b, s) y = Concat <axis=1> (c, d)"""
+    found = channels_of(body, "float[1,5] x, float[5,4] w")["y"]
+    assert found.labels is not None
+    assert np.array_equal(found.labels, np.arange(8))
 
 
 def test_rows_of_a_selection() -> None:
