@@ -31,9 +31,7 @@ def interpolation(x: Array, y: Array) -> tuple[Array, Array, Array]:
     return starts[:-1], (1 / widths).astype(np.float32), np.diff(y).astype(np.float32)
 
 
-def _interpolate(
-    scope: Any, container: Any, model: Any, x: str, k: int, dtype: Any, proto_type: int
-) -> str:
+def _interpolate(scope: Any, container: Any, model: Any, x: str, k: int, dtype: Any, proto_type: int) -> str:
     """Write the calibration of class ``k``; replaces a function of skl2onnx, whose arguments it has."""
     calibrator = model.calibrators[k]
     starts, inverse, rises = interpolation(calibrator.X_thresholds_, calibrator.y_thresholds_)
@@ -64,7 +62,9 @@ def repair_distances(proto: Any) -> None:
     producers = {output: node for node in proto.graph.node for output in node.output}
     for node in proto.graph.node:
         product = producers.get(node.input[0]) if node.op_type == "Max" else None
-        nearest = producers.get(product.input[0]) if product is not None and product.op_type == "Mul" else None
+        nearest = (
+            producers.get(product.input[0]) if product is not None and product.op_type == "Mul" else None
+        )
         if nearest is None or nearest.op_type != "TopK":
             continue
         if any(attribute.name == "largest" and attribute.i == 0 for attribute in nearest.attribute):

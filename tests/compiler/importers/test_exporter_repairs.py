@@ -36,7 +36,9 @@ def test_isotonic_calibration_interpolates(table: tuple[Array, Array], kind: str
 
     base = ensemble.RandomForestClassifier(10, max_depth=4, random_state=1)
     model = base if kind == "forest" else linear_model.LogisticRegression()
-    fitted = calibration.CalibratedClassifierCV(model, method="isotonic", cv=3).fit(table[0][:300], table[1][:300])
+    fitted = calibration.CalibratedClassifierCV(model, method="isotonic", cv=3).fit(
+        table[0][:300], table[1][:300]
+    )
     rows = table[0][300:]
     errors = np.abs(scores(fitted, rows) - fitted.predict_proba(rows)).max(1)
     assert np.mean(errors < 1e-4) >= 0.98  # a step of one float32 may be on either side
