@@ -38,7 +38,8 @@ def _interpolate(scope: Any, container: Any, model: Any, x: str, k: int, dtype: 
     names = [scope.get_unique_variable_name(f"isotonic_{number}") for number in range(10)]
     arrays = {
         names[0]: np.array([-1, 1], np.int64), names[1]: starts, names[2]: inverse, names[3]: np.float32(0),
-        names[4]: np.float32(1), names[5]: rises[:, None], names[6]: calibrator.y_thresholds_[:1].astype(np.float32),
+        names[4]: np.float32(1), names[5]: rises[:, None],
+        names[6]: calibrator.y_thresholds_[:1].astype(np.float32),
     }  # fmt: skip
     for name, array in arrays.items():
         kind = 7 if array.dtype == np.int64 else 1  # of TensorProto

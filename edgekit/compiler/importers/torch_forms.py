@@ -28,8 +28,8 @@ MASKED = (
 
 @contextlib.contextmanager
 def fake_quantize_shapes(torch: Any) -> Iterator[None]:
-    """Give the operators of fake quantization with a gradient their shapes, which torch 2.13 lacks: without them
-    they cannot be decomposed."""
+    """Give the operators of fake quantization with a gradient their shapes, which torch 2.13 lacks and needs
+    for the export."""
 
     def shapes(x: Any, *arguments: Any) -> Any:
         return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
