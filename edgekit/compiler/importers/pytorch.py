@@ -22,7 +22,12 @@ from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Imp
 from edgekit.compiler.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
-from edgekit.compiler.importers.torch_forms import missing_forms, plain_fake_quantize, with_static_forms
+from edgekit.compiler.importers.torch_forms import (
+    fake_quantize_shapes,
+    missing_forms,
+    plain_fake_quantize,
+    with_static_forms,
+)
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.errors import MissingDependency, ModelError, UsageError, need_package
 from edgekit.tensor_spec import Array
@@ -229,7 +234,8 @@ def _line_of(problem: Exception) -> str:
 
 def _export(program: Any) -> Converted:
     torch = _torch()
-    with torch.no_grad():  # as traced: attention has other strides where it may need a gradient
+    # Without gradients, as traced: attention has other strides where it may need one.
+    with torch.no_grad(), fake_quantize_shapes(torch):
         onnx_program = torch.onnx.export(
             with_static_forms(torch, program),
             (),

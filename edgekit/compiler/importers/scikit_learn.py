@@ -28,6 +28,7 @@ from edgekit.compiler.importers.boosted_trees import (
 )
 from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
+from edgekit.compiler.importers.exporter_repairs import register_interpolation, repair_distances
 from edgekit.compiler.importers.file_kinds import PLAIN_PICKLE, file_kind
 from edgekit.compiler.importers.named_columns import numeric_model, with_unknown_categories
 from edgekit.compiler.importers.original import (
@@ -208,6 +209,7 @@ def _without_features(model: Any) -> str:
 def _converted(model: Any, count: int) -> Any:
     """Convert with the scores as a tensor. LinearSVC lacks the option and needs another in a pipeline."""
     register_converters(model)
+    register_interpolation()
     model = copy.deepcopy(model)
     for part in [model, *model.get_params(deep=True).values()]:
         if hasattr(part, "flatten_transform"):  # of transform() only, and skl2onnx refuses True
@@ -227,7 +229,9 @@ def _convert(model: Any, count: int, options: dict[str, bool]) -> Any:
 
     types = [("X", FloatTensorType([None, count]))]
     model_options = {id(_final(model)): options} if options and hasattr(_final(model), "classes_") else None
-    return convert(model, initial_types=types, target_opset=OPSETS, options=model_options)
+    proto = convert(model, initial_types=types, target_opset=OPSETS, options=model_options)
+    repair_distances(proto)
+    return proto
 
 
 def _final(model: Any) -> Any:

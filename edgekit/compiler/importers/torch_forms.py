@@ -18,6 +18,27 @@ from edgekit.errors import ModelError
 POOLS = ("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 FUSED = "fused_moving_avg_obs_fake_quant"
 """Operator of PyTorch's fake quantization with an observer, in modules of ``prepare_qat``."""
+MASKED = (
+    "fake_quantize_per_tensor_affine_cachemask",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    "fake_quantize_per_channel_affine_cachemask",
+)
+"""Operators that fake quantization with a gradient is decomposed into."""
+
+
+@contextlib.contextmanager
+def fake_quantize_shapes(torch: Any) -> Iterator[None]:
+    """Give the operators of fake quantization with a gradient their shapes, which torch 2.13 lacks and needs
+    for the export."""
+
+    def shapes(x: Any, *arguments: Any) -> Any:
+        return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for name in MASKED:
+            library.impl(name, shapes, "Meta")
+        yield
+
 
 OBSERVERS = (
     "its observers are on or its fake quantization is off, so its ranges change with every input: call "

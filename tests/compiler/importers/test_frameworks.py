@@ -121,6 +121,26 @@ class TestPyTorch:
         zeros = torch.full((3,), zero, dtype=torch.int32)
         self.imports(lambda x: torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, *ends), x)
 
+    def test_fake_quantization_of_weights_in_a_file(self, tmp_path: Path) -> None:
+        """With a gradient it is decomposed into operators whose shapes torch 2.13 lacks."""
+        torch, x = self.torch, self.torch.randn(1, 3, 8, 8)
+
+        class Trained(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv = torch.nn.Conv2d(3, 4, 3)
+                self.register_buffer("zeros", torch.zeros(4, dtype=torch.int32))
+
+            def forward(self, x: Any) -> Any:
+                scale = self.conv.weight.abs().amax((1, 2, 3)).detach() / 127
+                weight = torch.fake_quantize_per_channel_affine(
+                    self.conv.weight, scale, self.zeros, 0, -128, 127
+                )
+                return torch.nn.functional.conv2d(x, weight, self.conv.bias)
+
+        torch.export.save(torch.export.export(Trained().eval(), (x,)), tmp_path / "m.pt2")
+        is_right(edgekit.import_model(tmp_path / "m.pt2"), "PyTorch", ["output"])
+
     @pytest.mark.parametrize("fused", [False, True])
     def test_modules_of_prepare_qat(self, fused: bool) -> None:
         torch, x = self.torch, self.torch.randn(1, 3, 8, 8)

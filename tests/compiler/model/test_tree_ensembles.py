@@ -197,6 +197,23 @@ def test_a_circle_beside_the_root_is_refused() -> None:
         model_of(TEXT.format(a=attributes))
 
 
+def test_a_set_is_a_chain_of_comparisons_with_one_branch() -> None:
+    """x in {1, 4, 7}, as onnxmltools writes it: three nodes lead to leaf 3."""
+    lists: dict[str, Any] = {
+        "nodes_treeids": [0] * 5, "nodes_nodeids": range(5), "nodes_featureids": [0] * 5,
+        "nodes_values": [1.0, 4.0, 7.0, 0.0, 0.0], "nodes_truenodeids": [3, 3, 3, 0, 0],
+        "nodes_falsenodeids": [1, 2, 4, 0, 0], "target_treeids": [0, 0], "target_nodeids": [3, 4],
+        "target_ids": [0, 0], "target_weights": [1.0, 2.0],
+    }  # fmt: skip
+    modes = ["BRANCH_EQ"] * 3 + ["LEAF"] * 2
+    read = read_trees(_node(**lists, nodes_modes=modes), "target", 1, 1)
+    assert read.depth == 3
+    assert len(set(read.when_true[2:].tolist())) == 1
+    modes[1] = "BRANCH_LEQ"
+    with pytest.raises(tree_ensembles.MalformedTrees, match="a node has two parents"):
+        read_trees(_node(**lists, nodes_modes=modes), "target", 1, 1)
+
+
 def test_a_forest_of_many_nodes() -> None:
     trees, inner = 200, 255
     count = 2 * inner + 1
