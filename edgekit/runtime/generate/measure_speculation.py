@@ -153,4 +153,4 @@ def _is_exact(runner: DecoderRunner) -> bool:
         runner.forward(tokens[:HISTORY])
         rows = [runner.forward(tokens[runner.length : runner.length + count], count) for count in steps]
         logits.append(np.concatenate(rows))
-    return np.array_equal(*logits)
+    return bool(np.array_equal(logits[0], logits[1]))

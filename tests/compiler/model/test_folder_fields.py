@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object], str, Ch
     ),
     "two tokens of a number": (
         text2text("marian"), open_text2text_model, "vocab.json",
-        lambda v: v.update({max(v, key=v.get): v["</s>"]}),
+        lambda v: v.update({max(v, key=lambda text: v[text]): v["</s>"]}),
         "vocab.json has two tokens of one number; download it again",
     ),
     "added tokens": (
@@ -134,10 +134,12 @@ def test_absent_and_null_fields_have_their_default() -> None:
 
 def test_numbers_have_limits() -> None:
     assert number({"a": 1 << 30}, "a", PLACE) == 1 << 30
-    for value in (True, 1.0, "1", (1 << 30) + 1, -(1 << 30) - 1, [1]):
+    wrong: tuple[Any, ...] = (True, 1.0, "1", (1 << 30) + 1, -(1 << 30) - 1, [1])
+    for value in wrong:
         with pytest.raises(ModelError, match=r"it must be a whole number$"):
             number({"a": value}, "a", PLACE)
     assert real({"a": 1}, "a", PLACE) == 1.0
-    for value in (True, "1", 1.5, -0.1, 10**400, float("nan"), {}):
+    wrong = (True, "1", 1.5, -0.1, 10**400, float("nan"), {})
+    for value in wrong:
         with pytest.raises(ModelError, match=r"it must be from 0 to 1$"):
             real({"a": value}, "a", PLACE)
