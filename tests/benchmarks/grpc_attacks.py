@@ -20,23 +20,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.fixtures.http2_frames import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    PING,
-    PREFACE,
-    RESET,
-    SETTINGS,
-    WINDOW,
-    block,
-    call_fields,
-    connected,
-    frame,
-    settings,
-)
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RESET, SETTINGS, WINDOW,
+    block, call_fields, connected, frame, settings,
+)  # fmt: skip
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 MESSAGE = struct.pack(">BI", 0, 4_100_000) + bytes(4_100_000)
