@@ -73,8 +73,8 @@ CODES = {
 """Status of HTTP -> code of gRPC."""
 
 T = TypeVar("T")
-Unary = Callable[[Any, "Call", "Lease"], Any]
-Streamed = Callable[[bytes, "Call"], Any]
+Unary = Callable[[Any, "GrpcCall", "Lease"], Any]
+Streamed = Callable[[bytes, "GrpcCall"], Any]
 
 
 def options(limit_bytes: int, connections: int, shares_port: bool = False) -> list[tuple[str, int]]:
@@ -117,7 +117,7 @@ def host_of_peer(peer: str) -> str:
     return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
-class Call:
+class GrpcCall:
     """One call, in its thread.
 
     Attributes:
@@ -227,7 +227,7 @@ class TimeLimits:
         self._thread.start()
 
     @contextmanager
-    def limited(self, call: Call, seconds: float) -> Iterator[None]:
+    def limited(self, call: GrpcCall, seconds: float) -> Iterator[None]:
         """Cancel the call if the block takes longer."""
         with self._lock:
             self._due_s[call] = time.monotonic() + seconds
@@ -241,8 +241,8 @@ class TimeLimits:
         while not self._ends.wait(min(1.0, MESSAGE_SECONDS / 5)):
             now_s = time.monotonic()
             with self._lock:
-                late = [call for call, due_s in self._due_s.items() if due_s < now_s]
-            for call in late:
+                overdue = [call for call, due_s in self._due_s.items() if due_s < now_s]
+            for call in overdue:
                 call.context.cancel()
 
     def close(self) -> None:
@@ -312,21 +312,21 @@ class GrpcServer:
         self._limits.close()
 
     @contextmanager
-    def _admitted(self, service: Service, call: Call) -> Iterator[Lease]:
+    def _admitted(self, service: Service, call: GrpcCall) -> Iterator[Lease]:
         """Check the token, and hold a place and the memory of the largest message."""
         service.access.check_token(call.header("authorization"))
         with self._places.taken(call.host), service.memory.lease(call.host) as lease:
             lease.hold(self._limit_bytes)
             yield lease
 
-    def _next(self, requests: Iterator[bytes], call: Call, seconds: float) -> bytes | None:
+    def _next(self, requests: Iterator[bytes], call: GrpcCall, seconds: float) -> bytes | None:
         with self._limits.limited(call, seconds):
             return next(requests, None)
 
     def _unary(self, service: Service, name: str, handler: Unary) -> Any:
         kind = messages()[f"{name}Request"]
 
-        def respond(requests: Iterator[bytes], call: Call) -> Any:
+        def respond(requests: Iterator[bytes], call: GrpcCall) -> Any:
             if name in OPEN:
                 return handler(kind(), call, service.memory.lease(call.host))
             with self._admitted(service, call) as lease:
@@ -336,7 +336,7 @@ class GrpcServer:
                 return handler(parsed(kind, content, lease), call, lease)
 
         def handle(requests: Iterator[bytes], context: Any) -> Any:
-            call = Call(context)
+            call = GrpcCall(context)
             try:
                 response = respond(requests, call)
             except grpc.RpcError:  # the call has ended
@@ -352,7 +352,7 @@ class GrpcServer:
 
     def _stream(self, service: Service, streamed: Streamed) -> Any:
         def handle(requests: Iterator[bytes], context: Any) -> Generator[bytes, None, None]:
-            call, seconds = Call(context), MESSAGE_SECONDS
+            call, seconds = GrpcCall(context), MESSAGE_SECONDS
             try:
                 with self._admitted(service, call):
                     while (content := self._next(requests, call, seconds)) is not None:

@@ -23,7 +23,7 @@ from edgekit.serve.request_traces import traced
 from edgekit.serve.service import public_error
 
 if TYPE_CHECKING:
-    from edgekit.serve.grpc_server import Call
+    from edgekit.serve.grpc_server import GrpcCall
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
@@ -64,37 +64,37 @@ class _About:
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._service, self._loop, self._messages = service, loop, messages()
 
-    def server_live(self, request: Any, call: Call, lease: Lease) -> Any:
+    def server_live(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerLiveResponse"](live=True)
 
-    def server_ready(self, request: Any, call: Call, lease: Lease) -> Any:
+    def server_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerReadyResponse"](ready=True)
 
-    def server(self, request: Any, call: Call, lease: Lease) -> Any:
+    def server(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         return self._messages["ServerMetadataResponse"](**self._service.about_server())
 
-    def model_ready(self, request: Any, call: Call, lease: Lease) -> Any:
+    def model_ready(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         model = self._service.models.served(request.name, request.version or None)
         return self._messages["ModelReadyResponse"](ready=model.state == "ready")
 
-    def model(self, request: Any, call: Call, lease: Lease) -> Any:
+    def model(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         about = self._service.about_model(self._service.models.served(request.name, request.version or None))
         del about["parameters"]  # gRPC's message has none
         return self._messages["ModelMetadataResponse"](**about)
 
-    def index(self, request: Any, call: Call, lease: Lease) -> Any:
+    def index(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         rows = self._service.models.index()
         if request.ready:
             rows = [row for row in rows if row["state"] == READY]
         return self._messages["RepositoryIndexResponse"](models=rows)
 
-    def load(self, request: Any, call: Call, lease: Lease) -> Any:
+    def load(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         self._service.access.check_admin(call.header("authorization"))
         change = self._service.load(request.model_name, _version_of(request))
         call.result(asyncio.run_coroutine_threadsafe(change, self._loop))
         return self._messages["RepositoryModelLoadResponse"]()
 
-    def unload(self, request: Any, call: Call, lease: Lease) -> Any:
+    def unload(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         self._service.access.check_admin(call.header("authorization"))
         change = self._service.unload(request.model_name, _version_of(request))
         call.result(asyncio.run_coroutine_threadsafe(change, self._loop))
@@ -118,7 +118,7 @@ class _Infer:
             self.one if traces is None else traces.over_grpc(self.one, public_error, answers=False)
         )
 
-    def one(self, request: Any, call: Call, lease: Lease) -> Any:
+    def one(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
         models, name, version = self._service.models, request.model_name, request.model_version or None
         key = models.resolve(name, version)
         if models.is_out(key):  # the event loop limits the time in which it is loaded again
@@ -128,7 +128,7 @@ class _Infer:
             lease.hold(lease.size_bytes + model.run_bytes)
             return self._one(model, request, call)
 
-    def _one(self, model: ServedModel, request: Any, call: Call) -> Any:
+    def _one(self, model: ServedModel, request: Any, call: GrpcCall) -> Any:
         since_s = time.monotonic()
         with self._service.admitted():
             with traced("prepare"):
@@ -140,7 +140,7 @@ class _Infer:
             arrays = self._service.run_in_thread(model, inference, since_s, call.result)
             return self._response(inference, arrays, model)
 
-    def streamed(self, content: bytes, call: Call) -> Any:
+    def streamed(self, content: bytes, call: GrpcCall) -> Any:
         """Respond to one request of a stream. An error is sent as a response, and the stream continues."""
         request = None
         with self._service.memory.lease(call.host) as lease:

@@ -19,24 +19,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.fixtures.http2_frames import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    PING,
-    PREFACE,
-    RESET,
-    SETTINGS,
-    WINDOW,
-    block,
-    call_fields,
-    connected,
-    frame,
-    settings,
-)
+from tests.fixtures import http2_frames as h2
+from tests.fixtures.http2_frames import block, call_fields, connected, frame, settings
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 MESSAGE = struct.pack(">BI", 0, 4_100_000) + bytes(4_100_000)
@@ -61,10 +45,10 @@ class Peer:
         self._buffer, self.dead = b"", False
         self.read(0.05)
 
-    def open(self, fields: Fields, flags: int = END_HEADERS) -> int:
+    def open(self, fields: Fields, flags: int = h2.END_HEADERS) -> int:
         number, self.next = self.next, self.next + 2
         self.windows[number], self.sent[number] = self.initial, 0
-        self.send(frame(HEADERS, flags, number, block(fields)))
+        self.send(frame(h2.HEADERS, flags, number, block(fields)))
         COUNT["calls"] += 1
         return number
 
@@ -81,11 +65,11 @@ class Peer:
         at, end = self.sent[number], len(content) - hold
         size = min(end - at, self.window, self.windows.get(number, 0), 16384)
         if size > 0:
-            last = END_STREAM if at + size == len(content) else 0
+            last = h2.END_STREAM if at + size == len(content) else 0
             self.window -= size
             self.windows[number] -= size
             self.sent[number] += size
-            self.send(frame(DATA, last, number, content[at : at + size]))
+            self.send(frame(h2.DATA, last, number, content[at : at + size]))
 
     def read(self, seconds: float = 0.0) -> None:
         if self.dead or not select.select([self.wire], [], [], seconds)[0]:
@@ -108,7 +92,7 @@ class Peer:
         self._buffer = data[at:]
 
     def _handle(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == SETTINGS and not flags & 1:
+        if kind == h2.SETTINGS and not flags & 1:
             for key, value in struct.iter_unpack(">HI", payload):
                 if key == 3:
                     self.limit = min(value, 100)
@@ -116,20 +100,20 @@ class Peer:
                     for number in self.windows:
                         self.windows[number] += value - self.initial
                     self.initial = value
-            self.send(frame(SETTINGS, 1, 0))
-        elif kind == WINDOW and stream == 0:
+            self.send(frame(h2.SETTINGS, 1, 0))
+        elif kind == h2.WINDOW and stream == 0:
             self.window += int.from_bytes(payload, "big")
-        elif kind == WINDOW and stream in self.windows:
+        elif kind == h2.WINDOW and stream in self.windows:
             self.windows[stream] += int.from_bytes(payload, "big")
-        elif kind == PING and not flags & 1:
-            self.send(frame(PING, 1, 0, payload))
-        elif kind == DATA and payload:
-            self.send(frame(WINDOW, 0, 0, len(payload).to_bytes(4, "big")))
-        if kind == RESET or (kind in (DATA, HEADERS) and flags & END_STREAM):
+        elif kind == h2.PING and not flags & 1:
+            self.send(frame(h2.PING, 1, 0, payload))
+        elif kind == h2.DATA and payload:
+            self.send(frame(h2.WINDOW, 0, 0, len(payload).to_bytes(4, "big")))
+        if kind == h2.RESET or (kind in (h2.DATA, h2.HEADERS) and flags & h2.END_STREAM):
             self.windows.pop(stream, None)
             self.sent.pop(stream, None)
             COUNT["ended calls"] += 1
-        if kind == GOAWAY:
+        if kind == h2.GOAWAY:
             COUNT[f"goaway {payload[8:40].decode('latin-1')}"] += 1
 
 
@@ -159,14 +143,14 @@ def each(count: int, turn: Callable[[Peer], None], make: Callable[[int], Peer] =
         time.sleep(s)
 
 
-def full(fields: Fields, flags: int = END_HEADERS, first: bytes = b"") -> Callable[[Peer], None]:
+def full(fields: Fields, flags: int = h2.END_HEADERS, first: bytes = b"") -> Callable[[Peer], None]:
     """Return a step that keeps as many calls open as the server allows."""
 
     def turn(peer: Peer) -> None:
         while len(peer.windows) < peer.limit and not peer.dead:
             number = peer.open(fields, flags)
             if first:
-                peer.send(frame(DATA, 0, number, first))
+                peer.send(frame(h2.DATA, 0, number, first))
 
     return turn
 
@@ -186,7 +170,7 @@ def collect(method: str, hold: bool, *more: tuple[bytes, bytes], content: bytes 
 
 def calls() -> None:
     """Calls without a token and a message, as many as go through."""
-    each(8, full(call_fields("ModelInfer"), END_HEADERS | END_STREAM))
+    each(8, full(call_fields("ModelInfer"), h2.END_HEADERS | h2.END_STREAM))
 
 
 def large() -> None:
@@ -206,11 +190,11 @@ def held_token() -> None:
 
 def unread() -> None:
     """Calls that are answered, of clients that give no window."""
-    opened = full(call_fields("ServerLive"), END_HEADERS | END_STREAM)
+    opened = full(call_fields("ServerLive"), h2.END_HEADERS | h2.END_STREAM)
 
     def turn(peer: Peer) -> None:
         opened(peer)
-        peer.send(frame(WINDOW, 0, 0, b"\0\0\0\1"))
+        peer.send(frame(h2.WINDOW, 0, 0, b"\0\0\0\1"))
 
     each(9, turn, lambda number: Peer(number, settings(window=0)), 0.5)
 
@@ -231,14 +215,14 @@ def slow() -> None:
 
     def turn(peer: Peer) -> None:
         for number in list(peer.windows):
-            peer.send(frame(DATA, 0, number, b"x"))
+            peer.send(frame(h2.DATA, 0, number, b"x"))
         opened(peer)
 
     each(10, turn, s=1)
 
 
 def idle() -> None:
-    _hold(PREFACE + settings())
+    _hold(h2.PREFACE + settings())
 
 
 def silent() -> None:
@@ -279,11 +263,11 @@ def headers() -> None:
 
 def continuation() -> None:
     """Headers that never end."""
-    part = frame(CONTINUATION, 0, 1, block([(b"x-y", b"v" * 16000)]))
+    part = frame(h2.CONTINUATION, 0, 1, block([(b"x-y", b"v" * 16000)]))
 
     def make(number: int) -> Peer:
         peer = Peer(number)
-        peer.send(frame(HEADERS, 0, 1, block(call_fields("ServerLive"))))
+        peer.send(frame(h2.HEADERS, 0, 1, block(call_fields("ServerLive"))))
         return peer
 
     each(8, lambda peer: peer.send(part), make)
@@ -294,7 +278,7 @@ def table() -> None:
 
     def turn(peer: Peer) -> None:
         while len(peer.windows) < peer.limit and not peer.dead:
-            peer.open(call_fields(f"M{random.random()}"), END_HEADERS | END_STREAM)
+            peer.open(call_fields(f"M{random.random()}"), h2.END_HEADERS | h2.END_STREAM)
 
     each(8, turn, lambda number: Peer(number, settings(table=2**32 - 1)))
 
@@ -306,7 +290,9 @@ def rapid_reset() -> None:
     def turn(peer: Peer) -> None:
         out = b""
         for _ in range(100):
-            out += frame(HEADERS, END_HEADERS, peer.next, fields) + frame(RESET, 0, peer.next, b"\0\0\0\x08")
+            out += frame(h2.HEADERS, h2.END_HEADERS, peer.next, fields) + frame(
+                h2.RESET, 0, peer.next, b"\0\0\0\x08"
+            )
             peer.next += 2
         COUNT["calls"] += 100
         peer.send(out)
@@ -315,7 +301,7 @@ def rapid_reset() -> None:
 
 
 def ping() -> None:
-    each(8, lambda peer: peer.send(frame(PING, 0, 0, b"12345678") * 500))
+    each(8, lambda peer: peer.send(frame(h2.PING, 0, 0, b"12345678") * 500))
 
 
 def many_settings() -> None:
@@ -327,11 +313,11 @@ def _hang_up(last: bytes) -> None:
     piece = b""
     for number in range(20):
         stream = 2 * number + 1
-        piece += frame(HEADERS, END_HEADERS, stream, infer if number % 2 else live)
+        piece += frame(h2.HEADERS, h2.END_HEADERS, stream, infer if number % 2 else live)
         if number % 4:
-            piece += frame(DATA, END_STREAM, stream, struct.pack(">BI", 0, 100) + bytes(100))
+            piece += frame(h2.DATA, h2.END_STREAM, stream, struct.pack(">BI", 0, 100) + bytes(100))
         else:
-            piece += frame(DATA, 0, stream, struct.pack(">BI", 0, 5000) + bytes(100))
+            piece += frame(h2.DATA, 0, stream, struct.pack(">BI", 0, 5000) + bytes(100))
     number = 0
     while time.monotonic() < END_S:
         number += 1
@@ -353,8 +339,8 @@ def hang_up() -> None:
 
 
 def go_away() -> None:
-    """The same, with GOAWAY at their end."""
-    _hang_up(frame(GOAWAY, 0, 0, bytes(8)))
+    """The same, with h2.GOAWAY at their end."""
+    _hang_up(frame(h2.GOAWAY, 0, 0, bytes(8)))
 
 
 def gzip_bomb() -> None:
@@ -378,9 +364,11 @@ def rubbish() -> None:
         for _ in range(10):
             stream, peer.next = peer.next, peer.next + 2
             fields: Any = call_fields("", *draw.choice(more), path=draw.choice(paths))
-            peer.send(frame(HEADERS, END_HEADERS, stream, block(fields)))
+            peer.send(frame(h2.HEADERS, h2.END_HEADERS, stream, block(fields)))
             peer.send(
-                frame(DATA, END_STREAM, stream, draw.choice((b"", b"\0", b"\1\0\0\0\1x", b"\2\0\0\0\0")))
+                frame(
+                    h2.DATA, h2.END_STREAM, stream, draw.choice((b"", b"\0", b"\1\0\0\0\1x", b"\2\0\0\0\0"))
+                )
             )
         if peer.next > 400:
             kind, flags, stream = draw.randrange(256), draw.randrange(256), draw.randrange(2**31)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from edgekit.serve.service import Access
+from tests.fixtures.certificates import certificate, saved
 from tests.fixtures.grpc_proxies import program, proxied
 from tests.fixtures.http2_frames import END_HEADERS, END_STREAM, HEADERS, block, call_fields, connected, frame
-from tests.serve.test_tls import certificate, saved
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 from edgekit.serve.grpc_messages import SERVICE  # noqa: E402

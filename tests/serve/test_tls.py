@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import socket
 import ssl
 import urllib.request
@@ -24,40 +22,8 @@ from edgekit.system.listen_address import Address
 from tests.fixtures.servers import Running
 from tests.fixtures.threads import until
 
-x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")
-from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
-from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
-
-Pair = tuple[Any, Any]
-
-
-def certificate(name: str, issuer: Pair | None = None) -> Pair:
-    """A certificate for 127.0.0.1 and its key; of an authority if no issuer is given."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject if issuer is None else issuer[0].subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=30))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-    )
-    return builder.sign(key if issuer is None else issuer[1], hashes.SHA256()), key
-
-
-def saved(folder: Path, name: str, pair: Pair) -> tuple[Path, Path]:
-    paths = folder / f"{name}.pem", folder / f"{name}.key"
-    paths[0].write_bytes(pair[0].public_bytes(serialization.Encoding.PEM))
-    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    paths[1].write_bytes(pair[1].private_bytes(serialization.Encoding.PEM, form, plain))
-    return paths
+pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")
+from tests.fixtures.certificates import certificate, saved
 
 
 @pytest.fixture(scope="module")
