@@ -157,3 +157,13 @@ def test_a_stream_that_was_begun_before(path: Path) -> None:
         "this stream was started before os.fork(), and its threads stayed in the parent process: start one "
         "in this process"
     ]
+
+
+def test_the_child_leaves_the_files_of_its_parent(path: Path) -> None:
+    """What its parent removes at its end, such as a folder of unpacked files, is still in use."""
+    before = """
+from edgekit.system.forked import at_exit
+opened_by = os.getpid()
+at_exit(lambda: print("removed by the parent:", os.getpid() == opened_by))
+"""
+    assert in_child(path, "dict(threads=1)", before, "") == ["removed by the parent: True"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.errors import EdgeKitError, UsageError
+from edgekit.errors import EdgeKitError, NonFiniteOutputError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.remote.remote_session import RemoteSession
 from edgekit.tensor_spec import Array, Signature, TensorSpec
@@ -341,3 +341,13 @@ def test_feeds_that_do_not_fit_reach_nobody(session: Session) -> None:
         with pytest.raises(UsageError, match="input x is missing"):
             both.run({})
         assert both.status()["server"] == "half-open"
+
+
+def test_an_input_that_is_not_finite_stays_on_the_device(session: Session) -> None:
+    """The server would refuse it, and its breaker would open."""
+    with serving("nan") as url, remote_first(session, url) as both:
+        for _ in range(30):
+            with pytest.raises(NonFiniteOutputError):
+                both.run({"x": X * np.float32(np.nan)})
+        assert both.status()["server"] in ("half-open", "closed")
+        assert both.status()["remote"] == 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pytest
 
-from edgekit.errors import UsageError
+from edgekit.errors import NonFiniteOutputError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.streaming.replica import Replica
 from edgekit.tensor_spec import Array
@@ -132,3 +132,12 @@ def test_one_missed_deadline_costs_a_worker_its_cooldown_only(engines: Engines, 
         until(beside, lambda: not beside.failed)
         assert len(engines["tflite"].loaded) == loaded + 1
         beside.close()
+
+
+def test_an_input_that_is_not_finite_costs_the_replica_nothing(session: Session, engines: Engines) -> None:
+    beside = Replica(session, "lite", 1)
+    with pytest.raises(NonFiniteOutputError, match=r"^lite: 6 of 6 values of output y are NaN or infinite\n"):
+        beside.run({"x": X * np.float32(np.nan)})
+    assert (beside.failed, engines["tflite"].closed) == ("", 0)
+    np.testing.assert_array_equal(beside.run({"x": X})["y"], 2 * X)
+    beside.close()
