@@ -18,7 +18,7 @@ from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.native import build
-from edgekit.native.support import LITERT, ORT, described, predicts, runnable
+from edgekit.native.support import LITERT, OPENVINO, ORT, described, predicts, runnable
 from edgekit.processing.generation import is_generation
 from edgekit.system.new_folder import new_folder
 
@@ -74,7 +74,7 @@ PLATFORMS: Mapping[str, Platform] = {
         next_step="open {folder}/App.xcodeproj in Xcode and run it",
     ),
     "cpp": Platform(
-        targets=(ORT,),
+        targets=(ORT, LITERT, OPENVINO),
         copied={"cpp": "."},
         core="edgekit",
         included=(),

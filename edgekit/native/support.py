@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
 
-ORT, LITERT = "ort", "tflite"
+ORT, LITERT, OPENVINO = "ort", "tflite", "openvino"
 MODELS = {ORT: "model.onnx", LITERT: "model.tflite"}
 """Target of an adapter -> the only file of a variant that it loads."""
 CLASSIFIERS = ("logits", "probabilities")

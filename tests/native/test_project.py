@@ -18,10 +18,10 @@ from edgekit.errors import UsageError
 from edgekit.native import build
 from edgekit.native.project import PLATFORMS, write_project
 from edgekit.runtime import Session
-from edgekit.tensor_spec import Array
 from tests.fixtures.chat_bundles import chat_bundle
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.library import ort_library
+from tests.native.litert_models import litert_library, litert_yolox
 from tests.native.models import COLOUR_CARD, COLOURS, colours_bundle, model_bundle, yolox_bundle
 
 FRAME = np.random.default_rng(1).integers(0, 256, (48, 64, 3)).astype(np.uint8)
@@ -107,22 +107,25 @@ def test_refusals(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
-def run_program(folder: Path, frame: Array) -> list[list[str]]:
-    """Build a C++ project and return the words of its program's lines for a picture."""
+def build_program(folder: Path) -> Path:
+    """Build a C++ project and return its program."""
     configure: list[str | Path] = ["cmake", "-S", folder, "-B", folder / "build"]
     compile_: list[str | Path] = ["cmake", "--build", folder / "build"]
     for arguments in (configure, compile_):
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    picture = folder / "frame.ppm"
-    picture.write_bytes(b"P6\n%d %d\n255\n" % (frame.shape[1], frame.shape[0]) + frame.tobytes())
-    command: list[str | Path] = [folder / "build" / "app", folder / "model.edgekit", ort_library(), picture]
+    return folder / "build" / "app"
+
+
+def run_program(program: Path, bundle: Path, library: str, picture: Path) -> list[list[str]]:
+    """Return the words of a program's lines for a picture."""
+    command: list[str | Path] = [program, bundle, library, picture]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"runs \w+\n", done.stderr)
+    assert re.search(r"^runs [\w-]+\n\Z", done.stderr, re.MULTILINE)
     for wrong in (
         command[:3],
-        [*command[:3], folder / "CMakeLists.txt"],
+        [*command[:3], __file__],
         [command[0], picture, *command[2:]],
     ):
         failed = subprocess.run(wrong, capture_output=True, text=True, timeout=100, check=False)
@@ -133,23 +136,32 @@ def run_program(folder: Path, frame: Array) -> list[list[str]]:
 @pytest.mark.needs_ort
 @pytest.mark.needs_compiler
 @pytest.mark.needs_shared
+@pytest.mark.needs_tflite
 def test_the_cpp_project_is_built_and_finds_what_python_finds(tmp_path: Path, shared: Path) -> None:
+    """One program runs variants for ONNX Runtime and for LiteRT, by the library that it is given."""
     from PIL import Image
 
     if not (shutil.which("cmake") and shutil.which("c++") and ort_library()):
         pytest.skip("no cmake or c++, or this wheel of onnxruntime has no libonnxruntime.so")
     photo = sorted((shared / "data" / "coco128").rglob("*.jpg"))[0]
     frame = np.ascontiguousarray(Image.open(photo).convert("RGB"))
-    bundle = yolox_bundle(shared)
-    write_project(bundle, "cpp", tmp_path / "app")
-    rows = run_program(tmp_path / "app", frame)
-    with Session(bundle.save(tmp_path / "yolox.edgekit"), threads=1) as session:
-        expected = session.predict(frame)
-    assert [(int(row[0]), row[1]) for row in rows] == [(one.index, one.label) for one in expected]
-    numbers = np.array([row[2:] for row in rows], np.float64)
-    assert numbers[:, 0] == pytest.approx(expected.scores, rel=1e-5)  # printed with six digits
-    assert numbers[:, 1:] == pytest.approx(expected.boxes, rel=1e-5, abs=1e-3)
-    assert len(rows) > 0
+    picture = tmp_path / "frame.ppm"
+    picture.write_bytes(b"P6\n%d %d\n255\n" % (frame.shape[1], frame.shape[0]) + frame.tobytes())
+    (tmp_path / "litert").mkdir()
+    with Bundle.open(litert_yolox(shared, tmp_path / "litert")) as bundle:
+        project = write_project(bundle, "cpp", tmp_path / "app")
+    assert project.variants == ["tflite-fp32"]
+    program = build_program(tmp_path / "app")
+    of_ort = yolox_bundle(shared).save(tmp_path / "ort.edgekit")
+    for path, library in ((tmp_path / "app" / "model.edgekit", litert_library()), (of_ort, ort_library())):
+        rows = run_program(program, path, library, picture)
+        with Session(path, threads=1) as session:
+            expected = session.predict(frame)
+        assert [(int(row[0]), row[1]) for row in rows] == [(one.index, one.label) for one in expected]
+        numbers = np.array([row[2:] for row in rows], np.float64)
+        assert numbers[:, 0] == pytest.approx(expected.scores, rel=1e-5)  # printed with six digits
+        assert numbers[:, 1:] == pytest.approx(expected.boxes, rel=1e-5, abs=1e-3)
+        assert len(rows) > 0
 
 
 @pytest.mark.needs_ort

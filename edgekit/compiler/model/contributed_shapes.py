@@ -47,7 +47,8 @@ def infer_contributed(node: ir.Node, opsets: Mapping[str, int], arrays: Sequence
     """
     infer_plugin(node)
     graphs = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
-    if node.domain not in ("", CONTRIBUTED) or graphs or not _is_known(node):
+    is_own = not node.domain or node.domain.startswith(CONTRIBUTED)  # com.microsoft.nchwc too
+    if not is_own or graphs or not _is_known(node):
         return
     used = _used(node)
     session = _session(node, opsets, arrays)

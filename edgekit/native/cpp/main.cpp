@@ -1,6 +1,7 @@
-// Run the model of a bundle on a picture, a binary PPM:
+// Run the model of a bundle on a picture, a binary PPM, with the libraries of one engine or several:
 //
 //     app model.edgekit libonnxruntime.so.1.32.0 street.ppm
+//     app model.edgekit libLiteRt.so libonnxruntime.so.1.32.0 street.ppm
 #include <edgekit.h>
 
 #include <cstdint>
@@ -47,10 +48,19 @@ Picture read_ppm(const char* path) {
   return picture;
 }
 
-void run(const char* path, const char* library, const char* photo) {
+// Return the target of the variants that an engine's library runs, by the name of its file.
+const char* target_of(const std::string& library) {
+  const std::string name = library.substr(library.find_last_of("/\\") + 1);
+  if (name.find("LiteRt") != std::string::npos) return "tflite";
+  return name.find("openvino") != std::string::npos ? "openvino" : "ort";
+}
+
+void run(const char* path, const std::vector<const char*>& libraries, const char* photo) {
   Owned<edgekit_bundle> bundle(checked(edgekit_open(path)));
-  const edgekit_engine* engine = checked(edgekit_adapter("ort", library));
-  Owned<edgekit_session> session(checked(edgekit_start(bundle.get(), &engine, 1, nullptr)));
+  std::vector<const edgekit_engine*> engines;
+  for (const char* library : libraries) engines.push_back(checked(edgekit_adapter(target_of(library), library)));
+  Owned<edgekit_session> session(
+      checked(edgekit_start(bundle.get(), engines.data(), static_cast<int>(engines.size()), nullptr)));
 
   const Picture picture = read_ppm(photo);
   edgekit_input input{};
@@ -72,12 +82,12 @@ void run(const char* path, const char* library, const char* photo) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::cerr << "usage: " << argv[0] << " MODEL.edgekit LIBONNXRUNTIME PICTURE.ppm\n";
+  if (argc < 4) {
+    std::cerr << "usage: " << argv[0] << " MODEL.edgekit LIBRARY... PICTURE.ppm\n";
     return 2;
   }
   try {
-    run(argv[1], argv[2], argv[3]);
+    run(argv[1], {argv + 2, argv + argc - 1}, argv[argc - 1]);
   } catch (const std::exception& problem) {
     std::cerr << problem.what() << '\n';
     return 1;

@@ -28,6 +28,8 @@ from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import TensorSpec
+from tests.compiler.model.test_plugin_functions import detector
+from tests.compiler.passes.meaning import model_of
 from tests.conformance.case import Case
 from tests.fixtures.models import SMALL_CNN, parse
 from tests.targets.engine_trial import EDGES, feeds, product, profile, put_down, with_shapes
@@ -330,3 +332,25 @@ def test_float8_is_refused_for_a_chip_without_it(name: str) -> None:
         compile_model(in_float8(), find_profile(name), "int8")
     assert {finding.message for finding in refused.value.findings} == {"float8, which its chip does not have"}
     assert {finding.op for finding in refused.value.findings} == {"QuantizeLinear"}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_its_own_nms_stays_as_it_is(precision: str) -> None:
+    """TensorRT's parser reads EfficientNMS_TRT as a plugin; the golden vector is of the function of it."""
+    model = detector("box_coding=0")
+    made = compiled(model, precision)
+    written = onnx.ModelProto.FromString(bytes(made.files["model.onnx"]))
+    (node,) = written.graph.node
+    assert (node.domain, node.op_type) == ("TRT", "EfficientNMS_TRT")
+    assert {a.name for a in node.attribute} == set(model.graph[0].attributes)
+    assert not written.functions
+
+
+def test_a_plugin_without_a_reference_is_refused() -> None:
+    model = model_of('g (float[1,9,4] x) => (float[1,9,4] y) { y = Normalize_TRT <plugin_version="1"> (x) }')
+    (finding,) = check_model(model, find_profile("tensorrt"))
+    assert finding.code == "EK1001"
+    assert (
+        finding.message
+        == "ONNX Runtime, with whose outputs TensorRT's are compared, does not have this plugin"
+    )

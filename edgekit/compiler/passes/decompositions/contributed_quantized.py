@@ -58,7 +58,8 @@ def unary(node: ir.Node) -> onnx.GraphProto | None:
     dims = dims_of(node.inputs[0]) or ()
     if op == "Softmax":
         axis = int_of(node, "axis", -1) % max(len(dims), 1)
-        if int(attributes.pop("opset", 13)) < 13 and prod(dims[axis + 1 :]) != 1:
+        attributes.pop("opset", None)
+        if int_of(node, "opset", 13) < 13 and prod(dims[axis + 1 :]) != 1:
             return None  # over several axes together
     if op == "ReduceMean" and "axes" in attributes:
         attributes.pop("axes")
