@@ -21,8 +21,11 @@ def device_notes(variant: Variant) -> Iterator[str]:
     """
     timing = variant.evidence.get("timing")
     if timing and timing.get("elsewhere"):
-        there = f"{milliseconds(timing['p50_ms'])} on the machine of the build, {timing['cpu']}"
-        yield f"{there}, whose processor is of another kind: edgekit bench --device measures it on the device"
+        measured = f"{milliseconds(timing['p50_ms'])} on the machine of the build, {timing['cpu']}"
+        yield (
+            f"{measured}, whose processor is of another kind: edgekit bench --device measures it on the "
+            "device"
+        )
     yield from cost_notes(variant)
     yield from memory_notes(variant)
 

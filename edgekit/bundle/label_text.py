@@ -1,4 +1,4 @@
-"""What the float model is worth on labelled samples, in words."""
+"""Notes on the score of the float model on labelled samples."""
 
 from __future__ import annotations
 

@@ -9,18 +9,7 @@ from __future__ import annotations
 from edgekit.errors import MissingDependency
 
 EXTRAS = {
-    "build": "flatbuffers onnx onnx_ir PIL tomli",
-    "ort": "onnxruntime",
-    "webgpu": "onnxruntime_ep_webgpu",
-    "tflite": "ai_edge_litert tflite_runtime",
-    "openvino": "openvino",
-    "ncnn": "ncnn",
-    "coreml": "coremltools",
-    "coreai": "coreai coreai_onnx",
-    "tensorrt-check": "tensorrt_rtx",
-    "tflm": "tflite_micro",
-    "ethos-u": "ethosu",
-    "qnn": "onnxruntime_qnn",
+    "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
     "native": "ziglang",
     "mqtt": "paho",
     "text": "jinja2 llguidance tokenizers",
@@ -39,13 +28,15 @@ EXTRAS = {
     "update": "securesystemslib tuf zstandard",
     "samples": "aiohttp cv2",
 }
-"""Extra -> modules of its packages; a module of several extras is in the smallest that has it alone."""
+"""Extra -> modules of its packages, without the engines', which their targets import and name."""
 PACKAGES = {
-    "PIL": "pillow", "cv2": "opencv-python-headless", "ethosu": "ethos-u-vela", "google": "protobuf",
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "google": "protobuf",
     "mlflow": "mlflow-skinny",
-    "opentelemetry": "opentelemetry-sdk", "paho": "paho-mqtt", "coreai": "coreai-core",
-    "tensorrt_rtx": "tensorrt-rtx-cu12-bindings",
-}  # fmt: skip
+    "opentelemetry": "opentelemetry-sdk",
+    "paho": "paho-mqtt",
+}
 """Module -> its package, if the package has another name."""
 
 

@@ -64,10 +64,10 @@ def merge(
         extensions = dict(bundle.manifest.get("extensions") or {})
         for tool, results in rows_by_tool.items():
             names = {variant["name"] for variant in bundle.manifest["variants"]}
-            own = [
+            rows = [
                 row for row in results if row["variant"] in names
             ]  # later stages have manifests of their own
-            extensions[KEY] = with_results(extensions.get(KEY), verb, own, device, tool)
+            extensions[KEY] = with_results(extensions.get(KEY), verb, rows, device, tool)
         manifest = {**bundle.manifest, "extensions": extensions}
         entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in manifest["entries"]}
         merged = Bundle.create(manifest, entries)

@@ -155,7 +155,7 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
         from edgekit.compiler.bench.cascade import add_frame, stage_rows  # here: most bundles are one model
 
         for first in list(results):
-            results += stage_rows(bundle, first, options)
+            results += stage_rows(bench, bundle, first, options)
             add_frame(bundle, first, options)
     return results
 

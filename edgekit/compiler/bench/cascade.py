@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,25 +19,29 @@ from edgekit.tensor_spec import Array
 LEAST_FRAMES, FRAME_SECONDS = 3, 3.0
 
 
-def stage_rows(bundle: Bundle, first: Mapping[str, Any], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def stage_rows(
+    bench: Callable[..., dict[str, Any]],
+    bundle: Bundle,
+    first: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> list[dict[str, Any]]:
     """Time each later stage alone, on its own golden vector: one crop.
 
     Args:
+        bench: Times one bundle (edgekit/compiler/bench/bench.py).
         bundle: Cascade.
         first: Row of the first stage, whose engine runs the later ones too, if they have variants for it.
         options: Options of ``bench``.
     """
-    from edgekit.compiler.bench.bench import bench
-
     target = next(v.target for v in bundle.variants if v.name == first["variant"])
-    kept = {
+    shared = {
         name: options[name] for name in ("threads", "seconds", "fps", "price_per_hour") if name in options
     }
     rows = []
     for name in bundle.stages:
         stage = bundle.stage(name)
         engine = target if any(v.target == target and v.usable for v in stage.variants) else None
-        row = bench(stage, engine=engine, **kept)
+        row = bench(stage, engine=engine, **shared)
         rows.append(
             {**row, "variant": f"{name}: {row['variant']}", "stage": name, "stage_of": first["variant"]}
         )

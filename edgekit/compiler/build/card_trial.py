@@ -55,21 +55,21 @@ class CardChange(NamedTuple):
 
     Attributes:
         path: Keys of the line, e.g. ``("inputs", "images", "std")``.
-        given: Value in the card; None if the line is missing.
+        current: Value in the card; None if the line is missing.
         other: The other value; None to leave the line out.
         drafted: Whether ``edgekit model card`` writes it.
         task: Whole task of the draft, if the line is its decoder, which has options of its own.
     """
 
     path: tuple[str, ...]
-    given: Json
+    current: Json
     other: Json
     drafted: bool = False
     task: Json = None
 
     def __str__(self) -> str:
         origin = " as edgekit model card drafts it" if self.drafted else ""
-        return f"{key_path(*self.path)} is {_value(self.given)}, not {_value(self.other)}{origin}"
+        return f"{key_path(*self.path)} is {_value(self.current)}, not {_value(self.other)}{origin}"
 
 
 def are_labelled(samples: Samples, card: Card | None) -> bool:
@@ -139,12 +139,12 @@ def _refuse(
     written = card if job.image is None else replace(card, inputs={**card.inputs, job.image.name: job.image})
     changes = list(_changes_of_draft(job, written))
     tried = spread(range(len(samples)), TRIED_SAMPLES)
-    few = [outputs[index] for index in tried], [labels[index] for index in tried]
+    subset = [outputs[index] for index in tried], [labels[index] for index in tried]
     better: list[tuple[float, Sequence[CardChange]]] = []
     drafted = [[change] for change in changes] + ([changes] if len(changes) > 1 else [])
     for alternatives in (drafted, _standard_pixels(written)) if job.image is None else ():
         for lines in alternatives:
-            value = _score_with(job, written, lines, samples.select(tried).paths, few, reference)
+            value = _score_with(job, written, lines, samples.select(tried).paths, subset, reference)
             better += [] if value is None else [(value, lines)]
         if better:
             break
@@ -181,10 +181,13 @@ def _changes_of_draft(job: BuildJob, card: Card) -> Iterator[CardChange]:
         drafted = draft_card(request.model, shapes, request.example_inputs, request.trust_pickle).card
     except EdgeKitError:  # a model that has no draft, e.g. without a usual size
         return
-    given, other = card.as_json(), drafted.as_json()
+    current, other = card.as_json(), drafted.as_json()
     for table, one, two in (
-        *((("inputs", name), given["inputs"][name], other["inputs"].get(name)) for name in given["inputs"]),
-        (("task",), given["task"], other.get("task")),
+        *(
+            (("inputs", name), current["inputs"][name], other["inputs"].get(name))
+            for name in current["inputs"]
+        ),
+        (("task",), current["task"], other.get("task")),
     ):
         if two is None or one.get("kind") != two.get("kind"):
             continue  # the draft knows less than the card
@@ -208,9 +211,9 @@ def _standard_pixels(card: Card) -> Iterator[list[CardChange]]:
         for mean, std in STANDARD_PIXELS:
             lines = [("mean", entry.mean, mean), ("std", entry.std, std)]
             yield [
-                CardChange(("inputs", name, key), list(given), list(value))
-                for key, given, value in lines
-                if tuple(given) != value
+                CardChange(("inputs", name, key), list(current), list(value))
+                for key, current, value in lines
+                if tuple(current) != value
             ]
 
 

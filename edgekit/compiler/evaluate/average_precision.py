@@ -90,7 +90,7 @@ def upper_average_precision(
         chosen = generator.integers(len(ground_truth), size=len(ground_truth))
         drawn = ([pictures[index] for index in chosen] for pictures in by_class)
         values = [_average_precision(pictures) for pictures in drawn if any(p.present for p in pictures)]
-        resampled.append(np.mean(values) if values else 0.0)
+        resampled.append(float(np.mean(values)) if values else 0.0)
     return float(np.quantile(resampled, confidence))
 
 

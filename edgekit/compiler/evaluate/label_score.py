@@ -122,15 +122,15 @@ def _of_boxes(
 ) -> LabelScore | None:
     truth = [label.boxes for label in labels]
     pairs = list(zip(outputs, labels, strict=True))
-    found = [_decoded(card, result, label.placed, {}) or NO_DETECTIONS for result, label in pairs]
-    value = mean_average_precision(truth, found)
+    detections = [_decoded(card, result, label.placed, {}) or NO_DETECTIONS for result, label in pairs]
+    value = mean_average_precision(truth, detections)
     if value is None:
         return None
-    right = sum(_found(picture, boxes) for picture, boxes in zip(found, truth, strict=True))
+    right = sum(_matched(picture, boxes) for picture, boxes in zip(detections, truth, strict=True))
     labelled, numbering, upper = sum(map(len, truth)), "", None
     if value < NOTHING["mAP"]:
-        upper = upper_average_precision(truth, found)
-        one_class = mean_average_precision(_of_one_class(truth), _of_one_class(found)) or 0.0
+        upper = upper_average_precision(truth, detections)
+        one_class = mean_average_precision(_of_one_class(truth), _of_one_class(detections)) or 0.0
         if one_class >= NOTHING["mAP"]:
             numbering = f"the mAP is {one_class:.3f} if classes are ignored"
     return LabelScore("mAP", value, upper, len(labels), right, labelled, numbering)
@@ -140,12 +140,12 @@ def _of_one_class(pictures: Sequence[Detections]) -> list[Detections]:
     return [Detections(boxes.boxes, boxes.scores, np.zeros_like(boxes.classes)) for boxes in pictures]
 
 
-def _found(found: Detections, truth: Detections) -> int:
+def _matched(detections: Detections, truth: Detections) -> int:
     """Count the labelled objects with a detection of their class in their place."""
-    if not len(found) or not len(truth):
+    if not len(detections) or not len(truth):
         return 0
-    overlaps = box_overlaps(found, np.arange(len(found)), truth, np.arange(len(truth)))
-    same = (overlaps >= SAME) & (found.classes[:, None] == truth.classes[None])
+    overlaps = box_overlaps(detections, np.arange(len(detections)), truth, np.arange(len(truth)))
+    same = (overlaps >= SAME) & (detections.classes[:, None] == truth.classes[None])
     return int(same.any(axis=0).sum())
 
 

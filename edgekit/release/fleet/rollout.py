@@ -113,8 +113,8 @@ class Verdict:
         """Return whether it waits although nearly all devices with the candidate have counted. Each counts
         once, so only additional devices add information."""
         counted = min((finding.devices[1] for finding in self.findings), default=0)
-        least = 1 if is_small(self.devices) else LEAST
-        enough = max(least, COUNTED * (self.reached - self.given_up))
+        minimum = 1 if is_small(self.devices) else LEAST
+        enough = max(minimum, COUNTED * (self.reached - self.given_up))
         return self.decision == "wait" and counted >= enough
 
 

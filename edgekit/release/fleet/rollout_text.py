@@ -73,10 +73,10 @@ def _missing(verdict: Verdict) -> str:
         )
     old, new = (min((f.devices[arm] for f in verdict.findings), default=0) for arm in (0, 1))
     if is_small(verdict.devices):
-        least = LEAST_OF_BOTH // 2
-        if min(old, new) < least:
+        minimum = LEAST_OF_BOTH // 2
+        if min(old, new) < minimum:
             return (
-                f"{least} devices with each bundle are needed that have answered enough before and after; "
+                f"{minimum} devices with each bundle are needed that have answered enough before and after; "
                 f"{new} with the new one and {old} with the old one have"
             )
     elif min(old, new) < LEAST:

@@ -18,10 +18,19 @@ from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.errors import CardError, UsageError
 from edgekit.processing.card import Card, parse_card
 from edgekit.report.page import page_of
-from tests.compiler.build.test_int8 import CLASSIFIER
 from tests.fixtures import models
 
 pytestmark = pytest.mark.needs_ort
+CLASSIFIER = """
+<ir_version: 8, opset_import: ["": 17]>
+classifier (float[1,3,8,8] image) => (float[1,3] scores)
+<float[3,3,1,1] w = {1,0,0, 0,1,0, 0,0,1}, float[3] b = {0,0,0}>
+{
+    a = Conv(image, w, b)
+    p = GlobalAveragePool(a)
+    scores = Flatten(p)
+}
+"""
 
 
 def photographs(folder: Path, shift: int = 0, count: int = 24) -> Path:
