@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutation import drawn_compiler_removals, drawn_device_removals
+from tests.mutation import drawn_again_removals, drawn_compiler_removals, drawn_device_removals
 from tests.mutation.removal import Removal
 
 ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
@@ -297,6 +297,7 @@ DRAWN = tuple(
         *ROWS.items(),
         *drawn_compiler_removals.ROWS.items(),
         *drawn_device_removals.ROWS.items(),
+        *drawn_again_removals.ROWS.items(),
     )
     for row in rows
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edgekit_tflite import run
+from edgekit_tflite.accelerators import GpuRunner
 
 import edgekit
 from edgekit.errors import EngineError, MissingDependency, install_line
@@ -255,3 +256,17 @@ def test_a_bundle_runs_on_tflite_runtime(tflite_runtime: Path, tmp_path: Path) -
     answers = np.load(tmp_path / "answers.npz")
     for name, array in expected.items():
         np.testing.assert_allclose(answers[name], array, rtol=1e-4, atol=1e-4)
+
+
+@needs_tflite
+def test_a_file_of_another_model_is_no_gpu_s_either(tmp_path: Path) -> None:
+    """With the interface that the GPU is run by, on the CPU."""
+    compiled_model = pytest.importorskip("ai_edge_litert.compiled_model")
+    model = parse(TWO_INPUTS)
+    artifact = compiler("tflite").compile_model(model, profile("tflite"), "fp32")
+    path = put_down(artifact, tmp_path)["model.tflite"]
+    opened = compiled_model.CompiledModel.from_file(str(path))
+    inputs, outputs = specs(list(model.graph.inputs)), specs(list(model.graph.outputs))
+    options = {**artifact.options, "precision": "fp32", "signature": "x"}
+    with pytest.raises(EngineError, match=r"model\.tflite has no signature 'x'$"):
+        GpuRunner(opened, "LiteRT", inputs, outputs, options, path)

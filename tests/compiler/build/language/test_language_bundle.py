@@ -18,7 +18,7 @@ from edgekit.compiler.evaluate.run_bundle import run_files
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.explain.explain import explain
 from edgekit.compiler.quantize.language.decoder_weights import BARS
-from edgekit.errors import UsageError
+from edgekit.errors import ModelError, UsageError
 from edgekit.processing.generation import is_generation, read_generation
 from edgekit.runtime import Session
 from edgekit.target import registry
@@ -187,3 +187,10 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert f"next: edgekit generate {output} -p Hello, or copy it to the device" in done.output
     assert read_generation(Bundle.open(output).card or {}, "card").context_length == 64
+
+
+def test_a_context_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_tiny(tmp_path / "tiny.gguf")
+    monkeypatch.setattr("edgekit.compiler.build.language.language_bundle.LEAST_CONTEXT_TOKENS", 1 << 20)
+    with pytest.raises(ModelError, match=r"has a context of \d+ tokens; at least 1048576 are needed"):
+        edgekit.build(path, targets=["ort"])
