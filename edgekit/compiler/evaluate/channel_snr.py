@@ -84,13 +84,13 @@ class ChannelSums:
         x, y = (a.astype(np.float64) for a in (expected, actual))
         if self._order is not None:
             x, y = x[self._order], y[self._order]
-        at = self._present
-        self._n[at] += self._sizes
-        self._peak[at] = np.maximum(self._peak[at], np.maximum.reduceat(np.abs(x), self._starts))
+        present = self._present
+        self._n[present] += self._sizes
+        self._peak[present] = np.maximum(self._peak[present], np.maximum.reduceat(np.abs(x), self._starts))
         for total, values in (
             (self._x, x), (self._xx, x * x), (self._y, y), (self._yy, y * y), (self._ee, np.square(x - y))
         ):  # fmt: skip
-            total[at] += np.add.reduceat(values, self._starts)
+            total[present] += np.add.reduceat(values, self._starts)
 
     def judge(self) -> ChannelJudgement:
         """Judge all samples that were added."""
@@ -111,26 +111,26 @@ class ChannelSums:
         worst = min(self._snr_db(np.array(group, np.int64)) for group in groups)
         lost = []
         for one in alive:
-            least = SMALL_SHARE * scales[one] if channels.bounded[one] else NOISE_SHARE * scales.max()
-            worst = min(worst, self._snr_db(np.array([one]), least) + margin)
-            if self._is_constant(one, least / 8):
+            floor = SMALL_SHARE * scales[one] if channels.bounded[one] else NOISE_SHARE * scales.max()
+            worst = min(worst, self._snr_db(np.array([one]), floor) + margin)
+            if self._is_constant(one, floor / 8):
                 lost.append(one)
         return ChannelJudgement(worst, len(groups), _named(sorted(lost), self._count))
 
-    def _snr_db(self, labels: Array, least: float = 0.0) -> float:
+    def _snr_db(self, labels: Array, floor: float = 0.0) -> float:
         noise, signal = float(self._ee[labels].sum()), float(self._xx[labels].sum())
-        signal = max(signal, least**2 * float(self._n[labels].sum()))
+        signal = max(signal, floor**2 * float(self._n[labels].sum()))
         if noise == 0:
             return math.inf
         return round(10 * math.log10(signal / noise), 1) if signal else -math.inf
 
-    def _is_constant(self, one: int, least: float) -> bool:
+    def _is_constant(self, one: int, floor: float) -> bool:
         """Return whether the variant's values are constant, though the float model's vary."""
         count = self._n[one]
         power = self._xx[one] / count
         expected = power - (self._x[one] / count) ** 2
         actual = self._yy[one] / count - (self._y[one] / count) ** 2
-        varies = expected > max(VARYING_SHARE**2 * power, least**2)
+        varies = expected > max(VARYING_SHARE**2 * power, floor**2)
         return bool(varies and actual < CONSTANT_SHARE**2 * expected)
 
 
@@ -226,8 +226,8 @@ def _of_rows(
     for name, axis in group.axes.items():
         columns = column_channels(channels, name, expected[0][name], axis)
         last = first + len(columns)
-        known = channels[name] if channels[name].labels is not None else columns_alone(len(columns))
-        sums = ChannelSums(known, np.tile(columns, len(x)))
+        row_channels = channels[name] if channels[name].labels is not None else columns_alone(len(columns))
+        sums = ChannelSums(row_channels, np.tile(columns, len(x)))
         sums.add(x[:, first:last].ravel(), y[:, first:last].ravel())
         one = sums.judge()
         result[name] = ChannelJudgement(min(one.snr_db, limit), 2, one.lost)

@@ -35,14 +35,14 @@ class RowGroup:
     Attributes:
         axes: Axis of the rows, by output.
         ranges: float64 [columns]: maximum less minimum over the samples; 0 for whole numbers.
-        least: Score from which on a row is judged; None if no column is the score.
+        floor: Score from which on a row is judged; None if no column is the score.
         score: Index of the score's column; None if there is none.
     """
 
     axes: Mapping[str, int]
     ranges: Array
     score: int | None
-    least: float | None
+    floor: float | None
 
     def table(self, outputs: Outputs) -> Array:
         """Return all columns of the rows: float64 [rows, columns]."""
@@ -93,11 +93,11 @@ def _group(axes: Mapping[str, int], channels: Channels, expected: Sequence[Outpu
     ranges = np.where((rows == np.rint(rows)).all(0), 0.0, np.ptp(rows, axis=0))
     ranks = np.concatenate([_ranks(channels, name, expected[0][name], axis) for name, axis in axes.items()])
     score = int(ranks.argmax()) if ranks.any() else None
-    least = None
+    floor = None
     if score is not None:
         low, high = rows[:, score].min(), rows[:, score].max()
-        least = float(low + NEAR_CUT * (high - low))
-    return RowGroup(axes, ranges, score, least)
+        floor = float(low + NEAR_CUT * (high - low))
+    return RowGroup(axes, ranges, score, floor)
 
 
 def _ranks(channels: Channels, name: str, array: Array, axis: int) -> Array:
@@ -123,8 +123,8 @@ def match_rows(group: RowGroup, expected: Outputs, actual: Outputs) -> Pairs | N
         return None
     _, first = np.unique(x, axis=0, return_index=True)  # padding is judged once
     judged = np.sort(first)
-    if group.score is not None and group.least is not None:
-        judged = judged[x[judged, group.score] >= group.least]
+    if group.score is not None and group.floor is not None:
+        judged = judged[x[judged, group.score] >= group.floor]
         judged = judged[np.argsort(-x[judged, group.score], kind="stable")]
     whole = group.ranges == 0
     scale = np.where(whole, 1.0, group.ranges)

@@ -180,8 +180,8 @@ class _Tracer:
             return self._one(dims)
         computed = [one for one in dict.fromkeys(node.inputs) if one is not None and _constant(one) is None]
         if node.op_type in MOVES:
-            moved = self._moved(node, value, joined)
-            return self._one(dims) if moved is None or moved.shape != tuple(dims) else moved
+            movement = self._moved(node, value, joined)
+            return self._one(dims) if movement is None or movement.shape != tuple(dims) else movement
         if node.op_type in ELEMENTWISE and computed:
             return self._elementwise(node, computed, dims, joined)
         if node.op_type.startswith("Reduce") and computed:
@@ -204,11 +204,11 @@ class _Tracer:
         if joined > JOINED_LIMIT:
             return self._one(dims)
         labels = [self.labels(one, joined) for one in computed]
-        known = [np.broadcast_to(one, dims) for one in labels if one is not None]
-        if not known:
+        shaped = [np.broadcast_to(one, dims) for one in labels if one is not None]
+        if not shaped:
             return self._one(dims)
         bounds = node.op_type in BOUNDED
-        return self._derived(known, bounds) if bounds or len(known) > 1 else known[0]
+        return self._derived(shaped, bounds) if bounds or len(shaped) > 1 else shaped[0]
 
     def _derived(self, labels: Sequence[Array], bounds: bool) -> Array:
         """Return a label for each combination of labels. All have one unit if the operator ``bounds`` them,
@@ -224,10 +224,11 @@ class _Tracer:
         return numbers[indices.ravel()].reshape(labels[0].shape)
 
     def _reduced(self, node: ir.Node, read: ir.Value, dims: Sequence[int], joined: int) -> Array:
-        labels, given = self.labels(read, joined), _constant(node.inputs[1]) if len(node.inputs) > 1 else None
+        labels = self.labels(read, joined)
         if labels is None:
             return self._one(dims)
-        axes = given.tolist() if given is not None else ints_of(node, "axes", range(labels.ndim))
+        constant = _constant(node.inputs[1]) if len(node.inputs) > 1 else None
+        axes = ints_of(node, "axes", range(labels.ndim)) if constant is None else constant.tolist()
         rest: Array = labels.min(tuple(axes), keepdims=True)
         return rest.reshape(dims) if rest.size == np.prod(dims, dtype=np.int64) else self._one(dims)
 

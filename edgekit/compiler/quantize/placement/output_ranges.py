@@ -8,7 +8,7 @@ No later product averages the noise of such a value, and no other value makes up
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from edgekit.compiler.quantize.numerics import fake_quantize
 from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.placement.kernels import Kernel
 from edgekit.compiler.quantize.recipe import Affine
+from edgekit.tensor_spec import Array
 
 NOISE_LIMIT = 0.03
 """Largest noise / signal of a channel: 15 dB. It needs 12 (``channel_snr.py``), with its weights' noise."""
@@ -26,6 +27,8 @@ VARIANCE_LIMIT = 0.5
 VARYING_SHARE = 0.05
 """A channel varies if its standard deviation is more of its magnitude. A smaller variation is left to the
 search."""
+SMALL_SCORE = 1 / 64
+"""A score is not smaller than this for its noise: most classes are at a score near 0 in all samples."""
 MIXING = frozenset(
     {
         "Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "LayerNormalization",
@@ -40,11 +43,13 @@ def kernels_of_unlike_outputs(
     kernels: Sequence[Kernel],
     activations: Mapping[str, Affine],
     observations: Mapping[str, Observation],
+    curve_after: Callable[[ir.Value], Callable[[Array], Array] | None],
 ) -> set[str]:
     """Return the kernels that store a value in int8 whose channels cannot share its scale, if the value
     reaches an output of the model without a product of weights.
 
     Kernels that cannot write floats are returned for their outputs, kernels without weights for their inputs.
+    ``curve_after`` returns the activation that is a value's only consumer: noise is measured behind it.
     """
     reaching = _reaching_outputs(model, kernels)
     # A score has the steps of its unit: that it is near 0 in all samples does not matter.
@@ -60,7 +65,7 @@ def kernels_of_unlike_outputs(
         affine = activations.get(name)
         if affine is None or name not in reaching or id(affine) in of_units:
             return False
-        return _is_lost(observations.get(name), affine)
+        return _is_lost(observations.get(name), affine, curve_after(value))
 
     return {
         kernel.name
@@ -86,12 +91,17 @@ def _reaching_outputs(model: ir.Model, kernels: Sequence[Kernel]) -> Collection[
     return reaching
 
 
-def _is_lost(observation: Observation | None, affine: Affine) -> bool:
+def _is_lost(observation: Observation | None, affine: Affine, curve: Callable[[Array], Array] | None) -> bool:
     """Return whether some channel is lost in the noise of the scale."""
     if observation is None or observation.axis is None or affine.axis is not None:
         return False
-    sample = observation.sample
-    noise = np.square(fake_quantize(sample, affine) - sample).mean(0, dtype=np.float64)
+    sample, stored = observation.sample, fake_quantize(observation.sample, affine)
+    floor = 0.0
+    if curve is not None:  # what saturates behind the curve does not matter
+        bounded = float(np.abs(curve(np.array([-1e3, 1e3], np.float32))).max()) <= 1
+        sample, stored, floor = curve(sample), curve(stored), SMALL_SCORE if bounded else 0.0
+    noise = np.square(stored - sample).mean(0, dtype=np.float64)
     power, variance = np.square(sample).mean(0, dtype=np.float64), sample.var(0, dtype=np.float64)
-    varies = variance > VARYING_SHARE**2 * power
+    varies = variance > np.maximum(VARYING_SHARE**2 * power, (floor / 8) ** 2)
+    power = np.maximum(power, floor**2)
     return bool(((noise > NOISE_LIMIT * power) | (noise > VARIANCE_LIMIT * variance))[varies].any())

@@ -87,7 +87,7 @@ def place(
         if rules.channel_noise and activations:
             rejected |= _noisy_producers(kernels, activations, observations, rules.channel_noise.above)
         if not rules.integers:
-            rejected |= kernels_of_unlike_outputs(model, kernels, activations, observations)
+            rejected |= kernels_of_unlike_outputs(model, kernels, activations, observations, _curve_after)
         if not rejected:
             break
         floats |= rejected
