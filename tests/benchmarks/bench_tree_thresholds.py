@@ -5,9 +5,8 @@
 
 The rows are those of the table, its values' float32 neighbours, and the rows at the thresholds of the
 converted model (edgekit/compiler/importers/threshold_rows.py): float32 below, at and above each. A row is
-wrong
-if a score or value differs by more than 1e-4 of the greatest. A refusal is counted and printed; it is not a
-silent loss.
+wrong if a score or value differs by more than 1e-4 of the greatest. A refusal is counted and printed; it is
+not a silent loss.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def repair_distances(proto: Any) -> None:
         nearest = (
             producers.get(product.input[0]) if product is not None and product.op_type == "Mul" else None
         )
-        if nearest is None or nearest.op_type != "TopK":
+        if product is None or nearest is None or nearest.op_type != "TopK":
             continue
         if any(attribute.name == "largest" and attribute.i == 0 for attribute in nearest.attribute):
             node.input[0] = product.input[0]

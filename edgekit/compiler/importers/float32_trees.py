@@ -33,19 +33,19 @@ class Columns(NamedTuple):
     Attributes:
         zeros: Columns in which zero is a missing value.
         categories: Columns of categories, which are truncated to integers.
-        count: Number of all columns.
+        width: Number of all columns.
     """
 
     zeros: frozenset[int] = frozenset()
     categories: frozenset[int] = frozenset()
-    count: int = 0
+    width: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.zeros or self.categories)
 
     def mask(self, columns: frozenset[int]) -> Array:
         """Return whether each column is one of these, bool[1, columns]."""
-        return np.isin(np.arange(self.count), sorted(columns))[None]
+        return np.isin(np.arange(self.width), sorted(columns))[None]
 
 
 def floor_float32(thresholds: Array) -> Array:
@@ -189,7 +189,7 @@ def histogram_model(model: Any) -> Any:
 def missing_branches(model: Any, tree_ids: Sequence[int], node_ids: Sequence[int]) -> list[int] | None:
     """Return whether each node of scikit-learn's trees sends a NaN to its left, which skl2onnx 1.20 leaves
     out. None means that the model has no such trees."""
-    trees = [getattr(part, "tree_", None) for part in getattr(model, "estimators_", [model])]
+    trees: list[Any] = [getattr(part, "tree_", None) for part in getattr(model, "estimators_", [model])]
     if not all(hasattr(tree, "missing_go_to_left") for tree in trees) or len(node_ids) != sum(
         tree.node_count for tree in trees if tree is not None
     ):

@@ -161,4 +161,5 @@ def with_unknown_categories(onnx_file: bytes) -> bytes:
         for attribute in node.attribute if node.op_type == "OneHotEncoder" else ():
             if attribute.name == "zeros":
                 attribute.i = 1
-    return proto.SerializeToString(deterministic=True)
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data

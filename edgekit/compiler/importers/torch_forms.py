@@ -140,7 +140,8 @@ def with_static_forms(torch: Any, program: Any) -> Any:
             _check_observer(program, node)
         if packet in pools and any(user.args[1] == 1 and user.users for user in node.users):
             raise ModelError(
-                f"{packet.__name__} with return_indices=True has no ONNX form: leave return_indices out"
+                f"{node.target.overloadpacket.__name__} with return_indices=True has no ONNX form: leave "
+                "return_indices out"
             )
     functional = program.run_decompositions({})
     _apply_on_all(torch, functional)

@@ -97,6 +97,7 @@ def _fitted(
 ) -> Any:
     count, seed = int(rng.integers(1, 12)), int(rng.integers(1000))
     kind = "Classifier" if classes else "Regressor"
+    more: dict[str, Any] = {}
     if family == "lightgbm":
         import lightgbm
 
@@ -112,11 +113,8 @@ def _fitted(
 
         types = ["c" if number in categorical else "q" for number in range(x.shape[1])]
         chosen = rng.choice(["gbtree", "dart"])
-        more = (
-            {"feature_types": types, "enable_categorical": True, "max_cat_to_onehot": 2}
-            if categorical
-            else {}
-        )
+        if categorical:
+            more = {"feature_types": types, "enable_categorical": True, "max_cat_to_onehot": 2}
         return getattr(xgboost, f"XGB{kind}")(
             n_estimators=count, max_depth=5, booster=chosen, random_state=seed,
             **more,
