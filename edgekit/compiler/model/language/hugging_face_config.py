@@ -135,8 +135,8 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         context_length = min(context_length, size("sliding_window"))  # equal up to the window
     if is_gemma:
         sliding_window = size("sliding_window", 0)
-    act_key, usual = ("hidden_activation", "gelu_pytorch_tanh") if is_gemma else ("hidden_act", "silu")
-    activated = text(table, act_key, folder) or usual
+    act_key, default = ("hidden_activation", "gelu_pytorch_tanh") if is_gemma else ("hidden_act", "silu")
+    activated = text(table, act_key, folder) or default
     if ACTIVATIONS.get(activated) not in (SILU, GELU_TANH):
         raise ModelError(f"{folder}: its activation is {activated[:40]}, which is not supported")
     return DecoderConfig(
