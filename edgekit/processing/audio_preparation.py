@@ -77,8 +77,8 @@ def mono_pieces(sound: Array, entry: AudioInput, rate: int | None = None) -> Ite
         return
     from edgekit.processing.resample import cut  # here: most sounds have the model's rate
 
-    for first, last, kept in cut(len(sound), rate, entry.rate, PIECE_SAMPLES):
-        yield mono(sound[first:last], entry, rate)[kept]
+    for first, last, selection in cut(len(sound), rate, entry.rate, PIECE_SAMPLES):
+        yield mono(sound[first:last], entry, rate)[selection]
 
 
 def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = None) -> Array:

@@ -86,8 +86,8 @@ def cut(size: int, rate: int, new_rate: int, piece: int) -> Iterator[tuple[int, 
     for start in range(0, size, piece):
         first = max(0, start - margin)
         skipped, end = (start - first) * scale // down, start + piece
-        kept = slice(skipped, None if end >= size else skipped + piece * scale // down)
-        yield first, min(size, end + margin), kept
+        selection = slice(skipped, None if end >= size else skipped + piece * scale // down)
+        yield first, min(size, end + margin), selection
 
 
 @lru_cache(maxsize=64)  # 5 for 44.1 to 16 kHz, 0.1 MB each: most of the time of a short part

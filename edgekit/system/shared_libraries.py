@@ -36,11 +36,12 @@ def check_libraries(package: str, *folders: str) -> None:
         for path in _libraries([root, *(os.path.join(root, folder) for folder in folders)]):
             with open(path, "rb") as file:
                 size, header = os.fstat(file.fileno()).st_size, file.read(HEADER_BYTES)
-            least = least_size(header)
-            if size < least:
-                again = f"install {package.replace('_', '-')} again with pip's --force-reinstall"
+            minimum_bytes = least_size(header)
+            if size < minimum_bytes:
+                advice = f"install {package.replace('_', '-')} again with pip's --force-reinstall"
                 error = EngineError(
-                    f"{path} is cut short: it has {size} bytes, and its header says at least {least}; {again}"
+                    f"{path} is cut short: it has {size} bytes, and its header says at least "
+                    f"{minimum_bytes}; {advice}"
                 )
                 error.blame = "machine"
                 raise error

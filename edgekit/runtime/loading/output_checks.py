@@ -111,9 +111,9 @@ def error_of_inputs(name: str, problem: Exception, feeds: Mapping[str, Array]) -
     """
     if not isinstance(problem, NonFiniteOutputError) or not (lines := non_finite_inputs(feeds)):
         return None
-    found = str(problem).partition(";")[0]
+    finding = str(problem).partition(";")[0]
     advice = "check what prepares the inputs"
-    return NonFiniteOutputError("\n  ".join([f"{name}: {found}", *lines, advice]))
+    return NonFiniteOutputError("\n  ".join([f"{name}: {finding}", *lines, advice]))
 
 
 def non_finite_inputs(feeds: Mapping[str, Array]) -> list[str]:

@@ -153,10 +153,10 @@ def at_most(entry: Mapping[str, Any]) -> Iterator[tuple[float, int]]:
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Json]:
     """Return the count, sum and buckets of two histograms in JSON together."""
     offset = min(one["offset"], other["offset"])
-    end = max(each["offset"] + len(each["bucket_counts"]) for each in (one, other))
+    end = max(entry["offset"] + len(entry["bucket_counts"]) for entry in (one, other))
     counts = [0] * (end - offset)
-    for each in (one, other):
-        for index, count in enumerate(each["bucket_counts"], each["offset"] - offset):
+    for entry in (one, other):
+        for index, count in enumerate(entry["bucket_counts"], entry["offset"] - offset):
             counts[index] += count
     sums: dict[str, Json] = {name: one[name] + other[name] for name in ("count", "sum", "zero_count")}
     return {**sums, "offset": offset, "bucket_counts": counts}

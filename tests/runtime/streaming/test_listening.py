@@ -186,7 +186,7 @@ def test_a_long_recording_takes_little_memory(engines: Engines, dtype: type, rat
     width = 16_000
     card = {**SUMS, "inputs": {"x": audio(shape=[1, width]), "h": SUMS["inputs"]["h"]}}
     engines["ort"].behaviour["plain"] = behaves("plain")
-    sound = np.ones(150 * width, dtype)
+    sound: Array = np.ones(150 * width, dtype)
     with Session(listening_bundle(card, width)) as session:
         sum(1 for _ in session.listen(sound[: 2 * width], rate=rate))  # imports, and the filter
         tracemalloc.start()
