@@ -1,4 +1,4 @@
-"""What a plugin of TensorRT computes, as a function of ONNX: the reference of a model with it.
+"""Functions of ONNX for TensorRT's plugins: the reference of a model with one of them.
 
     EfficientNMS_TRT(boxes BxNx4, scores BxNxC)
     =>  NonMaxSuppression for each class; the best ``max_output_boxes`` of all classes, padded with 0
@@ -25,8 +25,8 @@ def infer_plugin(node: ir.Node) -> None:
     sizes = _sizes(node)
     if sizes is None:
         return
-    batch, _, _, kept = sizes
-    shapes = [(batch, 1), (batch, kept, 4), (batch, kept), (batch, kept)]
+    batch, _, _, capacity = sizes
+    shapes = [(batch, 1), (batch, capacity, 4), (batch, capacity), (batch, capacity)]
     types = [ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.FLOAT, ir.DataType.INT32]
     for value, dims, dtype in zip(node.outputs, shapes, types, strict=True):
         value.type, value.shape = ir.TensorType(dtype), ir.Shape(dims)
@@ -61,14 +61,14 @@ def _sizes(node: ir.Node) -> tuple[int, int, int, int] | None:
     if node.op_type != NMS or len(node.inputs) != 2 or len(node.outputs) != 4:
         return None
     boxes, scores = (static_dims(value) for value in node.inputs)
-    kept = _number(node, "max_output_boxes", 100)
+    capacity = _number(node, "max_output_boxes", 100)
     if boxes is None or scores is None or len(boxes) != 3 or len(scores) != 3 or boxes[2] != 4:
         return None
     if any(value is None or value.dtype != ir.DataType.FLOAT for value in node.inputs):
         return None
-    if boxes[:2] != scores[:2] or 0 in (*boxes, *scores) or not 0 < kept <= 2**20:
+    if boxes[:2] != scores[:2] or 0 in (*boxes, *scores) or not 0 < capacity <= 2**20:
         return None
-    return scores[0], scores[1], scores[2], int(kept)
+    return scores[0], scores[1], scores[2], int(capacity)
 
 
 def _number(node: ir.Node, name: str, default: float) -> float:
@@ -79,8 +79,8 @@ def _number(node: ir.Node, name: str, default: float) -> float:
 def _efficient_nms(
     node: ir.Node, name: str, sizes: tuple[int, int, int, int], opset: int
 ) -> onnx.FunctionProto:
-    batch, boxes, classes, kept = sizes
-    count = min(kept, boxes * classes)
+    batch, boxes, classes, capacity = sizes
+    count = min(capacity, boxes * classes)
     agnostic = bool(_number(node, "class_agnostic", 0)) and classes > 1
     background = int(_number(node, "background_class", -1))
     hidden = ", ".join(str(int(k == background)) for k in range(classes))
@@ -145,8 +145,8 @@ def _efficient_nms(
         column = Constant <value = int64[3] {{{batch}, {count}, 1}}> ()
         valid_column = Reshape (valid_float, column)
         boxes_short = Mul (boxes_read, valid_column)
-        pads2 = Constant <value = int64[4] {{0, 0, 0, {kept - count}}}> ()
-        pads3 = Constant <value = int64[6] {{0, 0, 0, 0, {kept - count}, 0}}> ()
+        pads2 = Constant <value = int64[4] {{0, 0, 0, {capacity - count}}}> ()
+        pads3 = Constant <value = int64[6] {{0, 0, 0, 0, {capacity - count}, 0}}> ()
         out_scores = Pad (scores_short, pads2)
         out_classes = Pad (classes_short, pads2)
         out_boxes = Pad (boxes_short, pads3)

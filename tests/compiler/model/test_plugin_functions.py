@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
 from edgekit.compiler.model.onnx_file import signature
 from edgekit.compiler.model.reference import Reference
-from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.tensor_spec import Array
+from tests.fixtures.nms_plugin import IOU, KEPT, LEAST, detector
 
 pytestmark = pytest.mark.needs_ort
-IOU, LEAST, KEPT = 0.4, 0.3, 12
-
-
-def detector(
-    attributes: str, opset: int = 17, boxes: int = 9, images: int = 2, outputs: str = ""
-) -> ir.Model:
-    types = outputs or "int32[a,b] n, float[a,c,d] b, float[a,c] s, int32[a,c] k"
-    model = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : {opset}, "TRT" : 1]>
-        g (float[{images},{boxes},4] x, float[{images},{boxes},3] y) => ({types})
-        {{ n, b, s, k = TRT.EfficientNMS_TRT <iou_threshold={IOU}, score_threshold={LEAST}, {attributes},
-           max_output_boxes={KEPT}, plugin_version="1"> (x, y) }}""")
-    model.graph[0].name = "nms"
-    infer_shapes(model)
-    return model
 
 
 def overlap(a: Array, b: Array) -> float:
@@ -35,15 +20,15 @@ def overlap(a: Array, b: Array) -> float:
 
 
 def detections(boxes: Array, scores: Array, agnostic: bool, background: int) -> list[tuple[int, int]]:
-    """Indices (class, box) of the kept boxes of an image, best first."""
+    """Indices (class, box) of the chosen boxes of an image, best first."""
     order = [(c, n) for c in range(scores.shape[1]) for n in range(len(boxes)) if c != background]
     order = sorted((p for p in order if scores[p[1], p[0]] > LEAST), key=lambda p: -scores[p[1], p[0]])
-    kept: list[tuple[int, int]] = []
+    chosen: list[tuple[int, int]] = []
     for c, n in order:
-        rivals = [m for k, m in kept if agnostic or k == c]
+        rivals = [m for k, m in chosen if agnostic or k == c]
         if all(overlap(boxes[n], boxes[m]) <= IOU for m in rivals):
-            kept.append((c, n))
-    return kept[:KEPT]
+            chosen.append((c, n))
+    return chosen[:KEPT]
 
 
 @pytest.mark.parametrize("opset", [11, 13, 18])

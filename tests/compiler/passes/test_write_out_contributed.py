@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.passes.expand_functions import write_out_contributed
-from tests.compiler.passes.meaning import folded, rewritten
+from tests.compiler.passes.meaning import Weight, folded, rewritten
 
 pytestmark = pytest.mark.needs_ort
 
@@ -92,12 +92,12 @@ FLOATS: list[tuple[str, str, Shapes]] = [
 def test_float_ops(text: str, shapes: Shapes) -> None:
     rng = np.random.default_rng(7)
     named: Shapes = {"w": (4, 3, 3, 3), "b": (4,), **shapes}
-    weights = {
+    weights: dict[str, Weight] = {
         name: rng.standard_normal(shape).astype(np.float32)
         for name, shape in named.items()
         if name in re.findall(r"\w+", text.rpartition("(")[2])
     }
-    assert not {"FusedConv", "FusedGemm"} & set(rewritten(folded(text, **weights), write_out_contributed))
+    assert not {"FusedConv", "FusedGemm"} & set(rewritten(folded(text, 23, **weights), write_out_contributed))
 
 
 U8 = "q = QuantizeLinear (x, s, z)\n"
@@ -121,12 +121,13 @@ QUANTIZED: list[tuple[str, str, str]] = [
 def test_integer_ops(out: str, body: str) -> None:
     text = f"g (float[1,3,4,4] x) => (float[{out}] y) {{ {U8}{body}\ny = DequantizeLinear (t, r, z) }}"
     # One value in a hundred is a step off, where the engine rounds a half otherwise.
-    left = rewritten(folded(text, **PAIR), write_out_contributed, minimum_db=35)
+    left = rewritten(folded(text, 23, **PAIR), write_out_contributed, minimum_db=35)
     assert not any(op.startswith("QLinear") for op in left)
 
 
-PAIR = {"s": np.float32(0.04), "z": np.uint8(120), "r": np.float32(0.05)}
-PAIR = {name: np.asarray(number) for name, number in PAIR.items()}
+PAIR: dict[str, Weight] = {
+    "s": np.array(0.04, np.float32), "z": np.array(120, np.uint8), "r": np.array(0.05, np.float32),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("is_rounded", [True, False])
@@ -134,7 +135,7 @@ PAIR = {name: np.asarray(number) for name, number in PAIR.items()}
 def test_gemm_of_a_scale_a_channel(is_rounded: bool, transposed: bool) -> None:
     rng = np.random.default_rng(3)
     w = rng.integers(-127, 128, (5, 6) if transposed else (6, 5)).astype(np.int8)
-    weights = {
+    weights: dict[str, Weight] = {
         "w": w,
         "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32),
         "wz": np.zeros(5, np.int8),
@@ -145,15 +146,17 @@ def test_gemm_of_a_scale_a_channel(is_rounded: bool, transposed: bool) -> None:
         f"g (float[4,6] x) => (float[4,5] y) {{ {U8}t = com.microsoft.QGemm <transB={int(transposed)}, "
         f"alpha=0.5> (q, s, z, w, ws, wz, c{end[0]})\n{end[1]} }}"
     )
-    used = {**PAIR, **weights} if is_rounded else {"s": PAIR["s"], "z": PAIR["z"], **weights}
-    left = rewritten(folded(text, **used), write_out_contributed, minimum_db=35 if is_rounded else 110)
+    used: dict[str, Weight] = (
+        {**PAIR, **weights} if is_rounded else {"s": PAIR["s"], "z": PAIR["z"], **weights}
+    )
+    left = rewritten(folded(text, 23, **used), write_out_contributed, minimum_db=35 if is_rounded else 110)
     assert "QGemm" not in left
 
 
 @pytest.mark.parametrize("bias", ["", ", b"])
 def test_product_of_integers_in_float(bias: str) -> None:
     rng = np.random.default_rng(4)
-    weights = {
+    weights: dict[str, Weight] = {
         "w": rng.integers(-127, 128, (6, 5)).astype(np.int8),
         "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32),
         "wz": np.zeros(5, np.int8),
@@ -163,8 +166,12 @@ def test_product_of_integers_in_float(bias: str) -> None:
         f"g (float[4,6] x) => (float[4,5] y) {{ {U8}"
         f"y = com.microsoft.MatMulIntegerToFloat (q, w, s, ws, z, wz{bias}) }}"
     )
-    used = {"s": PAIR["s"], "z": PAIR["z"], **{k: v for k, v in weights.items() if k != "b" or bias}}
-    left = rewritten(folded(text, **used), write_out_contributed)
+    used: dict[str, Weight] = {
+        "s": PAIR["s"],
+        "z": PAIR["z"],
+        **{k: v for k, v in weights.items() if k != "b" or bias},
+    }
+    left = rewritten(folded(text, 23, **used), write_out_contributed)
     assert left[-1] == ("Add" if bias else "MatMul")
 
 
@@ -179,5 +186,6 @@ def test_product_of_integers_in_float(bias: str) -> None:
 )
 def test_others_stay(text: str) -> None:
     text = text.replace("(float[2,5,8] y)", "(float[2,5,8] y, float[2,5,1] z)")
-    model = folded(text, **({"w": np.ones(8, np.float32)} if ", w)" in text else {}))
+    weights: dict[str, Weight] = {"w": np.ones(8, np.float32)} if ", w)" in text else {}
+    model = folded(text, 23, **weights)
     assert not write_out_contributed(model)

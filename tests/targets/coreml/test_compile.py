@@ -376,7 +376,7 @@ half (float[1,3,8,8] x) => (float[1,4,8,8] y) {
 
 
 def test_a_float16_model_with_float32_inputs_and_outputs(tmp_path: Path) -> None:
-    """Computed in float32, it has no more roundings than the reference: before, 66 dB."""
+    """Computed in float32, it has no more roundings than the reference."""
     rng = np.random.default_rng(3)
     model = ir.from_onnx_text(
         HALF_BETWEEN,

@@ -28,10 +28,10 @@ from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import TensorSpec
-from tests.compiler.model.test_plugin_functions import detector
 from tests.compiler.passes.meaning import model_of
 from tests.conformance.case import Case
 from tests.fixtures.models import SMALL_CNN, parse
+from tests.fixtures.nms_plugin import detector
 from tests.targets.engine_trial import EDGES, feeds, product, profile, put_down, with_shapes
 from tests.targets.tensorrt.corpus import CONV, IMAGE, PAIR, SCALES, WEIGHTS
 

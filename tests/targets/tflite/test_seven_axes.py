@@ -42,7 +42,7 @@ def test_lowered(out: str, node: str, tmp_path: Path) -> None:
     }
     names = node.partition("(")[2].strip(")").split(", ")
     used = {name: weight for name, weight in weights.items() if name in names}
-    model = model_of(f"g (float[{SEVEN}] x) => (float[{out}] y) {{ y = {node} }}", **used)
+    model = model_of(f"g (float[{SEVEN}] x) => (float[{out}] y) {{ y = {node} }}", 23, **used)
     inputs, outputs = signature(model)
     (want, _), feeds = answers(model), np.random.default_rng(0).standard_normal(inputs[0].shape)
     run_passes(model)

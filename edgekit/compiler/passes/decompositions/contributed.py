@@ -29,8 +29,8 @@ FUSED_GEMM = {
 def fused_conv(node: ir.Node) -> onnx.GraphProto | None:
     """Activation(Conv(x, w, b) + z)."""
     tape, name = Tape(node), text_of(node, "activation", "")
-    kept = {key: a.value for key, a in node.attributes.items() if not key.startswith("activation")}
-    y = tape("Conv", "i0", "i1", _given(node, 2), **kept)
+    attributes = {key: a.value for key, a in node.attributes.items() if not key.startswith("activation")}
+    y = tape("Conv", "i0", "i1", _given(node, 2), **attributes)
     if input_of(node, 3) is not None:
         y = tape("Add", y, "i3")
     numbers = (
@@ -40,8 +40,8 @@ def fused_conv(node: ir.Node) -> onnx.GraphProto | None:
         return tape.body(tape("Clip", y, *(_scalar(node, number) for number in numbers)))
     if name not in ("", "Relu", "Sigmoid", "Tanh") and len(numbers) != len(FUSED_CONV.get(name, "?" * 9)):
         return None
-    attributes = dict(zip(FUSED_CONV.get(name, ()), map(float, numbers), strict=False))
-    return tape.body(tape(name, y, **attributes) if name else y)
+    arguments = dict(zip(FUSED_CONV.get(name, ()), map(float, numbers), strict=False))
+    return tape.body(tape(name, y, **arguments) if name else y)
 
 
 @decomposes("FusedGemm", domain=CONTRIBUTED)
@@ -50,8 +50,8 @@ def fused_gemm(node: ir.Node) -> onnx.GraphProto | None:
     tape, name = Tape(node), text_of(node, "activation", "")
     if name not in FUSED_GEMM:
         return None
-    kept = {key: a.value for key, a in node.attributes.items() if not key.startswith("activation")}
-    y = tape("Gemm", "i0", "i1", _given(node, 2), **kept)
+    attributes = {key: a.value for key, a in node.attributes.items() if not key.startswith("activation")}
+    y = tape("Gemm", "i0", "i1", _given(node, 2), **attributes)
     numbers: dict[str, Attribute] = {
         key: float_of(node, f"activation_{key}", 0.0)
         for key in FUSED_GEMM[name]
