@@ -48,7 +48,7 @@ HOSTILE: tuple[Any, ...] = (
     "serving_default", [], [0], [3, 2, 1, 0], [0, 0, 0, 0], [1 << 40], {}, {"name": "x"},
     "float32", "float64", "uint8", "int64",
 )  # fmt: skip
-SHAPES = (
+SHAPES: tuple[list[int], ...] = (
     [1, 3, 4, 4],
     [48],
     [3, 4, 4],
@@ -100,7 +100,8 @@ def originals(
 def case_of(number: int, made: Mapping[str, Sequence[tuple[dict[str, Any], dict[str, bytes]]]]) -> bytes:
     """Return the bundle of a case."""
     draw = random.Random(number)
-    variants, contents = [], {}
+    variants: list[dict[str, Any]] = []
+    contents: dict[str, bytes] = {}
     for target, choices in made.items():
         variant, files = copy.deepcopy(draw.choice(choices))
         variant |= {"name": target, "status": "verified", "evidence": {}}
