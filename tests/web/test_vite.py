@@ -94,7 +94,7 @@ def test_a_build_runs_both_engines_in_a_worker(program: Any, project: Path) -> N
 
 
 def test_the_development_server_does_too(program: Any, project: Path) -> None:
-    command = [project / "node_modules" / ".bin" / "vite", "--host", "127.0.0.1", "--port", "0"]
+    command = [str(project / "node_modules" / ".bin" / "vite"), "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout
