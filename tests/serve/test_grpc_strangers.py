@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.fixtures.http2_frames import (  # noqa: E402
     END_STREAM,
     HEADERS,
     RESET,
+    SETTINGS,
     block,
     call_fields,
     connected,
@@ -81,8 +83,11 @@ def test_a_stream_whose_client_never_reads(bundle: Path, monkeypatch: pytest.Mon
             until(lambda: memory.held_bytes > 0)
             wire.sendall(frame(DATA, 0, 1, request))
             received = b""
+            wire.sendall(frame(SETTINGS, 1, 0))  # else the connection ends by itself
             while frame(RESET, 0, 1, bytes(4))[:9] not in received:
-                received += wire.recv(1 << 16)
+                piece = wire.recv(1 << 16)
+                assert piece
+                received += piece
             until(lambda: not memory.held_bytes)
         assert client.call("ModelInfer", asked()).id == "7"
 
@@ -113,7 +118,7 @@ def test_connections_have_a_limit_of_their_own(bundle: Path) -> None:
     """Further ones are closed, and HTTP is not concerned."""
     with running({("net", "1"): bundle}, connections=4) as client:
         assert client.call("ServerLive", M["ServerLiveRequest"]()).live
-        wires = [connected(client.port) for _ in range(12)]
+        wires = [connected(client.port, settings() + frame(SETTINGS, 1, 0)) for _ in range(12)]
 
         def closed(wire: Any) -> bool:
             wire.setblocking(False)
@@ -126,7 +131,12 @@ def test_connections_have_a_limit_of_their_own(bundle: Path) -> None:
                 pass
             return True
 
-        until(lambda: sum(map(closed, wires)) >= 8)
+        for _ in range(1000):
+            if sum(map(closed, wires)) >= 8:
+                break
+            time.sleep(0.005)
+        else:
+            pytest.fail("more connections are open than there may be")
         assert client.server.get("/v2/health/live")[0] == 200
         assert client.call("ServerLive", M["ServerLiveRequest"]()).live  # over the connection that it has
         for wire in wires:
