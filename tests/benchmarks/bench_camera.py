@@ -157,7 +157,9 @@ def soak(bundle: Path, video: Path, frames: int) -> None:
             camera.wait(lambda state: state["network"]["queued"] > 0, 120)
             camera.ask("DELETE", f"/api/zones/{zone['id']}")
             raised = camera.state()["alerts"][0]["id"]
-            ended_s = camera.stop()
+            began_s = time.monotonic()
+            camera.stop()
+            ended_s = time.monotonic() - began_s
             code = camera.process.returncode
         with Outbox(home / "alerts") as outbox:
             rows = outbox.counts()
