@@ -24,6 +24,7 @@ from edgekit.compiler.importers.original import Original, Samples, convert_objec
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
 from edgekit.compiler.importers.torch_forms import (
     fake_quantize_shapes,
+    masks_as_passed,
     missing_forms,
     plain_fake_quantize,
     with_static_forms,
@@ -147,7 +148,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
     programs: list[Any] = []
 
     def trace() -> Converted:
-        with _evaluating(model), _masks_as_passed(), plain_fake_quantize(torch, model), torch.no_grad():
+        with _evaluating(model), masks_as_passed(torch), plain_fake_quantize(torch, model), torch.no_grad():
             programs[:] = [torch.export.export(model, examples, keywords)]
         return _export(programs[0])._replace(example=_example(programs[0], examples, keywords, options))
 
@@ -174,7 +175,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
         tree = torch.utils._pytree
         leaves, spec = tree.tree_flatten((examples, keywords))
         if not programs:
-            with _evaluating(model), _masks_as_passed(), torch.no_grad():
+            with _evaluating(model), masks_as_passed(torch), torch.no_grad():
                 programs.append(torch.export.export(model, examples, keywords))
         names = _input_names(programs[0])
         answers = []
@@ -347,19 +348,6 @@ def _evaluating(module: Any) -> Iterator[None]:
     finally:
         for submodule, mode in modes:
             submodule.training = mode
-
-
-@contextlib.contextmanager
-def _masks_as_passed() -> Iterator[None]:
-    """Make nn.Transformer use its mask as it is passed: comparing its values with those of a causal mask, for
-    a faster kernel with the same results, can't be traced."""
-    layers = _torch().nn.modules.transformer
-    detect = layers._detect_is_causal_mask
-    layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
-    try:
-        yield
-    finally:
-        layers._detect_is_causal_mask = detect
 
 
 def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
