@@ -1,5 +1,6 @@
-"""Symbolic links in the folder of a model: followed within the folder and into the Hugging Face cache that it
-lies in, and nowhere else. Any other link of a stranger's folder could put a file of this machine into a bundle.
+"""Symbolic links in the folder of a model: followed within the folder and into the Hugging Face cache that
+it lies in, and nowhere else. Any other link of a stranger's folder could put a file of this machine into a
+bundle.
 
 ``huggingface_hub`` keeps a repository so (``snapshot_download`` returns the folder of the commit):
 
@@ -26,7 +27,7 @@ def followed(path: Path) -> Path:
     """Return the path of a file in a model's folder, or the target of the link in its place.
 
     Raises:
-        NotRegularFileError: it is a link that leads neither to a file of its folder nor into the folder's cache.
+        NotRegularFileError: it is a link to neither a file of its folder nor the folder's cache.
     """
     if not os.path.islink(path):
         return path
