@@ -12,7 +12,7 @@ def test_names_and_reasons_make_no_html_links_or_rows() -> None:
     evil = "x | y\n# <script>alert(1)</script> ![p](http://h/p.png) \x1b[2J\u202e"
     change: Change = {
         "variant": evil, "same": False, "status": (evil, evil), "metric": evil, "score": (1.0, 0.5),
-        "size_bytes": (1, 2), "latency": evil, "ratio": None, "worse": [evil],
+        "size_bytes": (1, 2), "latency": evil, "ratio": None, "worse": [evil], "unproved": evil,
     }  # fmt: skip
     found = Rebuild(small_bundle([]), [change], {evil: ("1", evil)}, (1, 2), [evil], False)
     text = change_markdown(found, evil)

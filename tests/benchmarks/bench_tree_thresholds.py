@@ -84,7 +84,7 @@ def built(ensemble: Ensemble) -> dict[str, tuple[str, int, int]]:
         except ValueError:  # it takes no missing values
             continue
         rows, expected = np.concatenate([rows, more]), np.concatenate([expected, answers])
-    name = open_bytes(imported.onnx, ensemble.name).graph.inputs[0].name
+    name = str(open_bytes(imported.onnx, ensemble.name).graph.inputs[0].name)
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trees.edgekit")

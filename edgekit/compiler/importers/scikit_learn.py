@@ -132,23 +132,18 @@ def _original(model: Any) -> Original:
     model = getattr(model, "best_estimator_", model)
     owner = library or library_of_estimator(_final(model))
     named = numeric_model(model) if library is None else None
-    compute = partial(_answers, model) if library is None else partial(boosted_answers, model, library)
-    if named is not None:
-        table = named[1]
 
-        def compute(x: Array, count: int) -> list[Array]:
-            return _answers(model, table.decoded(x), count)
+    def compute(x: Array, count: int) -> list[Array]:
+        if library is not None:
+            return boosted_answers(model, library, x, count)
+        return _answers(model, x if named is None else named[1].decoded(x), count)
 
     ranks: list[int] = []
 
     def export() -> Converted:
-        from edgekit.compiler.importers.threshold_rows import (
-            check_thresholds,
-        )
-        from edgekit.compiler.model.onnx_file import (
-            open_bytes,
-            signature,
-        )  # here: importers are asked about every file
+        # Imported here, because importers are asked about every file.
+        from edgekit.compiler.importers.threshold_rows import check_thresholds
+        from edgekit.compiler.model.onnx_file import open_bytes, signature
 
         result, name = _export(named[0] if named else model, library), type(model).__name__
         if named is not None:

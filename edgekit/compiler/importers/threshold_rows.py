@@ -116,13 +116,14 @@ def threshold_rows(model: ir.Model) -> list[Array]:
 
 def _is_subnormal(values: Array) -> Array:
     """Return whether values are below float32's normal range; engines may read such categories as 0."""
-    return (values != 0) & (np.abs(values) < np.finfo(np.float32).tiny)
+    subnormal: Array = (values != 0) & (np.abs(values) < np.finfo(np.float32).tiny)
+    return subnormal
 
 
 def _neighbours(values: Array) -> Array:
     with np.errstate(over="ignore"):
         around = [np.nextafter(values, -INFINITE), values, np.nextafter(values, INFINITE)]
-    pool = np.unique(np.concatenate(around))
+    pool: Array = np.unique(np.concatenate(around))
     return pool[np.isfinite(pool)]
 
 

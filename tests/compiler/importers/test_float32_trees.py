@@ -137,7 +137,8 @@ def test_columns_are_changed(truncates: bool, whole: list[float]) -> None:
     from onnx.reference import ReferenceEvaluator
 
     x: Array = np.array([[ZERO, -0.5], [2e-35, -1.5], [0, 2.5]], np.float32)
-    (changed,) = ReferenceEvaluator(model).run(None, {"x": x})
+    evaluator: Any = ReferenceEvaluator(model)
+    (changed,) = evaluator.run(None, {"x": x})
     assert np.array_equal(changed[:, 0], [np.nan, np.float32(2e-35), np.nan], equal_nan=True)
     assert changed[:, 1].tolist() == whole
 
@@ -238,7 +239,7 @@ def test_sines_of_the_hour(kind: str) -> None:
     angles = 2 * np.pi * hours / 24
     x = np.stack([np.sin(angles), np.cos(angles)], 1)
     y = 3 * x[:, 0] + x[:, 1] * (hours % 24)
-    y = y > 0 if kind == "Classifier" else y
+    y = np.where(y > 0, 1.0, 0.0) if kind == "Classifier" else y
     model = getattr(lightgbm, f"LGBM{kind}")(n_estimators=30, min_child_samples=5, verbose=-1).fit(x, y)
     rows = x.astype(np.float32)
     right = model.predict_proba(rows) if kind == "Classifier" else model.predict(rows)[:, None]

@@ -4,8 +4,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from edgekit.compiler.model.channel_axis import CHANNELS_LIMIT
 from edgekit.compiler.quantize.observe.observers import (
-    CHANNELS_LIMIT,
     SAMPLE_POSITIONS,
     SAMPLE_VALUES,
     Observation,
