@@ -139,7 +139,7 @@ def test_columns_are_changed(truncates: bool, whole: list[float]) -> None:
     x: Array = np.array([[ZERO, -0.5], [2e-35, -1.5], [0, 2.5]], np.float32)
     evaluator: Any = ReferenceEvaluator(model)
     (changed,) = evaluator.run(None, {"x": x})
-    assert np.array_equal(changed[:, 0], [np.nan, np.float32(2e-35), np.nan], equal_nan=True)
+    assert np.array_equal(changed[:, 0], np.array([np.nan, 2e-35, np.nan], np.float32), equal_nan=True)
     assert changed[:, 1].tolist() == whole
 
 
