@@ -122,7 +122,8 @@ class SessionChain(Chain["Runner"]):
             raise error from None
         if not self._is_input_at_fault(problem, self._run_known):
             return
-        text = f"{name}: {problem}\n  it works on other inputs, so this input is at fault"
+        explanation = "it works on other inputs, so this input is at fault"
+        text = f"{name}: {problem}\n  {explanation}"
         if isinstance(problem, NonFiniteOutputError):
             raise NonFiniteOutputError(text) from None
         raise RejectedInputError("\n  ".join([text, *_causes(feeds)])) from None
