@@ -5,6 +5,7 @@ and ONNX Runtime's kernels, which computes the package's outputs; its times are 
 from __future__ import annotations
 
 import logging
+import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -83,7 +84,8 @@ def open_runner(
         figures: dict[str, Json] = {"mil_operators": len(executor.program.ops), "opset": executor.program.ios}
         if executor.extremes:
             name, size = max(executor.extremes.items(), key=lambda item: item[1])
-            figures["float16_largest"] = {"value": name, "size": float(f"{size:.4g}")}
+            shown = float(f"{size:.4g}") if math.isfinite(size) else None  # JSON has no infinity
+            figures["float16_largest"] = {"value": name, "size": shown}
             figures["float16_overflows"] = list(overflows(executor.extremes))[:OVERFLOWS_NAMED]
         return figures
 

@@ -33,13 +33,14 @@ MOVES = frozenset(
         "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
-BOUNDED = frozenset({"HardSigmoid", "Sigmoid", "Softsign", "Tanh"})
-"""Elementwise operators whose results have one unit, whatever the size of their inputs."""
+BOUNDED = frozenset({"HardSigmoid", "Sigmoid"})
+"""Elementwise operators whose results are scores from 0 to 1, whatever the size of their inputs. Those of
+Tanh are not: a steering angle near 0 is as good as one near 1."""
 ELEMENTWISE = BOUNDED | {
     "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "DequantizeLinear", "Div",
     "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSwish", "Identity", "LeakyRelu", "Log", "Max",
     "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "QuantizeLinear", "QuickGelu", "Reciprocal", "Relu", "Round",
-    "Selu", "Sin", "Softplus", "Sqrt", "Sub", "Swish", "ThresholdedRelu",
+    "Selu", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu",
 }  # fmt: skip
 REPEATED_SHARE = 0.75
 """Least share of the channels along an axis of positions that come more than once. A level of one position

@@ -70,6 +70,8 @@ def test_float16_overflows_are_named(tmp_path: Path) -> None:
     facts = runner.facts()
     assert facts["float16_largest"]["size"] == 1.2e5
     assert len(facts["float16_overflows"]) == 1
+    runner.run({"left": np.full((1, 8), 3e38, np.float32), "right": np.full((1, 8), 3e38, np.float32)})
+    assert runner.facts()["float16_largest"]["size"] is None  # infinite: the manifest is JSON
 
 
 def test_an_integer_beyond_int32_is_refused(tmp_path: Path) -> None:

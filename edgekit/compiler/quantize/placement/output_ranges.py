@@ -52,18 +52,19 @@ def kernels_of_unlike_outputs(
     ``curve_after`` returns the activation that is a value's only consumer: noise is measured behind it.
     """
     reaching = _reaching_outputs(model, kernels)
-    # A score has the steps of its unit: that it is near 0 in all samples does not matter.
-    of_units = {
-        id(activations.get(str(value.name)))
+    # A score, from 0 to 1, has the steps of its unit: that it is near 0 in all samples does not matter.
+    scores = {
+        id(affine)
         for kernel in kernels
         if kernel.rule.output == "fixed"
         for value in kernel.outputs
+        if (affine := activations.get(str(value.name))) is not None and _starts_at_zero(affine)
     }
 
     def is_lost(value: ir.Value) -> bool:
         name = str(value.name)
         affine = activations.get(name)
-        if affine is None or name not in reaching or id(affine) in of_units:
+        if affine is None or name not in reaching or id(affine) in scores:
             return False
         return _is_lost(observations.get(name), affine, curve_after(value))
 
@@ -91,6 +92,10 @@ def _reaching_outputs(model: ir.Model, kernels: Sequence[Kernel]) -> Collection[
     return reaching
 
 
+def _starts_at_zero(affine: Affine) -> bool:
+    return bool(affine.zero_point == np.iinfo(affine.dtype).min)
+
+
 def _is_lost(observation: Observation | None, affine: Affine, curve: Callable[[Array], Array] | None) -> bool:
     """Return whether some channel is lost in the noise of the scale."""
     if observation is None or observation.axis is None or affine.axis is not None:
@@ -98,8 +103,9 @@ def _is_lost(observation: Observation | None, affine: Affine, curve: Callable[[A
     sample, stored = observation.sample, fake_quantize(observation.sample, affine)
     floor = 0.0
     if curve is not None:  # what saturates behind the curve does not matter
-        bounded = float(np.abs(curve(np.array([-1e3, 1e3], np.float32))).max()) <= 1
-        sample, stored, floor = curve(sample), curve(stored), SMALL_SCORE if bounded else 0.0
+        low, high = curve(np.array([-1e3, 1e3], np.float32)).tolist()
+        is_score = low >= 0 and high <= 1
+        sample, stored, floor = curve(sample), curve(stored), SMALL_SCORE if is_score else 0.0
     noise = np.square(stored - sample).mean(0, dtype=np.float64)
     power, variance = np.square(sample).mean(0, dtype=np.float64), sample.var(0, dtype=np.float64)
     varies = variance > np.maximum(VARYING_SHARE**2 * power, (floor / 8) ** 2)
