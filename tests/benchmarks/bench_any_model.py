@@ -94,7 +94,7 @@ def tried(
 ) -> Outcome:
     card, bundle = folder / "card.toml", folder / "model.edgekit"
     bare = run("build", path, "-t", "tflite", "-o", folder / "bare.edgekit", "--json").returncode == 0
-    drafted = run("card", path, "-o", card, "--json")
+    drafted = run("model", "card", path, "-o", card, "--json")
     found = Outcome(model, bare=bare)
     if drafted.returncode != 0:
         return found._replace(said=f"card: {first_line(drafted)}")

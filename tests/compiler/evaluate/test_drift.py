@@ -41,7 +41,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_darker_pictures_are_seen_in_the_figures(tmp_path: Path, bundle: Path) -> None:
     base, new = pictures(tmp_path / "base", 160), pictures(tmp_path / "new", 40, 4)
-    command = ["drift", str(bundle), str(base), str(new), "-o", str(tmp_path / "out"), "--json"]
+    command = ["bundle", "drift", str(bundle), str(base), str(new), "-o", str(tmp_path / "out"), "--json"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
@@ -57,7 +57,17 @@ def test_darker_pictures_are_seen_in_the_figures(tmp_path: Path, bundle: Path) -
 
 def test_a_limit_and_the_text(tmp_path: Path, bundle: Path) -> None:
     base = pictures(tmp_path / "base", 160)
-    command = ["drift", str(bundle), str(base), str(base), "-o", str(tmp_path / "out"), "--limit", "3"]
+    command = [
+        "bundle",
+        "drift",
+        str(bundle),
+        str(base),
+        str(base),
+        "-o",
+        str(tmp_path / "out"),
+        "--limit",
+        "3",
+    ]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.stderr
     assert "3 and 3 samples, ort-fp32" in done.stdout
@@ -68,7 +78,15 @@ def test_a_limit_and_the_text(tmp_path: Path, bundle: Path) -> None:
 def test_without_samples_nothing_is_written(tmp_path: Path, bundle: Path) -> None:
     base = pictures(tmp_path / "base", 160, 1)
     (tmp_path / "empty").mkdir()
-    command = ["drift", str(bundle), str(base), str(tmp_path / "empty"), "-o", str(tmp_path / "out")]
+    command = [
+        "bundle",
+        "drift",
+        str(bundle),
+        str(base),
+        str(tmp_path / "empty"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 2
     assert "nothing was written" in done.stderr
@@ -80,6 +98,14 @@ def test_arrays_and_pictures_are_not_compared(tmp_path: Path, bundle: Path) -> N
     with edgekit.Bundle.open(bundle) as opened:
         spec = opened.inputs[0]
     np.save(tmp_path / "one.npy", np.zeros(spec.shape, spec.dtype))
-    command = ["drift", str(bundle), str(base), str(tmp_path / "one.npy"), "-o", str(tmp_path / "out")]
+    command = [
+        "bundle",
+        "drift",
+        str(bundle),
+        str(base),
+        str(tmp_path / "one.npy"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     done = CliRunner().invoke(main, command)
     assert (done.exit_code, "of different kinds" in done.stderr) == (2, True)
