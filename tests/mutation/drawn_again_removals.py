@@ -1,7 +1,7 @@
 """A second draw of lines that refuse or bound something, from all rooms but gRPC (seed 48).
 
-The form of the rows is that of ``drawn_removals.py``. Two that were drawn have no row because their tests need
-PyTorch: ``not len(samples)`` in fake_quantization.py and ``_untraceable(model, problem)`` in pytorch.py.
+The form of the rows is that of ``drawn_removals.py``. Two that were drawn have no row because their tests
+need PyTorch: ``not len(samples)`` in fake_quantization.py and ``_untraceable(model, problem)`` in pytorch.py.
 """
 
 from __future__ import annotations
