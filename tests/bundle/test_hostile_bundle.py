@@ -253,6 +253,15 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "name of a list": (lambda m: m[E][0].update(name=[]), "entries[0].name: a list where a text is expected"),
     "card": (lambda m: m.update(card=[]), "card: a list where an object is expected"),
+    "stage twice": (
+        lambda m: m.update(
+            cascade={
+                "stages": [{"name": "a"}, {"name": "a"}],
+                "bundles": {"a": {"entry": m[E][0]["name"], "digest": m[E][0]["sha256"]}},
+            }
+        ),
+        "cascade.stages: two are called 'a'",
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,23 @@ def test_without_merge_the_bundle_stays(
     assert found.exit_code == 1, found.stderr  # limits are held against what the device measured
     assert len(json.loads(found.stdout)["beyond"]) == 1
     assert bundle.read_bytes() == before
+
+
+def test_what_is_damaged_between_entries_is_not_sent_either(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = local_ssh(tmp_path, monkeypatch)
+    with Bundle.open(bundle) as opened:
+        entries = opened.manifest["entries"]
+    content = bytearray(bundle.read_bytes())
+    start = len(content) - entries[-1]["offset"] - entries[-1]["size"]
+    ends = ((before["offset"] + before["size"], after["offset"]) for before, after in pairwise(entries))
+    content[start + next(end for end, following in ends if end < following)] = 1
+    bundle.write_bytes(content)
+    found = run("bench", bundle, "--device", "pi@board", "--seconds", 0.1)
+    assert found.exit_code == 2
+    assert "the padding is not zero" in found.stderr
+    assert not there.exists()  # nobody was asked
 
 
 def test_a_history_has_the_device_and_the_bundle_that_was_measured(

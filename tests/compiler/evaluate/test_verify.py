@@ -22,7 +22,16 @@ from edgekit.compiler.evaluate.verify import (
 )
 from edgekit.target import Artifact
 from edgekit.tensor_spec import Array, Json, TensorSpec
-from tests.fixtures.fake_engines import Behaviour, FakeEngine, doubled, throws, wrong_dtype, wrong_shape
+from tests.fixtures.fake_engines import (
+    Behaviour,
+    FakeEngine,
+    doubled,
+    one_too_many,
+    throws,
+    wrong_dtype,
+    wrong_name,
+    wrong_shape,
+)
 
 
 def test_equal_outputs_are_exact() -> None:
@@ -132,6 +141,15 @@ def test_a_variant_with_the_right_answers_verifies(tmp_path: Path, monkeypatch: 
         (
             wrong_shape,
             "Ort Runtime 1.0 cannot run it: it returned y float32 6x1; the model's outputs are y float32 1x6",
+        ),
+        (
+            wrong_name,
+            "Ort Runtime 1.0 cannot run it: it returned z float32 1x6; the model's outputs are y float32 1x6",
+        ),
+        (
+            one_too_many,
+            "Ort Runtime 1.0 cannot run it: it returned y float32 1x6, z float32 1x6; the model's outputs "
+            "are y float32 1x6",
         ),
     ],
 )

@@ -14,6 +14,7 @@ import edgekit
 from edgekit.bundle.card_files import read_card_file
 from edgekit.cli.verbs import main
 from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.evaluate.text_files import text_lines
 from edgekit.errors import BundleError, SampleError
 from edgekit.processing import Card
 from edgekit.processing.card import parse_card
@@ -108,6 +109,9 @@ def test_text_files_that_are_no_samples(tmp_path: Path) -> None:
         load_samples(tmp_path, SPECS, text_card())
     with pytest.raises(SampleError, match=r"the folder has empty\.txt; pass a folder or a glob"):
         load_samples(tmp_path, [TensorSpec("x", "float32", (1, 8))])
+    (tmp_path / "empty.txt").write_bytes(b"\n" * 1_000_000)
+    with pytest.raises(SampleError, match="it has 1000001 lines; the limit is 1000000"):
+        text_lines(tmp_path / "empty.txt")
 
 
 @pytest.mark.needs_ort

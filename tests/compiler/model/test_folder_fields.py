@@ -13,6 +13,7 @@ from edgekit.compiler.model.folder_fields import entries, number, real, table_of
 from edgekit.compiler.model.language.hugging_face import open_hugging_face
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.model.speech.open_speech import open_speech_model
+from edgekit.compiler.model.text2text import sentencepiece_file
 from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
 from edgekit.errors import ModelError
 from tests.fixtures.gguf_files import write_tiny
@@ -116,6 +117,14 @@ def test_a_sentencepiece_file_without_an_unknown_piece(tmp_path: Path) -> None:
     piece = b"<unk>\x15\x00\x00\x00\x00\x18"
     (folder / "spiece.model").write_bytes(content.replace(piece + b"\x02", piece + b"\x01"))
     with pytest.raises(ModelError, match=r"is not a SentencePiece model \(no unknown piece\)"):
+        open_text2text_model(folder)
+
+
+def test_a_sentencepiece_file_of_too_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_text2text(tmp_path / "model", "t5")
+    open_text2text_model(folder)
+    monkeypatch.setattr(sentencepiece_file, "PIECES_LIMIT", 5)
+    with pytest.raises(ModelError, match=r"is not a SentencePiece model \(\d+ pieces\)"):
         open_text2text_model(folder)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import sys
 
 import pytest
 
@@ -12,6 +14,7 @@ from edgekit.release.updates.http_files import DownloadLimits, FetchError, HttpF
 from edgekit.release.updates.publishing import publish
 from tests.release.updates.conftest import QUICK, World
 from tests.release.updates.file_server import Handler
+from tests.runtime.store.crash_model import Recorder
 
 WEIGHTS = random.Random(0).randbytes(3_000_000)
 
@@ -96,6 +99,35 @@ def test_what_was_resumed_and_is_wrong_is_fetched_once_more(world: World) -> Non
     assert world.update().outcome == "installed"
     asked = [found for path, found in world.server.requests if path.endswith("1.edgekit")]
     assert asked == ["bytes=20-", ""]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are checked on POSIX alone")
+def test_what_others_may_write_to_is_not_resumed(world: World) -> None:
+    world.publish("a")
+    target = next(world.site.glob("targets/stable/detector/*.1.edgekit"))
+    downloads = world.store.root / "updates" / "downloads"
+    for folder in (world.store.root, downloads.parent, downloads):
+        folder.mkdir(mode=0o700)
+    part = downloads / f"{target.name.split('.')[0]}.part"
+    part.write_bytes(target.read_bytes()[:20])
+    part.chmod(0o622)
+    with pytest.raises(UpdateError) as error:
+        world.update()
+    assert str(error.value) == f"{part} is not used: other users can write to it; remove it"
+    part.unlink()
+    assert world.update().outcome == "installed"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the paths of open files are read from /proc")
+def test_a_whole_download_and_its_name_are_on_the_disk_before_it_is_installed(world: World) -> None:
+    world.publish("a")
+    recorder = Recorder(world.store.root)
+    recorder.record(world.update)
+    done = [(each.kind, each.path) for each in recorder.operations]
+    folder = "updates/downloads"
+    (renamed,) = (n for n, (kind, path) in enumerate(done) if kind == "rename" and path.startswith(folder))
+    assert ("flush", done[renamed][1]) in done[:renamed]
+    assert done[renamed + 1] == ("flush folder", folder)
 
 
 def test_a_full_disk_is_told_before_anything_is_fetched(world: World) -> None:

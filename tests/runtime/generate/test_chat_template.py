@@ -142,6 +142,14 @@ HOSTILE = {
 }
 
 
+def test_a_number_has_at_most_64_bits() -> None:
+    times = "{%% set x = messages[0].n %%}{{ x * %d }}"
+    message = {"role": "user", "content": "", "n": 1 << 62}
+    assert compile_template(times % 2)({"messages": [message]}) == str(1 << 63)
+    with pytest.raises(CardError, match="computes a number of more than 64 bits"):
+        compile_template(times % 4)({"messages": [message]})
+
+
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_template_is_one_error(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_sandbox, "SECONDS_LIMIT", 2.0)

@@ -154,6 +154,9 @@ def test_what_is_no_language_model_says_so(loader: Loader) -> None:
         TextSession(small_bundle())
     with pytest.raises(CardError, match=r"stop_ids must be 1 to 64 tokens"):
         TextSession(language_bundle("ort-fp32", stop_ids=[]))
+    for context in (0, (1 << 27) + 1):
+        with pytest.raises(CardError, match=rf"context_length is {context}; it must be 1 to "):
+            TextSession(language_bundle("ort-fp32", context_length=context))
     with pytest.raises(BundleError, match=r"has no entry 'card/other.json'"):
         TextSession(language_bundle("ort-fp32", tokenizer="other.json"))
     session = TextSession(language_bundle("ort-fp32", template="{% for %}"), speculate="off")

@@ -17,7 +17,7 @@ from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
 from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
 from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_norms
-from edgekit.errors import EngineError, SampleError, UsageError
+from edgekit.errors import BuildFault, EngineError, SampleError, UsageError
 from edgekit.processing.spelling import spelled_text
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.runtime import Session
@@ -225,6 +225,18 @@ def test_what_does_not_apply_is_refused(tmp_path: Path) -> None:
     assert refusal(max_drop="2%").startswith("--max-drop is '2%'; for text-to-text models it is a percentage")
     assert refusal(context=81) == "--context is 81; bart supports 64 to 80 tokens"
     assert "has more than 80 tokens; shorten it" in refusal(context=80, samples=tmp_path / "long.txt")
+
+
+def test_nothing_is_built_if_the_only_target_meets_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def boom(*given: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(registry.compiler("ort"), "compile_model", boom)
+    with pytest.raises(BuildFault) as fault:
+        edgekit.build(write_text2text(tmp_path / "t5", "t5"), targets=["ort"], context=CONTEXT)
+    assert str(fault.value).startswith("t5 could not be built for any target\n  ort  RuntimeError: boom")
 
 
 @pytest.mark.parametrize("family", ["t5", "t5-gated"])
