@@ -16,7 +16,7 @@ from unittest import mock
 from edgekit.runtime import Session
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines
-from tests.runtime.remote.test_remote_session import DEADLINE_MS, storm
+from tests.fixtures.remote_servers import DEADLINE_MS, storm
 
 
 class Witness:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import ssl
 import subprocess
-import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +21,7 @@ from edgekit.tensor_spec import Array, Signature, TensorSpec
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 from tests.fixtures.ports import unused_port
-
-SERVER = Path(__file__).with_name("oip_server.py")
+from tests.fixtures.remote_servers import known, remote_first, serving, storm
 
 
 @pytest.fixture
@@ -35,38 +31,9 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
         yield session
 
 
-@contextlib.contextmanager
-def serving(faults: str = "fine", *options: str, seed: int = 0) -> Iterator[str]:
-    """A server in a process of its own; its URL."""
-    process = subprocess.Popen(
-        [sys.executable, str(SERVER), str(seed), faults, *options], stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        port = int(process.stdout.readline())
-        yield f"http{'s' if '--tls' in options else ''}://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def known(both: RemoteSession) -> RemoteSession:
-    """Once the server was found, or not."""
-    end_s = time.monotonic() + 20
-    while both.status()["server"] == "probing" and time.monotonic() < end_s:
-        time.sleep(0.002)
-    return both
-
-
 def nowhere() -> str:
     """Where nobody listens."""
     return f"http://127.0.0.1:{unused_port()}"
-
-
-def remote_first(session: Session, url: str, deadline_ms: float = 5000.0, **options: Any) -> RemoteSession:
-    both = RemoteSession(session, url, "m", policy="remote-first", deadline_ms=deadline_ms, **options)
-    both._local.add(0.001)  # as if it had run here before: else the first request asks both at once
-    return known(both)
 
 
 @pytest.mark.parametrize("options", [(), ("json",)])
@@ -253,36 +220,6 @@ def test_over_tls_and_not_to_a_stranger(session: Session, tmp_path: Path) -> Non
             answer = both.run({"x": X})
             assert answer.path == "local"
             assert "certificate verify failed" in answer.reason
-
-
-FAULTS = "fine," * 30 + "late,late,late,hang,reset,gone,garbage,cut,drip,endless,busy,error,vanish,nan,shape"
-
-
-DEADLINE_MS = 60.0
-
-
-def storm(session: Session, requests: int) -> tuple[Counter[str], list[tuple[float, float]]]:
-    """Send requests under faults; return who answered, and when each began and ended.
-
-    Raises: AssertionError: an answer is missing, wrong, or not the device's own bit by bit.
-    """
-    paths: Counter[str] = Counter()
-    took: list[tuple[float, float]] = []
-    seed = 7
-    draw = np.random.default_rng(seed)
-    inputs = [draw.standard_normal((1, 6)).astype(np.float32) for _ in range(requests)]
-    alone = [session.run({"x": x})["y"] for x in inputs]
-    with serving(FAULTS, seed=seed) as url, remote_first(session, url, DEADLINE_MS) as both:
-        for x, own in zip(inputs, alone, strict=True):
-            time.sleep(0.002)
-            began_s = time.monotonic()
-            answer = both.run({"x": x})
-            took.append((began_s, time.monotonic()))
-            paths[answer.path] += 1
-            assert answer.reason
-            np.testing.assert_array_equal(answer["y"], own if answer.path == "local" else np.float32(3) * x)
-        assert both.status()["local"] + both.status()["remote"] == requests
-    return paths, took
 
 
 def test_a_thousand_requests_under_faults(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
