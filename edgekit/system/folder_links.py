@@ -1,6 +1,5 @@
-"""Symbolic links in the folder of a model: followed within the folder and into the Hugging Face cache that
-it lies in, and nowhere else. Any other link of a stranger's folder could put a file of this machine into a
-bundle.
+"""Symbolic links in the folder of a model: followed into the Hugging Face cache that the folder lies in, and
+nowhere else. Any other link of a stranger's folder could put a file of this machine into a bundle.
 
 ``huggingface_hub`` keeps a repository so (``snapshot_download`` returns the folder of the commit):
 
@@ -27,13 +26,12 @@ def followed(path: Path) -> Path:
     """Return the path of a file in a model's folder, or the target of the link in its place.
 
     Raises:
-        NotRegularFileError: it is a link to neither a file of its folder nor the folder's cache.
+        NotRegularFileError: it is a link that does not lead into the folder's own cache.
     """
     if not os.path.islink(path):
         return path
-    target, folder = os.path.realpath(path), os.path.realpath(path.parent)
-    in_folder = Path(folder) in Path(target).parents and os.path.isfile(target)
-    if in_folder or os.path.dirname(target) == _blobs_of(folder):
+    target = os.path.realpath(path)
+    if os.path.dirname(target) == _blobs_of(os.path.realpath(path.parent)):
         return Path(target)
     raise NotRegularFileError(LINK, path)
 

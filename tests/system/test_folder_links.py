@@ -1,4 +1,4 @@
-"""Links of a model's folder stay in it or lead into its own Hugging Face cache, or are refused."""
+"""Links of a model's folder lead into its own Hugging Face cache or are refused."""
 
 from __future__ import annotations
 
@@ -36,21 +36,6 @@ def test_links_into_the_own_cache_are_followed(snapshot: Path, monkeypatch: pyte
 def test_a_file_is_itself(tmp_path: Path) -> None:
     assert followed(tmp_path / "config.json") == tmp_path / "config.json"
     assert not list(linked_files(str(tmp_path)))
-
-
-def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "weights.bin").write_text("weights")
-    (tmp_path / "weights.bin").symlink_to("parts/weights.bin")
-    (tmp_path / "again.bin").symlink_to("weights.bin")
-    for name in ("weights.bin", "again.bin"):
-        assert followed(tmp_path / name) == tmp_path.resolve() / "parts" / "weights.bin"
-    (tmp_path / "other.bin").write_text("other")
-    (tmp_path / "parts" / "up.bin").symlink_to("../other.bin")
-    (tmp_path / "folder.bin").symlink_to("parts")
-    for name in ("parts/up.bin", "folder.bin"):
-        with pytest.raises(NotRegularFileError):
-            followed(tmp_path / name)
 
 
 def test_links_to_elsewhere_are_refused(snapshot: Path, tmp_path: Path) -> None:

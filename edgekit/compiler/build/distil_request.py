@@ -45,7 +45,7 @@ class TrainingRequest:
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
         "With ``epochs`` the same one gives the same weights on the same machine.",
-        help="Random seed; the same seed gives the same result.", minimum=0,
+        help="Random seed. The same seed gives the same result.", minimum=0,
         heading="Training",
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(

@@ -21,6 +21,7 @@ from edgekit.compiler.build.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.build.quantization_data import QuantizationData
 from edgekit.compiler.build.variant_build import VariantBuild, lost_variant, runs_here
 from edgekit.compiler.evaluate import verify
+from edgekit.compiler.evaluate.channel_snr import CHANNEL_MARGIN_DB
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.output_channels import find_channels
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
@@ -88,9 +89,9 @@ def weight_only_context(
     """Return the context of weight-only variants. Without quantization data they are tested on the samples
     that every variant is verified with."""
     if data is None:
-        held_out = HeldOut(
-            reference, Evaluator(None, reference.expected, channels=find_channels(canonical.graph)), None
-        )
+        channels = find_channels(canonical.graph)  # ON_NOISE is a limit of parts
+        evaluator = Evaluator(None, reference.expected, channels=channels, margin_db=CHANNEL_MARGIN_DB)
+        held_out = HeldOut(reference, evaluator, None)
         return WeightOnlyContext(with_float_weights(canonical), (), held_out, WeightCache())
     search = data.search_context
     return WeightOnlyContext(search.model, search.calibration, data.held_out, search.weight_cache)

@@ -92,8 +92,12 @@ class ChannelSums:
         ):  # fmt: skip
             total[present] += np.add.reduceat(values, self._starts)
 
-    def judge(self) -> ChannelJudgement:
-        """Judge all samples that were added."""
+    def judge(self, margin_db: float = 0.0) -> ChannelJudgement:
+        """Judge all samples that were added.
+
+        Args:
+            margin_db: How far a channel may be below the limit, if the output is one part.
+        """
         channels = self._channels
         # A channel has a scale of its own, unless a bounded activation gives several one unit.
         names = np.where(channels.bounded, channels.units, -1 - np.arange(self._count))
@@ -107,7 +111,7 @@ class ChannelSums:
             groups[-1].append(one)
         zeros = np.flatnonzero(self._peak == 0).tolist()  # their noise counts in the largest part
         groups = [[*(groups[0] if groups else []), *zeros], *groups[1:]]
-        margin = CHANNEL_MARGIN_DB if len(groups) > 1 else 0.0
+        margin = CHANNEL_MARGIN_DB if len(groups) > 1 else margin_db
         worst = min(self._snr_db(np.array(group, np.int64)) for group in groups)
         lost = []
         for one in alive:
@@ -152,6 +156,7 @@ def judge_outputs(
     actual: Sequence[Outputs],
     channels: Channels,
     groups: Sequence[RowGroup] = (),
+    margin_db: float = 0.0,
 ) -> Judgement:
     """Judge a variant's outputs.
 
@@ -160,13 +165,16 @@ def judge_outputs(
         actual: The variant's.
         channels: Channels of the outputs that are judged by channel; the others are judged as a whole.
         groups: Outputs with rows that are matched first.
+        margin_db: How far a channel of an output of one part may be below the limit.
     """
     judged: dict[str, ChannelJudgement] = {}
     for group in groups:
         judged.update(_of_rows(group, expected, actual, channels))
     for name in expected[0]:
         if name not in judged:
-            one = _of_channels(name, expected, actual, channels[name]) if name in channels else None
+            one = (
+                _of_channels(name, expected, actual, channels[name], margin_db) if name in channels else None
+            )
             judged[name] = one or _of_whole(name, expected, actual)
     lost = [f"output {name}: {one.lost}" for name, one in judged.items() if one.lost]
     return Judgement(min(one.snr_db for one in judged.values()), "; ".join(lost))
@@ -186,7 +194,11 @@ def _of_whole(name: str, expected: Sequence[Outputs], actual: Sequence[Outputs])
 
 
 def _of_channels(
-    name: str, expected: Sequence[Outputs], actual: Sequence[Outputs], channels: OutputChannels
+    name: str,
+    expected: Sequence[Outputs],
+    actual: Sequence[Outputs],
+    channels: OutputChannels,
+    margin_db: float = 0.0,
 ) -> ChannelJudgement | None:
     """Judge one output by channel; None if its shape is not the expected one, or a value is not finite."""
     if channels.labels is None:
@@ -201,7 +213,7 @@ def _of_channels(
         ):
             return None
         sums.add(x.ravel(), y.ravel())
-    return sums.judge()
+    return sums.judge(margin_db)
 
 
 def _of_rows(

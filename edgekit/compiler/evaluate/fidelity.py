@@ -114,6 +114,7 @@ class Evaluator:
         labels: Labels of each sample, or None.
         channels: Channels of the outputs, which are judged separately if there is no task.
         placed: Data that decoding needs for each sample, e.g. a text's padding; None if it needs none.
+        margin_db: How far a channel of an output of one part may be below the limit.
     """
 
     def __init__(
@@ -123,10 +124,11 @@ class Evaluator:
         labels: Sequence[Label] | None = None,
         channels: Channels | None = None,
         placed: Sequence[Any] | None = None,
+        margin_db: float = 0.0,
     ) -> None:
         self.expected = expected
         self.labels = labels
-        self._placed = placed
+        self._placed, self._margin_db = placed, margin_db
         self._card = card if card is not None and card.task is not None else None
         self._kind = self._card.task.kind if self._card is not None and self._card.task is not None else ""
         self._metric = metric_of(self._kind)
@@ -155,7 +157,7 @@ class Evaluator:
         return Fidelity(score, snr_db, task, retained, judgement.lost)
 
     def _judge(self, expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> Judgement:
-        return judge_outputs(expected, outputs, self._channels, self._rows)
+        return judge_outputs(expected, outputs, self._channels, self._rows, self._margin_db)
 
     def most_telling(self, count: int, with_predictions: int) -> Sequence[int]:
         """Return indices of samples to measure small changes on: the first ``count``, or, if predictions can

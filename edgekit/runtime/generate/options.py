@@ -44,7 +44,7 @@ class GenerateOptions:
     seed: int | None = field(default=None, metadata=option(
         "Random seed; None: another one each time. With the same seed, the first text of a new session is "
         "the same on the same machine and engine version.",
-        help="Random seed; makes sampling reproducible.", heading=SAMPLING, minimum=0,
+        help="Random seed. Makes sampling reproducible.", heading=SAMPLING, minimum=0,
     ))  # fmt: skip
     stop: str | Sequence[str] = field(default=(), metadata=option(
         "Stop words: the text ends before the first of them.", help="Stop before this text. Repeatable.",

@@ -44,7 +44,7 @@ def test_a_planted_channel_is_the_cause_and_plain_int8_is_measured(
     assert plain["agreement"]["value"] is not None
     assert plain["ratio"] > 0
     said = price(int8, bundle.variants)
-    assert said.startswith("plain int8 has SNR ")
+    assert said.startswith("plain int8 has part SNR ")
     assert int8.name in said
     assert any(text.kind == "narrow channel" for text in cause_texts(int8, str))
 

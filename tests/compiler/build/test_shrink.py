@@ -78,7 +78,7 @@ def test_tokens_and_half_floats(tmp_path: Path, half: bool) -> None:
     path.write_bytes(save_model(graph.model(tmp_path, graph("Cast", made, to=1) if half else made)))
     found = edgekit.shrink(path, flops="-40%", samples=samples(), targets=["ort"])
     assert found.groups[0].after <= 40
-    assert found.fidelity.snr_db > (25 if half else 35)
+    assert found.fidelity.snr_db > (25 if half else 30)  # of the worst channel
 
 
 def test_what_cannot_be_reached(tmp_path: Path) -> None:
