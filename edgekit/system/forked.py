@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 T = TypeVar("T")
 
 _loaded: WeakValueDictionary[int, object] = WeakValueDictionary()
-"""By ``id``; a runner need not be hashable."""
+"""Keyed by ``id``; a runner need not be hashable."""
 _ever: list[None] = []
 """One entry once an engine was loaded: its libraries have destructors of their own."""
 

@@ -1,4 +1,4 @@
-"""How late answers are when a server beside the session fails in fifteen ways.
+"""Lateness of responses when a server next to the session fails in fifteen ways.
 
     python -m tests.benchmarks.bench_remote_faults [--requests 1000] [--margin-ms 5]
 
@@ -20,7 +20,7 @@ from tests.fixtures.remote_servers import DEADLINE_MS, storm
 
 
 class Witness:
-    """How late a thread that does nothing else is woken here: what no program can be better than."""
+    """Lateness of a thread that only sleeps: no program can be better than that."""
 
     def __init__(self) -> None:
         self.woken: list[tuple[float, float]] = []
@@ -44,7 +44,7 @@ class Witness:
         self._thread.join()
 
     def lost_s(self, began_s: float, ended_s: float) -> float:
-        """Of an interval, the time in which the witness was due and not woken."""
+        """Return the seconds of an interval in which the witness was due and not woken."""
         return sum(max(0.0, min(b, ended_s) - max(a, began_s) - 0.001) for a, b in self.woken)
 
 

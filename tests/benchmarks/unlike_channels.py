@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from edgekit.tensor_spec import Array
 
 LEAST_DB = 12.0
-"""What is left of a channel below this is little."""
+"""SNR below which a channel counts as lost."""
 
 
 @dataclass(frozen=True)

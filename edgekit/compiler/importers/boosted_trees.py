@@ -185,7 +185,7 @@ class _TreeContainer:
 
 
 def truncates_categories(model: Any) -> bool:
-    """Return whether -0.5 is category 0, as in LightGBM. In XGBoost it is no category."""
+    """Return whether -0.5 is category 0, as in LightGBM. In XGBoost it is not a category."""
     return type(model).__module__.startswith("lightgbm")
 
 
