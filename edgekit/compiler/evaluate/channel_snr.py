@@ -28,8 +28,8 @@ SCALES_APART = 8.0
 """Channels whose largest values differ by less are judged as one part. 8: with one scale for both, the
 smaller part has 5 of the 8 bits."""
 CHANNEL_MARGIN_DB = 8.0
-"""Margin in dB by which a channel may be below the limit of its part (20 dB): 12 dB, the limit of an output of
-one part."""
+"""Margin in dB by which a channel may be below the limit of its part, 20 dB: 12 dB, as for an output of one
+part."""
 SMALL_SHARE = 1 / 64
 """A score is not smaller, for its SNR, than this share of its unit: four steps of int8. Most classes of a
 detector are at a score near 0 in all samples."""

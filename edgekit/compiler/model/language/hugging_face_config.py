@@ -34,7 +34,7 @@ TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of transformers' classes that write texts."""
 ONNX_FOLDER = "onnx/"
 LIMITS = (-NUMBER_LIMIT, NUMBER_LIMIT)
-"""Of real numbers; ``check_sizes`` has narrower ones."""
+"""Limits of real numbers; ``check_sizes`` has narrower ones."""
 CONFIG_LIMIT_BYTES = 4 << 20
 
 
