@@ -28,7 +28,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from tests.benchmarks.bench_texts import texts
 
 import edgekit
 from edgekit.processing import load_card
@@ -36,6 +35,7 @@ from edgekit.runtime import Session
 from edgekit.runtime.loading.golden_check import snr_db
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, TensorSpec
+from tests.benchmarks.bench_texts import texts
 from tests.benchmarks.packaged_models import fetch, read_table
 from tests.benchmarks.scoreboard.networks import NETWORKS, prepare
 from tests.conftest import SHARED

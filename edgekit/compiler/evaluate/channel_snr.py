@@ -97,7 +97,7 @@ class ChannelSums:
         """Judge all samples that were added.
 
         Args:
-            margin_db: How far a channel may be below the limit, if the output is one part.
+            margin_db: Margin in dB by which a channel may be below the limit, if the output is one part.
         """
         channels = self._channels
         # A channel has a scale of its own, unless a bounded activation gives several one unit.
@@ -166,7 +166,7 @@ def judge_outputs(
         actual: The variant's.
         channels: Channels of the outputs that are judged by channel; the others are judged as a whole.
         groups: Outputs with rows that are matched first.
-        margin_db: How far a channel of an output of one part may be below the limit.
+        margin_db: Margin in dB by which a channel of an output of one part may be below the limit.
     """
     judged: dict[str, ChannelJudgement] = {}
     for group in groups:

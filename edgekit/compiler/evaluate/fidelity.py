@@ -114,7 +114,7 @@ class Evaluator:
         labels: Labels of each sample, or None.
         channels: Channels of the outputs, which are judged separately if there is no task.
         placed: Data that decoding needs for each sample, e.g. a text's padding; None if it needs none.
-        margin_db: How far a channel of an output of one part may be below the limit.
+        margin_db: Margin in dB by which a channel of an output of one part may be below the limit.
     """
 
     def __init__(
