@@ -66,7 +66,7 @@ def test_cards_and_sounds_of_both_are_equal(program: Path, tmp_path: Path) -> No
 def test_a_transform_of_a_large_prime_factor_ends(
     program: Path, tmp_path: Path, n_fft: int, frames: int
 ) -> None:
-    """By the sum of products such a window takes minutes, by any fast algorithm milliseconds."""
+    """A sum of products takes minutes for such a window; any fast algorithm takes milliseconds."""
     features = {"kind": "spectrogram", "frame": n_fft, "n_fft": n_fft, "hop": 1}
     entry = {"kind": "audio", "rate": 16000, "shape": [1, frames, n_fft // 2 + 1], "features": features}
     heard = np.random.default_rng(n_fft).normal(0, 0.2, n_fft + frames - 1).astype(np.float32)

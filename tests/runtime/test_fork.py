@@ -160,7 +160,7 @@ def test_a_stream_that_was_begun_before(path: Path) -> None:
 
 
 def test_the_child_leaves_the_files_of_its_parent(path: Path) -> None:
-    """What its parent removes at its end, such as a folder of unpacked files, is still in use."""
+    """Files that the parent removes at its end, such as unpacked ones, are still in use."""
     before = """
 from edgekit.system.forked import at_exit
 opened_by = os.getpid()

@@ -38,7 +38,7 @@ def test_a_concat_of_unlike_values_makes_parts(moves: str, expected: list[Output
 
 
 def test_levels_are_no_parts() -> None:
-    """What one level finds may be missing in a few samples."""
+    """A detection of one level may be missing in a few samples."""
     body = "p = Sigmoid (a) q = Sigmoid (b) y = Concat <axis=1> (p, q)"
     assert find_parts(graph(body, "float y")) == {}
 

@@ -65,7 +65,7 @@ def texts_alone(runner: DecoderRunner, parts: TextParts) -> list[str]:
 def test_speculation_that_is_on_by_itself_changes_no_text(
     runner: DecoderRunner, target: str, precision: str, parts: TextParts
 ) -> None:
-    """As on a device where it is faster."""
+    """Behave as on a device on which speculation is faster."""
     exact = _is_exact(runner)
     assert exact or target != "tflite"  # which runs each token by itself
     timings.record(_key("tiny", 1), {**FAST, "logits": SAME if exact else DIFFERENT})
