@@ -75,7 +75,11 @@ def test_calls_and_connections_of_an_address_are_bounded(proxy: str, client: Any
         proxied(proxy, client.port, tmp_path, tls=False) as (port, _),
         grpc.insecure_channel(f"127.0.0.1:{port}", OWN) as channel,
     ):
-        wires = [connected(port, source=f"127.0.0.{2 + number % 2}") for number in range(100)]
+        wires = []
+        for number in range(100):
+            with suppress(OSError):  # HAProxy closes what an address opens beyond 32, even within connect()
+                wires.append(connected(port, source=f"127.0.0.{2 + number % 2}"))
+        assert len(wires) >= 64
         open_call = block(call_fields("ModelInfer", (b"authorization", b"Bearer " + b"t" * 20)))
         for number, wire in enumerate(wires):
             with suppress(OSError):
