@@ -29,11 +29,11 @@ def serve(port: int | None, as_json: bool, **options: Any) -> None:
 
     Both are the Open Inference Protocol v2.
 
-    BUNDLE is a file, or NAME=FILE. Where --listen or --grpc lets others in, they need a token (of
-    --token-file, or one that is made and shown), or by --tls-clients a certificate. Two bundles of one model,
-    one built with a larger batch size, are served as one, in batches where these are faster. Where clients
-    need a token, models are loaded and unloaded with the token of --admin-token-file only. SIGTERM and Ctrl-C
-    answer what was accepted, then end.
+    BUNDLE is a file, or NAME=FILE. If --listen or --grpc lets other machines in, give TLS (--tls-cert and
+    --tls-key), or --behind-proxy if a proxy has it. Clients then need a token (of --token-file, or a random
+    one that is shown), or by --tls-clients a certificate. Models are then loaded and unloaded with the token
+    of --admin-token-file only. Two bundles of one model, one built with a larger batch size, are served as
+    one, in batches if these are faster. After SIGTERM or Ctrl-C, the server completes accepted requests.
     """
     if port is not None:
         refuse_given(["listen"], "does not go with --port")

@@ -6,23 +6,21 @@ served_model.py         a session with its queue
 served_models.py        those of a server: versions, candidates, memory
 model_table.py           versions: loaded, in use, leaving
 model_entries.py        what is known of a version
-worker_group.py         several processes with the same models
 bundle_names.py         names and versions of bundles
 metrics_text.py         metrics of all models
 service.py              who may ask, limits, the run: for every protocol
 infer_path.py           requests for inference over HTTP
-request_body.py         a body, bounded in size and time
+request_body.py         a body, bounded in size
 http_errors.py          errors as answers
 app.py                  the ASGI app: routes
 pictures.py             predictions by a model's card, and their streams
 openapi.py              the HTTP interface, described
-seldom_logged.py        less of what clients cause
 tls.py                  certificates
-http_protocol.py        uvicorn's, with a time for heads
-worker_metrics.py       metrics of several processes
-mlserver_runtime.py     bundles in MLServer
+http_protocol.py        uvicorn's, with limits on requests
+websocket_protocol.py   uvicorn's, with memory for messages
+connection_watch.py     how many connections, and how long they may wait
 grpc_messages.py        the messages of gRPC
 grpc_server.py          its calls: tokens, places, time limits
 grpc_service.py         the same over gRPC
-server.py               the socket, the processes, the end
+server.py               the socket, the process, the end
 """

@@ -27,7 +27,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from edgekit.errors import EdgeKitError
 from edgekit.runtime.metrics.prometheus import CONTENT_TYPE
 from edgekit.serve import metrics_text, openapi
-from edgekit.serve.connections import ConnectionLimits, Connections
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
@@ -42,8 +41,6 @@ from edgekit.serve.served_models import ServedModels
 from edgekit.serve.served_text import ServedText
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
-from edgekit.serve.worker_group import WorkerGroup
-from edgekit.serve.worker_metrics import EVERY_S, WorkerMetrics
 
 HOURS_S = 30.0
 """How often the hours of models are looked at."""
@@ -59,8 +56,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _App:
-    def __init__(self, service: Service, shared: WorkerMetrics | None) -> None:
-        self._service, self._models, self._shared = service, service.models, shared
+    def __init__(self, service: Service) -> None:
+        self._service, self._models = service, service.models
         self._pictures = Pictures(service)
 
     # --- about -------------------------------------------------------------------------------------------
@@ -85,8 +82,7 @@ class _App:
 
     async def metrics(self, request: Request) -> Response:
         def whole() -> str:
-            local = metrics_text.snapshots(self._models)
-            return metrics_text.text(local if self._shared is None else self._shared.with_others(local))
+            return metrics_text.text(metrics_text.snapshots(self._models))
 
         return Response(await run_in_threadpool(whole), headers={"Content-Type": CONTENT_TYPE})
 
@@ -182,7 +178,6 @@ class _PastStarlette(Starlette):
 
     infer: InferPath
     memory: RequestMemory
-    open_connections: Connections
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         quick = scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path")
@@ -214,9 +209,6 @@ def make_app(
     in_flight: int = IN_FLIGHT,
     *,
     memory: RequestMemory | None = None,
-    connections: Connections | None = None,
-    shared: WorkerMetrics | None = None,
-    group: WorkerGroup | None = None,
     companion: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
     traces: ServerTraces | None = None,
 ) -> Starlette:
@@ -227,15 +219,11 @@ def make_app(
         access: Access rules; None: loopback without a token.
         in_flight: Maximum number of concurrent requests.
         memory: Memory for the bodies and tensors of requests; None: a quarter of the free memory.
-        connections: Open connections of the process; None: with the limits that are set by default.
-        shared: Metrics of all workers; None: this is the only worker.
-        group: Group of several workers, which load and unload models together; None: they never do.
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
         traces: Records spans of requests, and is closed with the app; None: none.
     """
-    fixed = shared is not None and group is None
-    service = Service(models, access or Access(), in_flight, group, fixed, memory, traces)
-    app = _App(service, shared)
+    service = Service(models, access or Access(), in_flight, memory, traces)
+    app = _App(service)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
     table: list[tuple[str, str, Handler]] = [
@@ -262,23 +250,15 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with (
-            nullcontext() if group is None else group.member(),
-            nullcontext() if companion is None else companion(service),
-        ):
-            running = [asyncio.ensure_future(_keep_hours(models))]
-            if shared is not None:
-                running.append(asyncio.ensure_future(_write(shared, models)))
+        async with nullcontext() if companion is None else companion(service):
+            hours = asyncio.ensure_future(_keep_hours(models))
             try:
                 with _rare_full_collections():
                     yield
             finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.wait(running)  # each may be in a thread
+                hours.cancel()
+                await asyncio.wait([hours])  # it may be in a thread
                 await service.changes_ended()
-            if shared is not None:
-                await run_in_threadpool(shared.write, metrics_text.snapshots(models))
         await run_in_threadpool(models.close)
         if traces is not None:
             await run_in_threadpool(traces.close)
@@ -289,7 +269,6 @@ def make_app(
     if isinstance(whole, _TracedStarlette) and traces is not None:
         whole.traces = traces
     whole.infer, whole.memory = infer, service.memory
-    whole.open_connections = Connections(ConnectionLimits()) if connections is None else connections
     return whole
 
 
@@ -315,13 +294,6 @@ async def _keep_hours(models: ServedModels) -> None:
     while True:
         await run_in_threadpool(models.keep_hours)
         await asyncio.sleep(HOURS_S)
-
-
-async def _write(shared: WorkerMetrics, models: ServedModels) -> None:
-    """Share this worker's metrics every second."""
-    while True:
-        await run_in_threadpool(shared.write, metrics_text.snapshots(models))
-        await asyncio.sleep(EVERY_S)
 
 
 async def _object_of(request: Request) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 
 from edgekit.errors import UsageError
-from edgekit.serve.connections import network_of
+from edgekit.serve.connection_watch import network_of
 from edgekit.serve.grpc_message_cost import parsed_bytes
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import RequestError
@@ -77,13 +77,12 @@ Unary = Callable[[Any, "GrpcCall", "Lease"], Any]
 Streamed = Callable[[bytes, "GrpcCall"], Any]
 
 
-def options(limit_bytes: int, connections: int, shares_port: bool = False) -> list[tuple[str, int]]:
+def options(limit_bytes: int, connections: int) -> list[tuple[str, int]]:
     """Return the options of the server.
 
     Args:
         limit_bytes: Maximum size of a message.
         connections: Maximum number of connections; further ones are closed at once.
-        shares_port: Whether several processes listen on the port.
     """
     return [
         ("grpc.max_allowed_incoming_connections", connections),
@@ -104,7 +103,7 @@ def options(limit_bytes: int, connections: int, shares_port: bool = False) -> li
         ("grpc.max_connection_idle_ms", 1000 * IDLE_SECONDS),
         ("grpc.max_connection_age_ms", 1000 * CONNECTION_SECONDS),
         ("grpc.max_connection_age_grace_ms", 1000 * LAST_SECONDS),
-        ("grpc.so_reuseport", int(shares_port)),
+        ("grpc.so_reuseport", 0),  # another server has the port: an error
     ]
 
 
@@ -260,7 +259,6 @@ class GrpcServer:
         connections: Maximum number of connections.
         address_share: Share of the calls that one address may have.
         tls: TLS; None means without it.
-        shares_port: Whether several processes listen on the port.
 
     Attributes:
         port: Port; the system's choice if that of ``target`` is 0.
@@ -276,12 +274,11 @@ class GrpcServer:
         connections: int,
         address_share: float,
         tls: Tls | None = None,
-        shares_port: bool = False,
     ) -> None:
         self._limit_bytes, self._places, self._limits = limit_bytes, Places(address_share), TimeLimits()
         self._server = grpc.server(
             ThreadPoolExecutor(THREADS, "edgekit-grpc"),
-            options=options(limit_bytes, connections, shares_port),
+            options=options(limit_bytes, connections),
             maximum_concurrent_rpcs=RPCS,
         )
         try:

@@ -22,8 +22,8 @@ from edgekit.serve.service import Service
 
 JSON_BYTES, COPIED_BYTES = 64 << 10, 4 << 20
 """Bodies with more JSON, or more of all, are read in a thread: the others' connections go on meanwhile."""
-BUFFERED_BYTES = 64 << 10
-"""Size below which a response releases its memory before the client has read it."""
+PIECE_BYTES = 64 << 10
+"""Size of the pieces of a response. The memory of the last one is released before the client has read it."""
 JSON_VALUES = 4096
 """Answers with more values in JSON are written in one."""
 _LENGTH = LENGTH.encode()
@@ -51,12 +51,9 @@ class InferPath:
             response_headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
             response_headers.append((b"content-length", str(len(content)).encode()))
             await send({**_START, "headers": response_headers})
-            if len(content) <= BUFFERED_BYTES:
-                await send({"type": "http.response.body", "body": content})
-                return
-            # The second one waits until the client has read the first: so long the memory is held.
-            await send({"type": "http.response.body", "body": content, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            for start in range(0, len(content) or 1, PIECE_BYTES):  # each waits for the client to read on
+                piece, more = content[start : start + PIECE_BYTES], start + PIECE_BYTES < len(content)
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def _answer(self, scope: Any, receive: Any, lease: Lease) -> tuple[bytes, Mapping[str, str]]:
         service, since_s = self._service, began_s(scope)

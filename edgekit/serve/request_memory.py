@@ -10,16 +10,15 @@ and responses. Used by the event loop and by the threads of gRPC.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
-from edgekit.serve.connections import network_of
+from edgekit.serve.connection_watch import network_of
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.serve_request import ADDRESS_SHARE, CONNECTIONS
+from edgekit.serve.serve_request import ADDRESS_SHARE
 from edgekit.system.closing import Closing
 from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
 
 LEAST_BYTES = 256 << 20
-"""Least of all workers; also where the system does not say what is free."""
+"""Minimum budget, also if the system does not report its free memory."""
 SMALL_BYTES = 4 << 20
 SMALL_PART = 0.25
 """Part of the budget that only requests below SMALL_BYTES may take: they are answered beside large ones."""
@@ -29,25 +28,10 @@ class RequestMemoryError(RequestError):
     """The memory for requests does not suffice, now (503) or for one like this (413)."""
 
 
-@dataclass(frozen=True)
-class ServingLimits:
-    """Limits of a server that its options change.
-
-    Attributes:
-        connections: Most connections of a process over HTTP.
-        address_share: Part of the connections, and of the memory for requests, that one address may have.
-        request_bytes: Memory for the requests of a process; None: see :func:`default_budget_bytes`.
-    """
-
-    connections: int = CONNECTIONS
-    address_share: float = ADDRESS_SHARE
-    request_bytes: int | None = None
-
-
-def default_budget_bytes(workers: int = 1) -> int:
-    """Return a quarter of the memory that is free now, shared by the workers."""
+def default_budget_bytes() -> int:
+    """Return a quarter of the memory that is free now."""
     free = free_memory_bytes()
-    return (LEAST_BYTES if free >= UNKNOWN_BYTES else max(LEAST_BYTES, free // 4)) // workers
+    return LEAST_BYTES if free >= UNKNOWN_BYTES else max(LEAST_BYTES, free // 4)
 
 
 def parsed_bytes(text: bytes) -> int:

@@ -18,8 +18,9 @@ TEXT_DEADLINE_MS = 600_000
 CONVERSATIONS = 4
 CONNECTIONS = 1024
 ADDRESS_SHARE = 0.5
+"""Share of the connections and of the request memory for one address, unless a proxy limits addresses."""
 LEAST_MB = 16
-"""Minimum memory for the requests of a worker."""
+"""Minimum memory for requests."""
 
 
 def engines() -> Iterable[str]:
@@ -59,13 +60,13 @@ class ServeRequest:
         help="Memory limit of loaded models; the least recently used ones are unloaded.",
         heading="Limits",
     ))  # fmt: skip
-    workers: int = field(default=1, metadata=option(
-        "Number of processes. Each has every model loaded; a dead one is started again.",
-        help="Number of worker processes.",
+    behind_proxy: bool = field(default=False, metadata=option(
+        "Whether all clients come through a proxy, which has TLS and limits each address.",
+        help="A proxy has TLS and limits each client's address.", heading="Security",
     ))  # fmt: skip
     token_file: Path | None = field(default=None, metadata=option(
-        "File with the token that clients must send. None: a random one, if clients of other machines reach "
-        "the server and need no certificate.",
+        "File with the token that clients must send. None means a random one, if clients of other machines "
+        "reach the server and need no certificate.",
         help="File with the token that clients must send.",
         heading="Security",
     ))  # fmt: skip
@@ -116,13 +117,8 @@ class ServeRequest:
         help="Maximum number of connections per process.",
         heading="Limits",
     ))  # fmt: skip
-    address_share: float = field(default=ADDRESS_SHARE, metadata=option(
-        "Maximum share of connections and request memory for one address; use 1 behind a proxy.",
-        help="Maximum share of connections and request memory for one address; use 1 behind a proxy.",
-        heading="Limits",
-    ))  # fmt: skip
     request_memory_mb: int | None = field(default=None, metadata=option(
-        "Memory limit of all requests, shared among the workers. None: a quarter of the free memory.",
+        "Memory limit of all requests. None means a quarter of the free memory.",
         help="Memory limit of all requests.  [default: a quarter of the free memory]",
         heading="Limits",
     ))  # fmt: skip
@@ -132,9 +128,8 @@ class ServeRequest:
         metavar="TARGET", completions=engines,
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(
-        "Number of threads for one inference. None: the cores, shared among the workers.",
-        help="Number of threads for one inference.  [default: the cores, shared among the workers]",
-        minimum=1,
+        "Number of threads for one inference. None means the number of cores.",
+        help="Number of threads for one inference.  [default: the number of cores]", minimum=1,
     ))  # fmt: skip
     announce: Callable[[str, str | None, str | None, Any], None] = field(
         default=silent, metadata=option(
@@ -153,9 +148,7 @@ class ServeRequest:
             raise UsageError("give bundles, or a folder of them (--repository)")
         if self.memory_mb is not None and self.memory_mb < 1:
             raise UsageError("--memory-mb must be at least 1")
-        if self.connections < 8 or not 0 < self.address_share <= 1:
-            raise UsageError("--connections must be at least 8, and --address-share above 0 and at most 1")
-        if not 1 <= self.workers <= 64:
-            raise UsageError(f"--workers is {self.workers}; it must be from 1 to 64")
-        if self.request_memory_mb is not None and self.request_memory_mb < LEAST_MB * self.workers:
-            raise UsageError(f"--request-memory-mb must be at least {LEAST_MB} for each worker")
+        if self.connections < 8:
+            raise UsageError("--connections must be at least 8")
+        if self.request_memory_mb is not None and self.request_memory_mb < LEAST_MB:
+            raise UsageError(f"--request-memory-mb must be at least {LEAST_MB}")

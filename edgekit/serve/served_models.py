@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime.metrics.labelled_counts import Counts
@@ -22,7 +21,6 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import Candidate
 from edgekit.serve.model_table import ModelTable
 from edgekit.serve.served_model import Paths, ServeOptions
-from edgekit.tensor_spec import Json
 
 LOOKED_S = 0.5
 """A candidate's health is judged at most this often."""
@@ -40,10 +38,6 @@ class ServedModels(ModelTable):
             again on request. None: no limit.
         window: Observation window of a candidate's health.
         clock: Monotonic clock in seconds.
-        state: State of another worker, which this one follows instead of loading the newest versions.
-
-    Attributes:
-        changed: Callback after a candidate was committed or dropped.
 
     Raises:
         As ``ServedModel``; what was loaded is closed.
@@ -58,18 +52,12 @@ class ServedModels(ModelTable):
         memory_bytes: int | None = None,
         window: HealthWindow | None = None,
         clock: Callable[[], float] = time.monotonic,
-        state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.changed: Callable[[], None] | None = None
         self._window = window or HealthWindow()
         self._given_up: set[Key] = set()
         super().__init__(bundles, options, repository, memory_bytes, clock)
         try:
-            if state is None:
-                self._load_newest()
-            else:
-                with suppress(RequestError):  # it was told; a worker that ends now would end them all
-                    self.follow(state)
+            self._load_newest()
         except BaseException:
             self.close()
             raise
@@ -189,66 +177,6 @@ class ServedModels(ModelTable):
                 with suppress(RequestError):  # it was told
                     self.load_again(key)
 
-    # --- several workers ---------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Json]:
-        """Return the loaded and current versions by model, for other workers to follow."""
-        with self._lock:
-            return {name: self._state_of(name) for name in sorted({name for name, _ in self._entries})}
-
-    def _state_of(self, name: str) -> dict[str, Json]:
-        candidate = self._candidates.get(name)
-        return {
-            "current": self._current.get(name),
-            "loaded": list(self.versions(name)),
-            "watched": None if candidate is None else [candidate.version, candidate.before],
-            "given_up": sorted(version for model, version in self._given_up if model == name),
-            "reasons": {v: entry.reason for (n, v), entry in self._entries.items() if n == name},
-        }
-
-    def follow(self, state: Mapping[str, Any]) -> None:
-        """Load, unload and answer as another worker does, which has checked what it loaded.
-
-        Raises:
-            RequestError: 409: a version can't be loaded; the others are.
-        """
-        self._scan()
-        problems = []
-        with self._loads:
-            for name, model_state in state.items():
-                for key in ((name, version) for version in model_state["loaded"]):
-                    try:
-                        if key not in self._entries:
-                            raise UsageError("there is no such bundle")
-                        if not self._entries[key].answers:
-                            self._fill(key, candidate=False)
-                    except (EdgeKitError, OSError, MemoryError) as problem:
-                        print(
-                            f"error: {' '.join(key)} can't be loaded: {problem}", file=sys.stderr, flush=True
-                        )
-                        problems.append(f"{' '.join(key)} can't be loaded; the server's log says why")
-                with self._lock:
-                    self._take_over(name, model_state)
-        if problems:
-            raise RequestError(problems[0], 409)
-
-    def _take_over(self, name: str, status: Mapping[str, Any]) -> None:
-        loaded = self.versions(name)
-        if status["current"] in loaded:
-            self._current[name] = status["current"]
-        watched, now = status["watched"], self._candidates.get(name)
-        if watched is None:
-            self._candidates.pop(name, None)
-        elif now is None or [now.version, now.before] != watched:
-            self._candidates[name] = Candidate(watched[0], watched[1], self._clock())
-        self._given_up |= {(name, version) for version in status["given_up"]}
-        self._given_up -= {(name, version) for version in status["loaded"]}
-        for version in loaded:
-            if version not in status["loaded"]:
-                self._retire((name, version), status["reasons"].get(version, ""))
-        if self._current.get(name) not in self.versions(name):
-            self._current.pop(name, None)
-
     # --- candidates --------------------------------------------------------------------------------------
 
     def _observe(self, key: Key) -> None:
@@ -278,5 +206,3 @@ class ServedModels(ModelTable):
                 self._retire(key, reason)
                 message = f"{key[0]} {key[1]} is given up, {candidate.before} answers: {reason}"
                 print(message, file=sys.stderr, flush=True)
-        if self.changed is not None:
-            self.changed()

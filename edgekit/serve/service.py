@@ -37,7 +37,6 @@ from edgekit.serve.request_traces import ServerTraces, current_trace
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.served_text import ServedText
-from edgekit.serve.worker_group import WorkerGroup
 from edgekit.target.shape_range import together
 from edgekit.tensor_spec import Array, Json
 
@@ -169,8 +168,6 @@ class Service:
         models: Loaded models.
         access: Access rules.
         in_flight: Maximum number of concurrent requests.
-        group: Group of worker processes that serve the same models; None: this is the only one.
-        fixed: Whether models cannot be loaded and unloaded.
         memory: Memory for requests; None: a quarter of the free memory.
         traces: Records spans of requests; None: none.
     """
@@ -180,14 +177,11 @@ class Service:
         models: ServedModels,
         access: Access,
         in_flight: int = IN_FLIGHT,
-        group: WorkerGroup | None = None,
-        fixed: bool = False,
         memory: RequestMemory | None = None,
         traces: ServerTraces | None = None,
     ) -> None:
         self.memory, self.traces = memory or RequestMemory(), traces
         self.models, self.access, self._limit = models, access, in_flight
-        self._group, self._fixed = group, fixed
         self._places = threading.Semaphore(in_flight)  # calls of gRPC are in threads
         self._changes: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
@@ -247,15 +241,7 @@ class Service:
         await self._change(partial(self.models.unload, name, version))
 
     async def _change(self, act: Callable[[], object]) -> None:
-        """Change the models in all workers; when this returns, all of them have it.
-
-        A change that has begun ends, also where its client cancels the request: cut off in the middle, it
-        would leave workers with different models.
-        """
-        if self._fixed:
-            raise RequestError(
-                "with several --workers, models are loaded only when the server starts on this system", 409
-            )
+        """Change the models. A change that has begun ends, even if its client cancels the request."""
         if len(self._changes) >= CHANGES:
             raise RequestError(f"{CHANGES} loads and unloads are waiting; retry in 10 s", 503, 10)
         task = asyncio.ensure_future(self._whole_change(act))
@@ -264,11 +250,8 @@ class Service:
         await asyncio.shield(task)
 
     async def _whole_change(self, act: Callable[[], object]) -> None:
-        async with self._changing:  # one at a time waits in a thread for the other workers' changes
-            if self._group is None:
-                await run_in_threadpool(act)
-            else:
-                await self._group.change(act)
+        async with self._changing:  # one at a time takes a thread
+            await run_in_threadpool(act)
 
     def _changed(self, task: asyncio.Task[None]) -> None:
         self._changes.discard(task)

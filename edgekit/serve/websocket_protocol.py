@@ -1,155 +1,126 @@
 """uvicorn's WebSocket on websockets, whose messages are held in the memory for requests.
 
-Without compression (``server.py``) a message takes what the client sent; it still comes in parts, and waits
+A message is not compressed (``server.py``), so it takes what the client sent. It arrives in parts, and waits
 until the app takes it.
 """
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
-from edgekit.serve.http_protocol import CLOSING_SECONDS, UNREAD_SECONDS
+from edgekit.serve.connection_watch import CLOSING_SECONDS, Watched
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.paced_protocol import PacedProtocol
 from edgekit.serve.request_memory import Lease
 
 FRAMES = 4096
 """Maximum number of frames of one message; each takes memory, however few bytes it has."""
+PINGS = 64
+"""Maximum number of pings of a connection within a second."""
 COPIES = 2
 """Copies of a message in memory: the received bytes, and the parsed message."""
 UNREAD_BYTES = 1 << 20
-"""Answers to pings, and others, that a client has not read."""
-RELEASED_BYTES, RELEASED_BYTES_PER_SECOND = 1 << 20, 1 << 30
-"""A closed connection gives so much memory back at once. More of it waits for its turn, and the turns of an
-address lie as far apart as this speed has it."""
+"""Maximum size of answers to pings, and others, that a client has not read."""
+PIECE_BYTES = 16 << 10
+"""Bytes that are parsed before the limits are checked again."""
 
 
-class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
+class WebSocketProtocol(Watched, WebSocketsSansIOProtocol):
     """One connection, from its handshake on."""
 
     _lease: Lease | None = None
-    _unread: asyncio.TimerHandle | None = None
-    _queued_bytes = _framed_bytes = 0
-    _is_lost = False
+    _held_bytes = _pings = 0
+    _rest = b""
+    _pings_since_s = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to count its bytes."""
         super().connection_made(transport)
-        app = cast("Any", self.config).loaded_app
-        self.open_connections = app.open_connections
-        self._lease = app.memory.lease(self.client[0] if self.client else "")
+        self.opened_s = time.monotonic()
+        memory = cast("Any", self.config).loaded_app.memory
+        self._lease = memory.lease(self.client[0] if self.client else "")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give its memory back: a large message in a later turn, because the system takes its time for it,
-        and a client may close many connections at once."""
+        """Release its memory."""
         super().connection_lost(exc)
-        self.resume_writing()
-        self.drop_held()
-        while self.queue.qsize() > 1:  # the app takes nothing but the end any more
+        while self.queue.qsize() > 1:  # the app takes nothing but the end
             self.queue.get_nowait()
-        network = self.open_connections.network(self.transport)
-        self.open_connections.closed(self.transport)
-        size_bytes = self._lease.size_bytes if self._lease is not None else 0
-        if size_bytes <= RELEASED_BYTES:
-            self._release()
-        else:
-            self._is_lost = True
-            self.open_connections.turns.wait_slowly(network, self, size_bytes / RELEASED_BYTES_PER_SECOND)
-
-    def process_held(self) -> None:
-        """Process the data that was held; after the end, give its memory back."""
-        if self._is_lost:
-            self._release()
-        else:
-            super().process_held()
-
-    def _release(self) -> None:
         cast("Any", self.conn).reader.buffer.clear()
-        self.frames = []
+        self.frames, self._rest = [], b""
         if self._lease is not None:
             self._lease.close()
             self._lease = None
 
-    def process(self, data: bytes) -> None:
-        """Hold bytes until the app has answered the message that they belong to."""
-        if self.close_sent or self.transport.is_closing():
-            return
-        if cast("Any", self.transport).get_write_buffer_size() > UNREAD_BYTES:
-            self.transport.abort()
-            return
-        try:
-            if self._lease is not None and self.handshake_complete:
-                self._lease.hold(self._lease.size_bytes + COPIES * len(data))
-        except RequestError as problem:
-            self._fail(CloseCode.TRY_AGAIN_LATER, str(problem))
-            return
-        WebSocketsSansIOProtocol.data_received(self, data)
-        self._hold_what_is_left()
+    def overdue(self) -> None:
+        self.transport.abort()
 
-    def reading_is_paused(self) -> bool:
-        """Return whether the app is to take a message before more is read."""
-        return self.read_paused
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes up to the end of a message, and hold their memory until the app has taken it."""
+        data, self._rest = self._rest + data, b""
+        for start in range(0, len(data), PIECE_BYTES):
+            if self.close_sent or self.transport.is_closing():
+                return
+            if cast("Any", self.transport).get_write_buffer_size() > UNREAD_BYTES:
+                self.transport.abort()
+                return
+            if not self.queue.empty() and self.handshake_complete:
+                self._rest = data[start:]
+                return
+            piece = data[start : start + PIECE_BYTES]
+            if self.handshake_complete and self._lease is not None:
+                try:
+                    self._lease.hold(COPIES * (self._held_bytes + len(piece)))
+                except RequestError as problem:
+                    self._fail(CloseCode.TRY_AGAIN_LATER, str(problem))
+                    return
+                self._held_bytes += len(piece)
+            super().data_received(piece)
+        if not self.frames and self.queue.empty():
+            self._release()
 
-    def _hold_what_is_left(self) -> None:
+    def _release(self) -> None:
+        """Hold only the bytes of a frame that is not complete."""
+        self._held_bytes = len(cast("Any", self.conn).reader.buffer)
         if self._lease is not None:
-            begun = len(cast("Any", self.conn).reader.buffer)
-            self._lease.hold(COPIES * (begun + self._framed_bytes + self._queued_bytes))
+            self._lease.hold(COPIES * self._held_bytes)
 
     def handle_cont(self, event: Any) -> None:
-        """Take a further frame of a message."""
         if len(self.frames) >= FRAMES:
             self._fail(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {FRAMES} frames")
             return
-        self._framed_bytes += len(event.data)
         super().handle_cont(event)
 
-    def handle_text(self, event: Any) -> None:
-        """Take the first frame of a text."""
-        self._framed_bytes = len(event.data)
-        super().handle_text(event)
-
-    def handle_bytes(self, event: Any) -> None:
-        """Take the first frame of a picture."""
-        self._framed_bytes = len(event.data)
-        super().handle_bytes(event)
+    def handle_ping(self) -> None:
+        super().handle_ping()
+        self._pings += 1
+        if self._pings > PINGS:
+            now_s = time.monotonic()
+            if now_s < self._pings_since_s + 1:
+                self._fail(CloseCode.POLICY_VIOLATION, f"more than {PINGS} pings in a second")
+            self._pings, self._pings_since_s = 0, now_s
 
     def send_receive_event_to_app(self) -> None:
-        """Hand a message over; of a text, which is not a picture, nothing but that it came."""
-        self._queued_bytes, self._framed_bytes = self._queued_bytes + self._framed_bytes, 0
+        """Hand a message over. Drop the content of a text message, which is not an image."""
         if self.curr_msg_data_type == "text":
             self.frames = [b""]
         super().send_receive_event_to_app()
 
     async def receive(self) -> Any:
-        """Give the app the next message; it is done with those before."""
-        if self.queue.empty():
-            self._queued_bytes = 0
-            self._hold_what_is_left()
+        """Give the app the next message. It has processed those before."""
+        if self.queue.empty() and not self.disconnected:
+            if not self.frames:
+                self._release()
+            self.data_received(b"")
         return await super().receive()
 
     def _fail(self, code: int, reason: str) -> None:
         self.conn.fail(code, reason[:120])
         self.handle_parser_exception()
-        self.loop.call_later(CLOSING_SECONDS, self.transport.abort)
+        self.due_s = time.monotonic() + CLOSING_SECONDS
 
     def keepalive_timeout(self) -> None:
-        """Close the connection of a client that does not answer; it may not read either."""
+        """Close the connection of a client that does not answer. It may not read either."""
         super().keepalive_timeout()
-        self.loop.call_later(CLOSING_SECONDS, self.transport.abort)
-
-    def pause_writing(self) -> None:
-        """Give the client a time in which to read."""
-        super().pause_writing()
-        if self._unread is None:
-            self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        self.due_s = time.monotonic() + CLOSING_SECONDS

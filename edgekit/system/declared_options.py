@@ -165,14 +165,6 @@ def stored_options(request: object) -> dict[str, Any]:
     }
 
 
-def restored(request: Callable[..., Request], stored: Mapping[str, Any]) -> Request:
-    """Return the request that :func:`stored_options` was given, but for what is not stored."""
-    kinds = {entry.name: entry.kind for entry in declared(request)}  # type: ignore[arg-type]
-    return request(**{
-        name: Path(value) if kinds[name] is Path else value for name, value in stored.items()
-    })  # fmt: skip
-
-
 def _json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _json(item) for name, item in value.items()}

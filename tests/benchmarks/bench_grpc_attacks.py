@@ -32,7 +32,7 @@ from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.grpc_messages import SERVICE, messages
 from tests.benchmarks.bench_serve_faults import memory_mb
 from tests.benchmarks.grpc_attacks import ATTACKS
-from tests.fixtures.grpc_proxies import proxied
+from tests.fixtures.proxies import proxied
 
 TOKEN = "a-token-of-this-benchmark"
 METADATA = (("authorization", f"Bearer {TOKEN}"),)

@@ -4,7 +4,6 @@ python tests/benchmarks/bench_serve_faults.py MODEL.edgekit [--requests 100000] 
 
 memory    the server's memory over so many requests
 swaps     two versions, swapped a hundred times under load
-workers   two workers, one of them killed six times under load
 clients   300 slow and broken clients beside good ones; what they leave open
 disk      a server that can write nothing
 """
@@ -33,7 +32,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
 from tests.benchmarks.bench_serve_load import Wire, http_request
 
-PARTS = ("memory", "swaps", "workers", "clients", "disk")
+PARTS = ("memory", "swaps", "clients", "disk")
 
 
 class Server(NamedTuple):
@@ -126,29 +125,6 @@ def swaps(bundle: Path, requests: int) -> None:
                 return await loading
 
             print(f"  100 swaps: {dict(asyncio.run(both()))}, {memory_mb(server.process.pid):.1f} MB")
-
-
-def workers(bundle: Path, requests: int) -> None:
-    with serving([f"m={bundle}", "--workers", "2"]) as server:
-        request = http_request(bundle)
-
-        def children() -> list[int]:
-            task = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text()
-            found = [int(pid) for pid in task.split()]
-            return [pid for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-        async def both() -> Counter[str]:
-            stop = asyncio.Event()
-            loading = asyncio.create_task(load(server.port, request, 8, 10**9, stop))
-            for number in range(6):
-                await asyncio.sleep(10)
-                found = children()
-                os.kill(found[number % len(found)], signal.SIGKILL)
-            await asyncio.sleep(10)
-            stop.set()
-            return await loading
-
-        print(f"  6 kills, 8 connections: {dict(asyncio.run(both()))}, {len(children())} workers at the end")
 
 
 def clients(bundle: Path, requests: int) -> None:

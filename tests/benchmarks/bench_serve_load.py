@@ -1,7 +1,7 @@
 """`edgekit serve` under load: what it reaches, what waiting costs, a spike; beside a loop over a session.
 
     python tests/benchmarks/bench_serve_load.py MODEL.edgekit [MODEL-8.edgekit] [--seconds 10] [--spike 20]
-        [--cores 0 --client-cores 1] [--workers 1] [--rate 4000]
+        [--cores 0 --client-cores 1] [--rate 4000]
 
 The server and its clients run on different cores (`--cores`, `--client-cores`); the loop over `Session` runs
 on the server's. Requests are binary and come from an open loop: each has its time, and its latency counts
@@ -214,7 +214,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--spike", type=float, default=20)
     parser.add_argument("--rate", type=float)
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--cores", default="0")
     parser.add_argument("--client-cores", default="1")
     parser.add_argument("--loop-only", action="store_true", help=argparse.SUPPRESS)
@@ -229,7 +228,7 @@ def main() -> None:
     print(f"{'loop over Session':22} {alone:8.1f} runs/s     {each_ms:.3f} ms of processor time each")
     command = [sys.executable, "-c", "from edgekit.cli.verbs import main; main()", "serve"]
     command += [f"m={path}" for path in given.bundles]
-    command += ["--listen", ":0", "--threads", "1", "--json", "--workers", str(given.workers)]
+    command += ["--listen", ":0", "--threads", "1", "--json"]
     command += ["--deadline-ms", str(DEADLINE_MS)]
     server_cores = cores(given.cores)
     with subprocess.Popen(

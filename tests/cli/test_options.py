@@ -16,7 +16,6 @@ VARIED = {
     "--output": "a file or a folder, as the verb writes",
     "--samples": "what they are for",
     "--force": "what is written although a check failed",
-    "--workers": "processes of a server, of a batch",
     "--memory-mb": "limit of a server's models, of one build",
     "--threads": "of an inference, of a training",
     "--reason": "of a rollback, of a publisher",

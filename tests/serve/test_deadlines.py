@@ -84,13 +84,14 @@ def test_a_body_that_comes_after_the_deadline(bundle: Path, monkeypatch: pytest.
 
 
 def test_a_body_that_never_comes(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol = pytest.importorskip("edgekit.serve.http_protocol", reason="httptools is not installed")
     with running({("net", "1"): bundle}) as server:
         for path in (INFER, "/v2/repository/index"):
             with (
                 monkeypatch.context() as patched,
                 socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire,
             ):
-                patched.setattr(request_body, "BODY_SECONDS", 0.2)
+                patched.setattr(protocol, "BODY_SECONDS", 0.2)
                 head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{{"
                 wire.sendall(head.encode())
                 received = b""

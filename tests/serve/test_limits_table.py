@@ -12,9 +12,7 @@ from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
 from edgekit.compiler.sandbox import hub_client, hub_files
 from edgekit.runtime.traces import trace_context
 from edgekit.serve import (
-    connections,
-    event_loop,
-    fair_turns,
+    connection_watch,
     grpc_message_cost,
     grpc_server,
     http_protocol,
@@ -32,7 +30,7 @@ from edgekit.web import browser_device, report_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VALUES: dict[str, list[float]] = {
-    "connections, over HTTP and gRPC": [serve_request.CONNECTIONS, connections.FILES, 4],
+    "connections, over HTTP and gRPC": [serve_request.CONNECTIONS, connection_watch.FILES, 4],
     "connections of one address": [serve_request.ADDRESS_SHARE],
     "new connections that the system keeps": [server.BACKLOG],
     "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
@@ -42,23 +40,16 @@ VALUES: dict[str, list[float]] = {
         trace_context.TRACESTATE_CHARS,
         trace_context.TRACESTATE_MEMBERS,
     ],
-    "data that is processed in a turn": [
-        fair_turns.ADDRESS_PIECES,
-        fair_turns.TURN_PIECES,
-    ],
-    "data for which the server wakes": [http_protocol.WOKEN_BYTES >> 10],
-    "size of a piece after which a connection waits for a turn, while others send too": [
-        fair_turns.HELD_BYTES >> 10
-    ],
     "pipelined requests that wait": [http_protocol.PIPELINED],
-    "time for a handshake of TLS": [event_loop.HANDSHAKE_SECONDS],
+    "time for a handshake of TLS": [server.HANDSHAKE_SECONDS],
     "time for a head": [http_protocol.HEAD_SECONDS],
     "time of an idle connection": [http_protocol.KEPT_SECONDS],
-    "time for a body": [request_body.BODY_SECONDS, request_body.BYTES_PER_SECOND >> 10],
+    "time for a body": [http_protocol.BODY_SECONDS, http_protocol.BYTES_PER_SECOND >> 10],
+    "small chunks of a body": [http_protocol.CHUNKS, http_protocol.CHUNK_BYTES],
     "time for the rest of a request that was answered early": [http_protocol.REST_SECONDS],
     "size of the rest of such a request": [request_body.DISCARDED_BYTES >> 20],
-    "time in which a client reads on": [http_protocol.UNREAD_SECONDS],
-    "last bytes of a connection that is closed": [http_protocol.CLOSING_SECONDS],
+    "time in which a client reads on": [connection_watch.UNREAD_SECONDS, server.USER_TIMEOUT_MS / 1000],
+    "last bytes of a connection that is closed": [connection_watch.CLOSING_SECONDS],
     "size of a body": [inference_requests.VALUE_CHARS, inference_requests.HEAD_LIMIT_BYTES >> 10],
     "size of a picture": [pictures.PICTURE_BYTES >> 20, PIXELS_LIMIT // 10**6],
     "memory for requests": [request_memory.LEAST_BYTES >> 20],
@@ -81,6 +72,7 @@ VALUES: dict[str, list[float]] = {
     "loads and unloads that wait": [service.CHANGES],
     "listeners to a model's events": [pictures.LISTENERS, pictures.EVENT_SECONDS, pictures.KEPT],
     "frames of a WebSocket message": [websocket_protocol.FRAMES],
+    "WebSocket pings": [websocket_protocol.PINGS],
     "WebSocket answers that are not read": [websocket_protocol.UNREAD_BYTES >> 20],
     "compression of bodies and messages": [],
     "calls of gRPC": [grpc_server.RPCS],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from edgekit.serve import model_table
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.served_model import ServedModel, ServeOptions
 from edgekit.serve.served_models import ServedModels
+from edgekit.serve.service import CHANGES, Access, Service
 from tests.fixtures.classifiers import CARD, vectors
 from tests.fixtures.servers import Running, held
 
@@ -298,3 +300,32 @@ def test_without_a_repository(bundles: tuple[Path, Path], tmp_path: Path) -> Non
         assert np.isfinite(models.find("net", None).limit_bytes)
     finally:
         models.close()
+
+
+def test_more_loads_than_may_wait_are_refused(repository: Repository) -> None:
+    """And a load whose client is gone ends as if it had waited."""
+    go, loaded = threading.Event(), []
+
+    class Slow:
+        def load(self, name: str, version: str | None) -> None:
+            go.wait(30)
+            loaded.append(version)
+
+    async def test() -> None:
+        models: Any = Slow()
+        service = Service(models, Access())
+        calls = [asyncio.ensure_future(service.load("small", "1")) for _ in range(CHANGES)]
+        await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()  # a client that is gone does not make place for another
+        with pytest.raises(RequestError) as error:
+            await service.load("small", "1")
+        assert (error.value.status, str(error.value)) == (
+            503,
+            "8 loads and unloads are waiting; retry in 10 s",
+        )
+        go.set()
+        await service.changes_ended()
+        assert len(loaded) == CHANGES
+
+    asyncio.run(test())

@@ -21,7 +21,6 @@ from edgekit.serve.request_memory import (
     SMALL_BYTES,
     RequestMemory,
     RequestMemoryError,
-    ServingLimits,
     default_budget_bytes,
     parsed_bytes,
 )
@@ -108,8 +107,6 @@ def test_the_budget_is_a_part_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -
     for free, budget in ((16 << 30, 4 << 30), (512 * MB, LEAST_BYTES), (1 << 50, LEAST_BYTES)):
         monkeypatch.setattr(request_memory, "free_memory_bytes", lambda free=free: free)
         assert default_budget_bytes() == budget
-        assert default_budget_bytes(workers=4) == budget // 4
-    assert ServingLimits() == ServingLimits(1024, 0.5, None)
 
 
 # --- what requests take ------------------------------------------------------------------------------------

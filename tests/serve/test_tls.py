@@ -13,14 +13,12 @@ from urllib.error import URLError
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.serve.connections import ConnectionLimits, Connections
+from edgekit.serve import server as server_module
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.server import token_for
 from edgekit.serve.tls import Tls, tls_of
-from edgekit.system.listen_address import Address
 from tests.fixtures.servers import Running
-from tests.fixtures.threads import until
 
 pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")
 from tests.fixtures.certificates import certificate, saved
@@ -65,8 +63,7 @@ def test_https_and_clients_with_a_certificate(files: dict[str, Path], bundle: Pa
 def test_handshakes_that_never_end_and_plain_bytes(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    event_loop = pytest.importorskip("edgekit.serve.event_loop")
-    monkeypatch.setattr(event_loop, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "HANDSHAKE_SECONDS", 0.5)
     tls = tls_of(files["server"], files["server-key"], None)
     server = Running(ServedModels({}, ServeOptions()), tls=tls)
     try:
@@ -85,32 +82,7 @@ def test_handshakes_that_never_end_and_plain_bytes(
         server.close()
 
 
-def test_handshakes_count_as_connections(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """From accept on: those of one address make room for each other, and leave files to others."""
-    event_loop = pytest.importorskip("edgekit.serve.event_loop")
-    monkeypatch.setattr(event_loop, "HANDSHAKE_SECONDS", 100.0)
-    tls = tls_of(files["server"], files["server-key"], None)
-    table = Connections(ConnectionLimits(total=8, address=4))
-    server = Running(ServedModels({}, ServeOptions()), tls=tls, connections=table)
-    try:
-        context = ssl.create_default_context(cafile=str(files["authority"]))
-        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
-        address = ("127.0.0.1", server.port)
-        silent = [socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(12)]
-        for wire in silent[:8]:
-            with suppress(ConnectionResetError):
-                assert wire.recv(1) == b""  # the oldest are closed at once, and not when their time is over
-        until(lambda: len(table) == 4)
-        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
-        for wire in silent:
-            wire.close()
-        until(lambda: len(table) == 0)
-    finally:
-        server.close()
-
-
 def test_a_request_that_comes_with_the_end_of_the_handshake(files: dict[str, Path]) -> None:
-    pytest.importorskip("edgekit.serve.event_loop")
     tls = tls_of(files["server"], files["server-key"], None)
     server = Running(ServedModels({}, ServeOptions()), tls=tls)
     try:
@@ -185,6 +157,5 @@ def test_files_that_are_none(files: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_who_has_a_certificate_needs_no_token() -> None:
-    everywhere = Address("0.0.0.0", 80)
-    assert token_for(everywhere, None, Tls("c", "k")) is not None
-    assert token_for(everywhere, None, Tls("c", "k", "a")) is None
+    assert token_for(False, None, Tls("c", "k")) is not None
+    assert token_for(False, None, Tls("c", "k", "a")) is None

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.serve import connection_watch
 from tests.fixtures.servers import Running, running
 from tests.fixtures.threads import until
 
@@ -88,7 +89,7 @@ class Sends:
 
 def within(server: Running, app: Any) -> Any:
     """An app instead of the server's, with its limits."""
-    app.memory, app.open_connections = server.app.memory, server.app.open_connections
+    app.memory = server.app.memory
     return app
 
 
@@ -139,31 +140,6 @@ def test_the_memory_of_a_lost_connection_waits_for_no_collection(server: Running
         gc.enable()
 
 
-def test_large_messages_of_closed_connections_are_released_one_after_the_other(
-    server: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a client that closes many connections at once stops the loop until the system has their memory."""
-    memory, waits_s, turns = server.app.memory, [], server.app.open_connections.turns
-    wait_slowly = turns.wait_slowly
-
-    def noted(network: str, own: Any, seconds: float | None = None) -> None:
-        waits_s.append(seconds or 0.0)
-        wait_slowly(network, own, seconds)
-
-    monkeypatch.setattr(turns, "wait_slowly", noted)
-    monkeypatch.setattr(protocol, "RELEASED_BYTES_PER_SECOND", 60_000_000)
-    wires = [websocket(server)[0] for _ in range(3)]
-    for wire in wires:
-        wire.sendall(frame(bytes(3_000_000), size=4_000_000))
-    until(lambda: memory.held_bytes >= 3 * 6_000_000)
-    for wire in wires:
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends by a reset
-        wire.close()
-    until(lambda: memory.held_bytes == 0)
-    assert len(waits_s) == 3
-    assert min(waits_s) >= 0.1  # 6 MB at 60 MB a second
-
-
 def test_a_connection_leaves_nothing_to_collect(server: Running) -> None:
     """Collections of Python stop the loop; what refers to itself would cost one every few requests."""
     gc.collect()
@@ -181,7 +157,7 @@ def test_a_connection_leaves_nothing_to_collect(server: Running) -> None:
                 )
                 if body == b"{}":
                     assert wire.recv(4096).startswith(b"HTTP/1.1 400")
-        until(lambda: not len(server.app.open_connections))
+        until(lambda: not len(server.server.server_state.connections))
         time.sleep(0.2)  # the last task of the loop is done
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
@@ -221,7 +197,8 @@ def test_a_message_of_many_frames_and_a_long_text(server: Running) -> None:
 
 def test_pings_whose_answers_are_never_read(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     config: Any = server.server.config
-    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 3600.0)  # no other limit ends it
+    monkeypatch.setattr(connection_watch, "UNREAD_SECONDS", 3600.0)  # no other limit ends it
+    monkeypatch.setattr(protocol, "PINGS", 1 << 30)
     config.ws_ping_interval = None
     pings = frame(bytes(125), 0x89) * 500
     wire, _ = websocket(server)
@@ -229,17 +206,17 @@ def test_pings_whose_answers_are_never_read(server: Running, monkeypatch: pytest
         with suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(2000):
                 wire.sendall(pings)
-        until(lambda: len(server.app.open_connections) == 0)
+        until(lambda: len(server.server.server_state.connections) == 0)
 
 
 def test_a_client_that_does_not_read_has_a_time(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     config: Any = server.server.config
-    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.3)
+    monkeypatch.setattr(connection_watch, "UNREAD_SECONDS", 0.3)
     config.ws_ping_interval = None
     config.loaded_app = within(server, Sends())
     wire, _ = websocket(server)
     with wire:
-        until(lambda: len(server.app.open_connections) == 0)
+        until(lambda: len(server.server.server_state.connections) == 0)
 
 
 def test_a_text_is_not_kept(server: Running) -> None:
@@ -274,7 +251,34 @@ def test_bytes_beyond_the_budget_are_refused_before_they_are_kept(server: Runnin
 def test_a_session_that_is_idle_is_kept(server: Running) -> None:
     wire, _ = websocket(server)
     with wire:
-        until(lambda: len(server.app.open_connections) == 1)
-        assert not any(server.app.open_connections._waiting.values())  # nobody's connection makes it go
+        until(lambda: len(server.server.server_state.connections) == 1)
+        (own,) = server.server.server_state.connections
+        assert own.due_s == float("inf")  # the server does not wait for it
         wire.sendall(frame(b"no picture"))
         assert b'"status":400' in wire.recv(4096)
+
+
+def test_more_pings_than_a_client_may_send(server: Running) -> None:
+    wire, _ = websocket(server)
+    with wire:
+        wire.sendall(frame(b"", 0x89) * protocol.PINGS)
+        received = b""
+        while len(received) < 2 * protocol.PINGS:
+            received += wire.recv(4096)
+        with suppress(OSError):
+            wire.sendall(frame(b"", 0x89) * 10 * protocol.PINGS)
+        assert b"more than 64 pings in a second" in read_until_closed(wire)
+
+
+def test_small_messages_wait_until_the_app_takes_them(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that came at once are parsed piece by piece."""
+    monkeypatch.setattr(protocol, "PIECE_BYTES", 64)
+    wire, _ = websocket(server)
+    with wire:
+        wire.sendall(frame(b"x") * 500)
+        received = b""
+        while received.count(b'"index"') < 500:
+            received += wire.recv(1 << 16)
+    until(lambda: server.app.memory.held_bytes == 0)
