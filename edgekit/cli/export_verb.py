@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, bundle_argument, need_writable, open_bundle, path_option
+from edgekit.cli.arguments import as_json_option, bundle_argument, open_bundle, path_option
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
-from edgekit.system.atomic_files import write_atomically
 
 
 @main.command(writes=True)
@@ -21,11 +20,6 @@ from edgekit.system.atomic_files import write_atomically
     "--triton",
     metavar="DIR",
     help="Write a model repository for NVIDIA Triton, with VARIANT or all that Triton can run.",
-)
-@path_option(
-    "--kubernetes",
-    metavar="FILE",
-    help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
 )
 @path_option(
     "--web",
@@ -42,13 +36,6 @@ from edgekit.system.atomic_files import write_atomically
 @click.option(
     "--webgpu", is_flag=True, help="With --web: try the GPU by WebGPU first. The folder has 27 MB more."
 )
-@click.option(
-    "--bundle-url",
-    "url",
-    metavar="URL",
-    help="With --kubernetes: storage URL of the bundle. Example: s3://models/m.edgekit",
-)
-@click.option("--image", metavar="IMAGE", help="With --kubernetes: container image. It has the extra serve.")
 @click.option(
     "--app",
     type=click.Choice(["android", "ios", "cpp"]),
@@ -70,12 +57,9 @@ def export(
     variant: str | None,
     output: Path | None,
     triton: Path | None,
-    kubernetes: Path | None,
     web: Path | None,
     npm_packages: tuple[Path, ...],
     webgpu: bool,
-    url: str | None,
-    image: str | None,
     app: str | None,
     metadata: bool,
     npus: tuple[str, ...],
@@ -88,10 +72,8 @@ def export(
     """
     from edgekit.release.export.export import README, export_variant
 
-    if [output, triton, kubernetes, web].count(None) != 3:
-        raise UsageError("give one of -o DIR, --triton DIR, --kubernetes FILE and --web DIR")
-    if (url is not None or image is not None) != (kubernetes is not None):
-        raise UsageError("--bundle-url and --image go with --kubernetes, which needs both")
+    if [output, triton, web].count(None) != 2:
+        raise UsageError("give one of -o DIR, --triton DIR and --web DIR")
     if (app is not None or metadata) and (output is None or (app is not None and metadata)):
         raise UsageError("--app and --metadata go with -o, one of them")
     if npus and (output is None or app is not None):
@@ -109,17 +91,6 @@ def export(
         with open_bundle(bundle) as opened:
             files = [str(path) for path in export_triton(opened, triton, [variant] if variant else [])]
         terminal.answer(as_json, {"files": files}, "\n".join(f"  {path}" for path in files))
-        return
-    if kubernetes is not None:
-        from edgekit.release.export.export_kubernetes import manifests
-
-        if url is None or image is None or variant is not None:
-            raise UsageError("--kubernetes needs --bundle-url and --image, and takes no VARIANT")
-        need_writable(kubernetes, "the manifests")
-        with open_bundle(bundle) as opened:
-            text = manifests(opened, url, image)
-        write_atomically(kubernetes, [text.encode("utf-8")])
-        terminal.answer(as_json, {"files": [str(kubernetes)]}, f"  {kubernetes}")
         return
     if app is not None and output is not None:
         _export_app(bundle, app, output, variant, as_json)

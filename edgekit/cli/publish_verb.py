@@ -1,4 +1,4 @@
-"""The verb that puts bundles where devices and their platforms get them."""
+"""The verb that puts bundles where devices get them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, path_argument, path_option, refuse_given, refuse_others
+from edgekit.cli.arguments import as_json_option, path_argument, path_option, refuse_others
 from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
 from edgekit.system.formats.plain_text import size
 
 ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdraw")
-PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 
 
 @release.command(
@@ -22,7 +21,6 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
         "Rollout": "rollout stop resume withdraw reason",
         "Repository": "init add_channel add_model offline_keys keep deltas refresh rotate",
         "Hugging Face Hub": "hub",
-        "Platform": "platform output image uri",
     },
 )
 @path_argument("bundle", required=False)
@@ -65,26 +63,6 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
     metavar="hf://OWNER/NAME",
     help="Instead of --repo: repository on the Hugging Face Hub (extra hub). A new one is private.",
 )
-@click.option(
-    "--for",
-    "platform",
-    type=click.Choice(PLATFORMS),
-    help="Instead of --repo: write the files that this platform needs to run `edgekit serve` on BUNDLE.",
-)
-@path_option("-o", "--output", help="With --for: folder to write.")
-@click.option(
-    "--image",
-    metavar="IMAGE",
-    default="",
-    help="With --for: container image. Example: registry.example/detector:3",
-)
-@click.option(
-    "--bundle-url",
-    "uri",
-    metavar="URL",
-    default="",
-    help="With --for greengrass: storage URL of the bundle. Form: s3://BUCKET/KEY",
-)
 @as_json_option
 def publish(
     bundle: Path | None,
@@ -93,10 +71,6 @@ def publish(
     offline_keys: Path | None,
     channels: tuple[str, ...],
     hub: str | None,
-    platform: str | None,
-    output: Path | None,
-    image: str,
-    uri: str,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -111,13 +85,8 @@ def publish(
         refuse_others("hub", "bundle", "name", "as_json")
         _publish_hub(hub, bundle, options["name"], as_json)
         return
-    if platform is not None:
-        refuse_others("for", "platform", "bundle", "output", "name", "image", "uri", "as_json")
-        _write_platform(platform, bundle, output, options["name"], image, uri, as_json)
-        return
     if repo is None or keys is None:
-        raise UsageError("give --repo and --keys, or --hub or --for")
-    refuse_given(["output", "image", "uri"], "needs --for")
+        raise UsageError("give --repo and --keys, or --hub")
     from edgekit.release.updates.repository import Repository
     from edgekit.release.updates.repository_keys import RoleKeys
 
@@ -151,23 +120,6 @@ def _publish_hub(address: str, bundle: Path | None, name: str, as_json: bool) ->
     if done.keeps_readme:
         lines.append("  note  its README stays: EdgeKit did not write it")
     lines.append(f"  next: edgekit inspect {done.address}")
-    terminal.answer(as_json, document, "\n".join(lines))
-
-
-def _write_platform(
-    platform: str, path: Path | None, output: Path | None, name: str, image: str, uri: str, as_json: bool
-) -> None:
-    from edgekit.bundle.bundle import Bundle
-    from edgekit.release.export.platform_files import platform_files, service_of, write_platform_files
-
-    if path is None or output is None:
-        raise UsageError("give the BUNDLE and -o FOLDER")
-    with Bundle.open(path) as bundle:
-        bundle.verify_entries()
-        service = service_of(bundle, path, name, image, uri)
-    written = write_platform_files(platform_files(platform, service), path, output)
-    document = {"platform": platform, "service": service.name, "files": [str(file) for file in written]}
-    lines = [f"  {service.name} {service.version} for {platform}", *(f"  {file}" for file in written)]
     terminal.answer(as_json, document, "\n".join(lines))
 
 

@@ -3,5 +3,5 @@
 updates     signed update channels, and the device's side of them
 fleet       rollouts judged by the reports of devices
 provenance  SLSA provenance and CycloneDX bills of materials
-export      plain engine files, Triton, Kubernetes, files for device platforms
+export      plain engine files, Triton
 """

@@ -6,6 +6,7 @@ until the app takes it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, cast
 
@@ -109,7 +110,9 @@ class WebSocketProtocol(Watched, WebSocketsSansIOProtocol):
 
     async def receive(self) -> Any:
         """Give the app the next message. It has processed those before."""
-        if self.queue.empty() and not self.disconnected:
+        if not self.queue.empty():
+            await asyncio.sleep(0)  # others have a turn between the messages that came at once
+        elif not self.disconnected:
             if not self.frames:
                 self._release()
             self.data_received(b"")

@@ -130,12 +130,6 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if name not in variants:", "test_variants_that_triton_does_not_serve"),
         ("if _form(variants[name]) is None:", "test_variants_that_triton_does_not_serve"),
     ],
-    ("edgekit/release/export/platform_files.py", "tests/release/export/test_platform_files.py"): [
-        (
-            r"""if re.search(r"[\s'\"%$\\]", path.name):""",
-            "test_a_file_whose_name_a_unit_would_read_otherwise",
-        ),
-    ],
     # --- figures of bundles ------------------------------------------------------------------------------
     ("edgekit/compiler/bench/compare.py", "tests/compiler/bench/test_compare.py"): [
         ("if not 0 < seconds < math.inf:", "test_a_comparison_has_an_end"),

@@ -1,1 +1,1 @@
-"""Export a bundle to other systems: engine files, Triton, Kubernetes, device platforms."""
+"""Export a bundle to other systems: engine files, Triton, the Hugging Face Hub."""

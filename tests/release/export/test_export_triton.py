@@ -188,20 +188,8 @@ def test_a_batch_in_front_is_filled_up_by_openvino(tmp_path: Path) -> None:
             "there/model-ort-fp32, there/model-openvino-fp32, there/model-tensorrt-fp32 already exists; ",
         ),
         (["ort-int8", "--triton", "new"], "unknown variant 'ort-int8'; available: "),
-        (["ort-fp32"], "give one of -o DIR, --triton DIR, --kubernetes FILE and --web DIR"),
+        (["ort-fp32"], "give one of -o DIR, --triton DIR and --web DIR"),
         (["-o", "new"], "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists"),
-        (
-            ["--triton", "new", "--image", "x"],
-            "--bundle-url and --image go with --kubernetes, which needs both",
-        ),
-        (
-            ["--kubernetes", "new", "--bundle-url", "s3://m/m.edgekit"],
-            "--kubernetes needs --bundle-url and --image, and takes",
-        ),
-        (
-            ["--kubernetes", "new", "--bundle-url", "m.edgekit", "--image", "x"],
-            "--bundle-url is 'm.edgekit'; it must be the",
-        ),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(
