@@ -199,7 +199,7 @@ def test_calls_of_earlier_answers_are_bounded_before_they_are_parsed(server: Run
 def test_a_client_that_does_not_read_takes_little_and_is_closed(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgekit.serve.http_protocol.UNREAD_SECONDS", 2.0)
+    monkeypatch.setattr("edgekit.serve.connection_watch.UNREAD_SECONDS", 2.0)
     with serving(bundles) as server:
         server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         model: Any = server.models.served("tiny", None)
