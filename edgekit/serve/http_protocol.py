@@ -27,7 +27,7 @@ REST_SECONDS = 10.0
 HEAD_BYTES = 64 << 10
 """Maximum size of a request's line and headers, of a trailer, and of anything else that is not a body."""
 HEADERS = 100
-CHUNKS, CHUNK_BYTES = 4096, 64
+CHUNKS, CHUNK_BYTES = 1024, 64
 """Maximum number of chunks of a body, if they have fewer bytes than this on average."""
 PIPELINED = 16
 """Maximum number of requests of one connection that wait for the one before them."""

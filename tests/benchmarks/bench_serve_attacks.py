@@ -143,8 +143,8 @@ def row(attack: str, served: list[str], arguments: argparse.Namespace, folder: P
         if arguments.proxy:
             from tests.fixtures.proxies import proxied
 
-            (folder / attack).mkdir()
-            port, proxy = stack.enter_context(proxied("nginx-http", port, folder / attack, tls=False))
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            port, proxy = stack.enter_context(proxied("nginx-http", port, place, tls=False))
             os.sched_setaffinity(proxy, {0})
         good = Good(port)
         stack.callback(good.close)

@@ -144,8 +144,8 @@ def test_a_fault_behind_requests_that_wait(server: Running, logged: list[str]) -
 @pytest.mark.parametrize(
     ("size", "count", "status", "message"),
     [
-        (1, 4096, 400, b"the request is not JSON"),
-        (1, 4200, 400, b"the body has more than 4096 chunks, and they are too small"),
+        (1, 1024, 400, b"the request is not JSON"),
+        (1, 1100, 400, b"the body has more than 1024 chunks, and they are too small"),
         (64, 5000, 413, b"the body is larger than"),
     ],
 )
