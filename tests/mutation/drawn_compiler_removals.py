@@ -36,9 +36,6 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if not isinstance(response, dict):", "test_what_is_no_object_is_no_answer"),
         ('if "error" in response:', "test_what_it_raises_is_one_line_and_the_next_request_is_answered"),
     ],
-    ("edgekit/compiler/toolchains/install.py", "tests/compiler/toolchains/test_install.py"): [
-        ("if this_platform() != toolchain.platform:", "test_another_platform_or_python"),
-    ],
     # --- cards, and what is computed by them -------------------------------------------------------------
     ("edgekit/processing/card.py", "tests/processing/test_card.py"): [
         (

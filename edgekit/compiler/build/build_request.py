@@ -73,14 +73,6 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def parse_runtime(text: str) -> str:
-    """Check the form of ``onnxruntime>=1.17``."""
-    package, _, version = text.partition(">=")
-    if not package or not version.strip()[:1].isdigit():
-        raise ValueError(", e.g. onnxruntime>=1.17")
-    return text
-
-
 def parse_adapter(text: str) -> tuple[str, str]:
     """Parse ``NAME=ADAPTER``.
 
@@ -241,14 +233,6 @@ class BuildRequest:
         models="language", stored=False,
         rebuild_help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. "
         "Repeatable.",
-        heading="Advanced",
-    ))  # fmt: skip
-    runtime: Sequence[str] = field(default=(), metadata=option(
-        "The oldest release of each engine that devices have, e.g. ``onnxruntime>=1.17``: variants run on it "
-        "too, in an environment of its own, and are rejected if they fail there (docs/install.md).",
-        help="Oldest release of an engine that devices have, e.g. 'onnxruntime>=1.17'. Variants are run on "
-        "it too, and rejected if they fail. Repeatable.",
-        metavar="PACKAGE>=VERSION", parse=parse_runtime, repeatable="values",
         heading="Advanced",
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(

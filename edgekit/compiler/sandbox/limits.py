@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from edgekit.compiler.compress.training_length import training_length
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
-from edgekit.compiler.toolchains.engine_releases import parse_requirement, release_toolchain
-from edgekit.compiler.toolchains.environment import Environment, environments_of, installed
+from edgekit.compiler.toolchains.environment import MEMORY_BYTES, environments_of
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
 from edgekit.system.folder_links import followed, linked_files
@@ -104,7 +103,7 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
         memory += TIMES_SHAPE * size * further
         seconds = BUILD_SECONDS * max(len(options["targets"]), 1) * (1 + further)
         seconds += TIMES_BUDGET * _budget_seconds(options)
-    memory += sum(environment.toolchain.memory_mb * 1_000_000 for environment in _environments(options))
+    memory += MEMORY_BYTES * len(environments_of(options.get("targets") or ()))
     if verb == "shrink" or options.get("shrink"):
         memory += MOMENTS_BYTES
         seconds += SHRINK_SECONDS
@@ -139,7 +138,8 @@ def bounds_of(
         records: Folder of the model's measurements, which the child may write to.
     """
     # The targets' compilers run in environments of their own, in children of the child.
-    toolchains = [path for environment in _environments(options) for path in environment.reads()]
+    environments = environments_of(options.get("targets") or ())
+    toolchains = [path for environment in environments for path in environment.reads()]
     reserved = RESERVED_BYTES + (os.cpu_count() or 1) * RESERVED_BYTES_A_CORE
     return Bounds(
         data_bytes=limits.memory_bytes + reserved,
@@ -287,16 +287,6 @@ def _linked(folder: str) -> set[str]:
         folders = {os.path.dirname(os.path.realpath(entry)) for entry in entries if entry.is_symlink()}
         folders |= {os.path.realpath(entry) for entry in Path(folder).iterdir() if entry.is_symlink()}
     return folders
-
-
-def _environments(options: Mapping[str, Any]) -> list[Environment]:
-    environments = environments_of(options.get("targets") or ())
-    for text in options.get("runtime") or ():
-        with contextlib.suppress(UsageError):  # a wrong one is refused by the child
-            package, version = parse_requirement(text)
-            environment = installed(release_toolchain(f"{package}=={version}"))
-            environments += [environment] if environment else []
-    return environments
 
 
 def _graphics() -> list[str]:
