@@ -247,9 +247,6 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_a_full_disk_is_told_before_anything_is_fetched",
         ),
     ],
-    ("edgekit/release/updates/onnx_tensors.py", "tests/release/updates/test_delta.py"): [
-        ("if shift > 63:", "test_a_number_without_end_ends_the_search_for_tensors"),
-    ],
     ("edgekit/runtime/http_connection.py", "tests/runtime/remote/test_remote_session.py"): [
         (
             "if not (name + value).isprintable() or not (name + value).isascii():",
