@@ -25,7 +25,7 @@ LEAST = 100
 class Mean(NamedTuple):
     """Mean of a group and the variance of this mean."""
 
-    count: int = 0
+    size: int = 0
     mean: float = 0.0
     variance: float = 0.0
 
@@ -59,7 +59,7 @@ def mean_interval(a: Mean, b: Mean, effect: float, alpha: float) -> tuple[float,
         alpha: Maximum share of false results.
     """
     difference, variance = b.mean - a.mean, a.variance + b.variance
-    if min(a.count, b.count) < LEAST:
+    if min(a.size, b.size) < LEAST:
         return difference, -math.inf, math.inf
     if not variance:
         return difference, difference, difference

@@ -105,5 +105,5 @@ def test_the_interval_holds_at_all_times() -> None:
 def test_groups_that_do_not_vary_differ_by_their_difference() -> None:
     ones, twos = trimmed_mean([1.0] * 300), trimmed_mean([2.0] * 300)
     assert mean_interval(ones, twos, 0.1, ALPHA) == (1.0, 1.0, 1.0)
-    assert mean_interval(ones, twos._replace(count=99), 0.1, ALPHA) == (1.0, -math.inf, math.inf)
+    assert mean_interval(ones, twos._replace(size=99), 0.1, ALPHA) == (1.0, -math.inf, math.inf)
     assert (trimmed_mean([]), trimmed_mean([2.0])) == (Mean(), Mean(1, 2.0))
