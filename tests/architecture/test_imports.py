@@ -57,6 +57,7 @@ FLOORS = (
     # Host side.
     "compiler.toolchains",
     "compiler.model",
+    "compiler.hub",
     "compiler.importers",
     "compiler.passes",
     "compiler.card_inference",

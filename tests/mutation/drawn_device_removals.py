@@ -96,7 +96,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_handshakes_count_as_connections",
         ),
     ],
-    ("edgekit/compiler/sandbox/hub_client.py", "tests/compiler/sandbox/test_hub.py"): [
+    ("edgekit/compiler/hub/client.py", "tests/compiler/hub/test_fetch.py"): [
         ("if time.monotonic() > end_s:", "test_a_slow_file_is_stopped"),
         ("min(pause_s, PAUSE_SECONDS)", "test_a_server_does_not_choose_how_long_a_client_waits", "pause_s"),
         ("if file.tell() > size_bytes:", "test_an_endless_file_is_stopped"),

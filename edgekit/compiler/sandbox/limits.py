@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import math
-import mmap
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit.compiler.compress.training_length import training_length
+from edgekit.compiler.model.external_names import external_names
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.toolchains.environment import MEMORY_BYTES, environments_of
 from edgekit.errors import UsageError
@@ -64,9 +63,6 @@ FRAMEWORK_SECONDS = 2 * 1800.0
 MOST_SECONDS = 12 * 3600.0
 """Maximum to which a build raises its time limit. ViT-B with 128 samples for three targets claims 5 h."""
 LINKS_LIMIT = 100_000
-_EXTERNAL = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
-"""An entry of ``external_data`` in onnx.proto, up to the length of the file's name."""
-_SCANNED_BYTES = 256 << 20
 _OWN_FORMATS = (".onnx", ".tflite")
 
 
@@ -209,22 +205,6 @@ def _file_bytes(path: Path) -> int:
         facts = os.stat(followed(path), follow_symlinks=False)
         return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     return 0
-
-
-def external_names(model: Path) -> set[str]:
-    """Return the names that may be external data's, without parsing; extra names are harmless."""
-    if (
-        model.suffix.lower() != ".onnx"
-        or not model.is_file()
-        or not 0 < model.stat().st_size < _SCANNED_BYTES
-    ):
-        return set()
-    with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        names = set()
-        for match in islice(_EXTERNAL.finditer(content), LINKS_LIMIT):
-            name = content[match.end() : match.end() + match[1][0]]
-            names.add(name.decode("utf-8", "replace"))
-    return {name for name in names if not set(name) & set("/\\\0")}
 
 
 def _shapes_bytes(shapes: object) -> int:
