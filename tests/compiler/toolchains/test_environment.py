@@ -50,10 +50,11 @@ def test_a_variable_that_names_no_program(path: str, monkeypatch: pytest.MonkeyP
 def test_a_build_may_read_the_environments_of_its_targets(
     environment: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    options = {"model": tmp_path / "model.onnx", "targets": ["rk3588", "rk3566", "ort", "no-such-one"]}
+    names = ["rk3588", "rk3566", "ort", "no-such-one"]
+    options = {"model": tmp_path / "model.onnx", "targets": names}
     monkeypatch.delenv("EDGEKIT_RKNN_PYTHON", raising=False)
     before = limits_of("build", options)
-    assert environments_of(options["targets"]) == []
+    assert environments_of(names) == []
     monkeypatch.setenv("EDGEKIT_RKNN_PYTHON", str(environment.python))
     limits = limits_of("build", options)
     assert limits.memory_bytes >= before.memory_bytes
