@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.compiler.toolchains.child import ToolchainChild
-from edgekit.compiler.toolchains.environment import require
 from edgekit.errors import EngineError
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_rknn.run import SOURCE_FILE, named
-from edgekit_rknn.toolchain import TOOLCHAIN, VERSION
+from edgekit_rknn.toolchain import VERSION, environment
 
 ENGINE = EngineInfo()
 CHILD = Path(__file__).with_name("npu_child.py")
@@ -29,9 +28,9 @@ def engine_version() -> str:
     """Name and version of the simulator.
 
     Raises:
-        MissingDependency: the toolchain is not installed.
+        MissingDependency: the toolkit's environment is not there.
     """
-    require(TOOLCHAIN, "simulating a Rockchip NPU")
+    environment("simulating a Rockchip NPU")
     return f"the simulator of {VERSION}"
 
 
@@ -45,10 +44,10 @@ def open_runner(
     """Build ``model.onnx`` again, for the simulator.
 
     Raises:
-        MissingDependency: the toolchain is not installed.
+        MissingDependency: the toolkit's environment is not there.
         EngineError: it refused the model.
     """
-    child = ToolchainChild(require(TOOLCHAIN, "simulating a Rockchip NPU"), CHILD)
+    child = ToolchainChild(environment("simulating a Rockchip NPU"), CHILD)
     try:
         (child.folder / SOURCE_FILE).write_bytes(files[SOURCE_FILE].read_bytes())
         child.ask({"do": "build", "platform": options["platform"], "simulate": True}, BUILD_SECONDS)
