@@ -6,7 +6,7 @@
 
 Write-ahead log with ``synchronous = FULL``: committed rows survive a power cut. One process at a time: the
 lock is SQLite's own and is released when the process dies. A file is checked when it is opened
-(integrity_check.py). A damaged one is read as far as possible (salvage.py) and rewritten under the next
+(integrity_check.py). A damaged one is set aside, and the rows that SQLite still reads go on under the next
 number, by one rename: a kill at any moment leaves the old file or the new one, and the log of one cannot be
 applied to the other. SQLite has no checksums, so every row has one, and the counts share one.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
@@ -28,16 +29,22 @@ from edgekit.runtime.outbox.fork import ForkedConnections
 from edgekit.runtime.outbox.integrity_check import (
     CHECK,
     COUNTS,
+    PAGE_BYTES,
     SCHEMA,
     check_of,
     checked_size_bytes,
+    commits_in_log,
     connected,
+    header_fault,
     is_damage,
+    parts_of,
+    remove,
+    rescued,
     trust,
     why_of,
 )
 from edgekit.runtime.outbox.rows import COLUMNS, PRIORITIES, SIZE, OutboxLimits, Parcel, crc_of, parcel_of
-from edgekit.runtime.outbox.salvage import PAGE_BYTES, header_fault, log_of, remove, rescued
+from edgekit.runtime.session_state import log
 from edgekit.system.atomic_files import flush_folder
 
 DISK_RATIO = 3
@@ -64,7 +71,7 @@ class OutboxStore:
     ) -> None:
         self.folder, self._limits = folder, limits
         self._monotonic_s, self._wall_s = monotonic_s, wall_s
-        self._size_bytes, self._flushed = 0, True
+        self._size_bytes, self._flushed, self._log_frames = 0, True, 0
         self._connections = ForkedConnections()  # of the lock, then of the file
         self._pid = os.getpid()
         try:
@@ -241,15 +248,18 @@ class OutboxStore:
 
     def _open(self) -> None:
         number, path = self._newest()
+        commits = commits_in_log(path)
         # A transient I/O error can look like corruption, so it must be seen twice.
-        if self._fault(path) and self._fault(path):
-            self._rebuild(number, path)
+        if self._fault(path) and (fault := self._fault(path)):
+            self._rebuild(number, path, fault)
+        elif lost := sum(commits[self._log_frames :]):
+            log().warning("%s: its log is damaged, and %d writes in it are lost", path, lost)
+            with contextlib.suppress(sqlite3.OperationalError), self._transaction():  # e.g. a full disk
+                self._count("damaged", lost)
         self._clear(self._newest()[0])
 
     def _fault(self, path: Path) -> str:
         """Connect; returns the corruption found, or "". Raises: OSError, sqlite3.Error: transient errors."""
-        if log_of(path).remainder:  # before SQLite removes it
-            return "its log is damaged"
         if fault := header_fault(path):
             return fault
         try:
@@ -267,13 +277,12 @@ class OutboxStore:
         return number, self.folder / f"rows-{number}.db"
 
     def _connect(self, path: Path) -> None:
-        size_bytes = sum(p.stat().st_size for p in (path, path.with_name(path.name + "-wal")) if p.exists())
+        size_bytes = sum(part.stat().st_size for part in parts_of(path))
         connection = connected(path, size_bytes)
         self._connections.append(connection)
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # and no shared memory file
-        if size_bytes <= PAGE_BYTES:  # a new file; salvage.py relies on the position of the tables' roots
+        if size_bytes <= PAGE_BYTES:  # a new file
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("PRAGMA journal_mode = WAL")
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the lock
         connection.execute("PRAGMA synchronous = FULL")
@@ -283,7 +292,9 @@ class OutboxStore:
             self._size_bytes = checked_size_bytes(connection)
         trust(connection)
         self._flushed = False
+        self._log_frames = sys.maxsize
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: rows can still be delivered
+            (_, self._log_frames, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._flush()
         if not tables:
             connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
@@ -316,21 +327,19 @@ class OutboxStore:
         """Return the seconds of an internal clock, which setting the device's clock does not affect."""
         return self._start_s + self._monotonic_s()
 
-    def _rebuild(self, number: int, path: Path) -> None:
-        """Rewrite what can be read of a damaged file under the next number.
+    def _rebuild(self, number: int, path: Path, fault: str) -> None:
+        """Set a damaged file aside, and put what can be read of it into a new one, under the next number.
 
         Columns without a checksum are reset: age, tries, and quarantine.
         """
-        draft, copy, new = (self.folder / name for name in ("draft.db", "copy.db", f"rows-{number + 1}.db"))
+        draft, new = self.folder / "draft.db", self.folder / f"rows-{number + 1}.db"
         self._clear(number)
         try:
+            rescue = rescued(path)
             self._connect(draft)
-            self._flush()
-            rescue = rescued(path, copy, draft.read_bytes()[:PAGE_BYTES])
-            remove(copy)
             now_s = self._now_s()
             with self._transaction() as run:
-                for name, value in (rescue.counts | {"rebuilt": rescue.counts.get("rebuilt", 0.0)}).items():
+                for name, value in rescue.counts.items():
                     run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
                 self._count("rebuilt")
                 self._count("damaged", rescue.damaged)
@@ -342,6 +351,12 @@ class OutboxStore:
             self._close_file()
             self._clear(number)  # frees its space
             raise
+        log().warning(
+            "%s is damaged (%s): %d of its rows could be read, and the file is kept as damaged.db",
+            path,
+            fault,
+            len(rescue.parcels),
+        )
         os.replace(draft, new)
         flush_folder(self.folder)
         remove(self.folder / "damaged.db")
@@ -352,8 +367,7 @@ class OutboxStore:
 
     def _clear(self, number: int) -> None:
         """Remove the leftovers of an interrupted rebuild."""
-        for name in ("draft.db", "copy.db"):
-            remove(self.folder / name)
+        remove(self.folder / "draft.db")
         for path in self.folder.glob("rows-*.db*"):
             if not path.name.startswith(f"rows-{number}.db"):
                 with contextlib.suppress(OSError):
