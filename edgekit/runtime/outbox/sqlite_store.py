@@ -25,27 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.runtime.outbox.fork import ForkedConnections
-from edgekit.runtime.outbox.integrity_check import (
-    CHECK,
-    COUNTS,
-    PAGE_BYTES,
-    SCHEMA,
-    check_of,
-    checked_size_bytes,
-    commits_in_log,
-    connected,
-    header_fault,
-    is_damage,
-    parts_of,
-    remove,
-    rescued,
-    trust,
-    why_of,
-)
+from edgekit.runtime.outbox import integrity_check as integrity
+from edgekit.runtime.outbox.integrity_check import COUNTS, PAGE_BYTES, connected, remove
 from edgekit.runtime.outbox.rows import COLUMNS, PRIORITIES, SIZE, OutboxLimits, Parcel, crc_of, parcel_of
 from edgekit.runtime.session_state import log
 from edgekit.system.atomic_files import flush_folder
+from edgekit.system.forked import keep, tell_of_fork
 
 DISK_RATIO = 3
 """Disk space per byte of rows: a body slightly larger than half a page takes a whole one."""
@@ -72,8 +57,8 @@ class OutboxStore:
         self.folder, self._limits = folder, limits
         self._monotonic_s, self._wall_s = monotonic_s, wall_s
         self._size_bytes, self._flushed, self._log_frames = 0, True, 0
-        self._connections = ForkedConnections()  # of the lock, then of the file
-        self._pid = os.getpid()
+        self._connections: list[sqlite3.Connection] = []  # of the lock, then of the file
+        tell_of_fork(self)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
@@ -82,14 +67,22 @@ class OutboxStore:
             self.close()
             if not isinstance(problem, (OSError, sqlite3.Error)):
                 raise
-            raise UsageError(f"the outbox {folder} cannot be opened: {why_of(problem)}") from None
+            raise UsageError(f"the outbox {folder} cannot be opened: {integrity.why_of(problem)}") from None
 
     def close(self) -> None:
-        """Close the store. Closing twice is allowed. A process that was forked from the one that opened it
-        closes nothing."""
-        if os.getpid() == self._pid:
-            while self._connections:
-                self._close_all()
+        """Close the store. Closing twice is allowed."""
+        while self._connections:
+            self._close_all()
+
+    def forked(self) -> None:
+        """Leave the connections open in a forked process.
+
+        There SQLite would consider itself the last user of the file, checkpoint the log and delete it, while
+        the parent continues to write to it: rows stored since then would be lost.
+        """
+        for connection in self._connections:
+            keep(connection)
+        self._connections = []
 
     def _close_all(self) -> None:
         """Close the connections in reverse order: the file, then the lock."""
@@ -248,7 +241,7 @@ class OutboxStore:
 
     def _open(self) -> None:
         number, path = self._newest()
-        commits = commits_in_log(path)
+        commits = integrity.commits_in_log(path)
         # A transient I/O error can look like corruption, so it must be seen twice.
         if self._fault(path) and (fault := self._fault(path)):
             self._rebuild(number, path, fault)
@@ -260,13 +253,13 @@ class OutboxStore:
 
     def _fault(self, path: Path) -> str:
         """Connect; returns the corruption found, or "". Raises: OSError, sqlite3.Error: transient errors."""
-        if fault := header_fault(path):
+        if fault := integrity.header_fault(path):
             return fault
         try:
             self._connect(path)
         except (sqlite3.Error, UnicodeError) as problem:
             self._close_file()
-            if not is_damage(problem):
+            if not integrity.is_damage(problem):
                 raise
             return str(problem)
         return ""
@@ -277,7 +270,7 @@ class OutboxStore:
         return number, self.folder / f"rows-{number}.db"
 
     def _connect(self, path: Path) -> None:
-        size_bytes = sum(part.stat().st_size for part in parts_of(path))
+        size_bytes = sum(part.stat().st_size for part in integrity.parts_of(path))
         connection = connected(path, size_bytes)
         self._connections.append(connection)
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # and no shared memory file
@@ -289,15 +282,15 @@ class OutboxStore:
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_PAGES * PAGE_BYTES}")
         if tables or size_bytes > PAGE_BYTES:
-            self._size_bytes = checked_size_bytes(connection)
-        trust(connection)
+            self._size_bytes = integrity.checked_size_bytes(connection)
+        integrity.trust(connection)
         self._flushed = False
         self._log_frames = sys.maxsize
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: rows can still be delivered
             (_, self._log_frames, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._flush()
         if not tables:
-            connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
+            connection.executescript(f"BEGIN IMMEDIATE;{integrity.SCHEMA}COMMIT;")
             flush_folder(self.folder)
             self._size_bytes = 0
         pages = DISK_RATIO * self._limits.size_bytes // PAGE_BYTES + 64
@@ -335,7 +328,7 @@ class OutboxStore:
         draft, new = self.folder / "draft.db", self.folder / f"rows-{number + 1}.db"
         self._clear(number)
         try:
-            rescue = rescued(path)
+            rescue = integrity.rescued(path)
             self._connect(draft)
             now_s = self._now_s()
             with self._transaction() as run:
@@ -351,12 +344,8 @@ class OutboxStore:
             self._close_file()
             self._clear(number)  # frees its space
             raise
-        log().warning(
-            "%s is damaged (%s): %d of its rows could be read, and the file is kept as damaged.db",
-            path,
-            fault,
-            len(rescue.parcels),
-        )
+        known = len(rescue.parcels)
+        log().warning("%s is damaged (%s): %d rows were read; it is kept as damaged.db", path, fault, known)
         os.replace(draft, new)
         flush_folder(self.folder)
         remove(self.folder / "damaged.db")
@@ -381,8 +370,8 @@ class OutboxStore:
             yield run
             for name, value in (("clock_s", self._now_s()), ("clock_wall_s", max(self._wall_s(), 0.0))):
                 run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
-            check = check_of(run("SELECT name, value FROM counts").fetchall())
-            run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (CHECK, check))
+            check = integrity.check_of(run("SELECT name, value FROM counts").fetchall())
+            run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (integrity.CHECK, check))
             run("COMMIT")
         except BaseException:
             self._size_bytes = before
