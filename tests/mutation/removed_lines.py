@@ -190,10 +190,7 @@ REMOVALS: tuple[Removal, ...] = (
     Removal(
         "edgekit/runtime/loading/unpacked_files.py",
         "private_folder(root, parents)",
-        (
-            f"{CACHE}test_a_folder_that_others_can_write_to_is_not_trusted",
-            f"{CACHE}test_a_folder_above_that_others_can_write_to_is_not_trusted",
-        ),
+        (f"{CACHE}test_a_folder_that_others_can_write_to_is_not_trusted",),
         "root.mkdir(parents=True, exist_ok=True)",
     ),
     Removal(

@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_told(session: Session, options: dict[str, Any], te
         ("10.0.0.1:80", "'10.0.0.1:80' is not a server URL; expected http://host:port or https://host"),
         ("ftp://a", "'ftp://a' is not a server URL; expected http://host:port or https://host"),
         ("http://a:b", "'http://a:b' is not a URL"),
-        ("http://me:secret@a", "the URL holds a user name; pass the authorization as a header"),
+        ("http://me:secret@a", "a URL with a user name is not used; pass an authorization as a header"),
     ],
 )
 def test_a_url_that_is_none(session: Session, url: str, text: str) -> None:
