@@ -136,6 +136,17 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(bundle: Bundle, artifa
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_a_folder_above_that_others_can_write_to_is_not_trusted(bundle: Bundle, artifacts: Path) -> None:
+    unpacked_files.unpack(bundle, bundle.variants[0])
+    artifacts.parent.chmod(0o770)
+    unpacked = unpacked_files.unpack_noted(bundle, bundle.variants[0])
+    assert artifacts not in unpacked.files["model.bin"].parents
+    assert unpacked.note.startswith(
+        f"{artifacts} cannot be used: other users can write to {artifacts.parent}, where it is; unpacked for"
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
 @pytest.mark.parametrize("what", ["folder", "marker", "file"])
 def test_what_others_could_have_written_is_unpacked_again(bundle: Bundle, artifacts: Path, what: str) -> None:
     path = unpacked_files.unpack(bundle, bundle.variants[0])["model.bin"]
@@ -180,6 +191,14 @@ def test_unpacked_files_are_on_the_disk_before_their_folder_has_its_name(
     assert flushed_before(calls[named:], artifacts, len(calls))
 
 
+def test_a_cache_that_is_a_file(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "file"))
+    unpacked = unpacked_files.unpack_noted(bundle, bundle.variants[0])
+    assert unpacked.files["model.bin"].read_bytes() == b"a"
+    assert "Not a directory" in unpacked.note
+
+
 def test_what_was_opened_longest_ago_goes_first(
     bundle: Bundle, artifacts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +221,12 @@ def test_what_was_opened_longest_ago_goes_first(
     unpacked_files.unpack(fifth, fifth.variants[0])
     assert not new.exists()
     assert len(folders(artifacts)) == 3  # those of today stay, though there is too much
+
+
+def test_a_file_in_folders() -> None:
+    each = Variant("v", "coreml", "c", "fp32", {"Data/model/weights.bin": "w"}, {}, "verified")
+    bundle = small_bundle([each], {"w": b"weights"})
+    assert unpacked_files.unpack(bundle, each)["Data/model/weights.bin"].read_bytes() == b"weights"
 
 
 def test_many_processes_unpack_at_once_from_damage(bundle: Bundle, artifacts: Path) -> None:
