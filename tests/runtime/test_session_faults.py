@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgekit.errors import (
     BundleError,
+    EdgeKitError,
     EngineError,
     MissingDependency,
     NonFiniteOutputError,
@@ -116,6 +119,13 @@ def test_a_variant_that_fails_to_run(
         assert reason in caplog.text
         session.run({"x": X})
         assert len(session.fallbacks) == 1
+
+
+def test_the_next_ones_fail_too(engines: Engines, path: Path) -> None:
+    engines["ort"].behaviour |= {"onnx": throws, "onnx16": wrong_shape}
+    with Session(path) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert [(hop.from_, hop.to) for hop in session.fallbacks] == [("onnx", "onnx16"), ("onnx16", "lite")]
 
 
 def test_an_input_that_every_variant_fails_on_costs_that_answer_only(engines: Engines, path: Path) -> None:
@@ -247,3 +257,39 @@ def test_a_cache_that_cannot_be_used_is_noted(
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
         assert len(session.notes) == 1
         assert "unpacked for this process only" in session.notes[0]
+
+
+FAULTS = {"throws": throws, "shape": wrong_shape, "name": wrong_name, "nothing": nothing, "fine": doubled}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["missing", "refuses", *FAULTS]), min_size=3, max_size=3), st.booleans())
+def test_whatever_fails_the_answer_is_right_or_the_error_names_all(faults: list[str], strict: bool) -> None:
+    variants = [variant("a", "ort"), variant("b", "tflite"), variant("c", "openvino")]
+    engines = Engines("ort", "tflite", "openvino")
+    for each, fault in zip(variants, faults, strict=True):
+        engine = engines[each.target]
+        engine.missing = fault == "missing"
+        if fault == "refuses":
+            engine.refused[each.name] = EngineError("refused")
+        engine.behaviour[each.name] = FAULTS.get(fault, doubled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgekit.target.registry.engine", engines)
+        problem = None
+        try:
+            with Session(small_bundle(variants), strict=strict) as session:
+                np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+                active, hops = session.active.variant, len(session.fallbacks)
+        except EdgeKitError as error:
+            problem = error
+    if problem is None:
+        working = faults.index("fine")
+        assert (active, hops) == ("abc"[working], working)
+        assert not (strict and hops)
+    elif strict:
+        assert faults[0] != "fine"
+        assert isinstance(problem, (EngineError, MissingDependency))
+    else:
+        assert "fine" not in faults
+        assert isinstance(problem, NoVariantError)
+        assert all(f"\n  {name}  " in str(problem) for name in "abc")

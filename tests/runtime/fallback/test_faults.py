@@ -1,34 +1,103 @@
-"""States of a session are told and logged, and it imports no more than it needs."""
+"""The table of faults: each way an engine fails is answered by the fallback, in time, and explained."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.errors import EngineError
 from edgekit.runtime import Session
+from edgekit.runtime.loading.probe import ProbeResult
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import (
+    Behaviour,
     Engines,
     change,
+    nothing,
+    one_too_many,
     throws,
+    wrong_dtype,
+    wrong_name,
+    wrong_shape,
 )
+
+DEADLINE_S = 1.0
+AT_LOAD = ("missing", "refuses", "segfaults")
+let_go = threading.Event()
+
+
+def hangs(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    let_go.wait()
+    return {}
+
+
+def nan(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    return {"y": np.full((1, 6), np.nan, np.float32)}
+
+
+def infinite(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    return {"y": np.full((1, 6), -np.inf, np.float32)}
+
+
+WHILE_RUNNING: dict[str, Behaviour] = {
+    "throws": throws,
+    "hangs": hangs,
+    "NaN": nan,
+    "infinite": infinite,
+    "wrong shape": wrong_shape,
+    "wrong dtype": wrong_dtype,
+    "wrong name": wrong_name,
+    "no output": nothing,
+    "too many outputs": one_too_many,
+}
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engines]:
     engines = Engines("ort", "tflite")
     monkeypatch.setattr("edgekit.target.registry.engine", engines)
-    return engines
+    let_go.clear()
+    yield engines
+    let_go.set()
 
 
 def bundle_path(folder: Path) -> Path:
     variants = [variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)]
     return small_bundle(variants).save(folder / "b.edgekit")
+
+
+@pytest.mark.parametrize("fault", [*AT_LOAD, *WHILE_RUNNING])
+def test_every_fault_is_answered_in_time_and_explained(
+    engines: Engines, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = ProbeResult("it crashed the probe process (SIGSEGV)", "Ort Runtime 1.0")
+    sound = ProbeResult("", "Tflite Runtime 1.0")
+    monkeypatch.setattr(
+        "edgekit.runtime.loading.probe.probe",
+        lambda bundle, variant, threads: killed if variant.name == "onnx" else sound,
+    )
+    engines["ort"].missing = fault == "missing"
+    if fault == "refuses":
+        engines["ort"].refused["onnx"] = EngineError("unknown operator")
+    with Session(bundle_path(tmp_path), deadline_ms=1000 * DEADLINE_S, probe=fault == "segfaults") as session:
+        if fault in WHILE_RUNNING:
+            runner = session.runner._runner  # type: ignore[attr-defined]
+            runner.behaviour = WHILE_RUNNING[fault]
+        answers = session.run({"x": X})
+        np.testing.assert_array_equal(answers["y"], 2 * X)
+        assert session.active.variant == "lite"
+        (hop,) = session.fallbacks
+        assert (hop.from_, hop.to) == ("onnx", "lite")
+        assert hop.reason
+        assert hop.cost == "10 ms instead of 7 ms (+43 %)"
 
 
 def test_states_are_told_and_logged(
