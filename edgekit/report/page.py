@@ -134,9 +134,11 @@ def _library() -> str:
 
     The package takes 3 to 4 s to bundle them, so the script is kept in the cache folder.
     """
+    from importlib.metadata import version
+
     import vl_convert
 
-    cached = cache_folder() / f"vega-{vl_convert.__version__}.js"
+    cached = cache_folder() / f"vega-{version('vl-convert-python')}.js"
     try:
         script = read_own(cached, SCRIPT_LIMIT_BYTES).decode("utf-8")
     except OSError:

@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("edgekit", "targets", "tests", "samples", "docs", ".github")
-FILES = ("setup.cfg", "pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE")
+COPIED = (
+    "edgekit", "targets", "tests", "samples", "docs", ".github",
+    "setup.cfg", "pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE",
+)  # fmt: skip
 REMOVED = (ast.Assign, ast.AugAssign, ast.Continue, ast.Expr, ast.Raise, ast.Return)
 NEGATED = (ast.If, ast.While)
 
@@ -93,6 +95,16 @@ def tests_of(path: Path) -> Path:
     return folder
 
 
+def copy_to(tree: Path) -> None:
+    """Copy what the tests need to an empty folder."""
+    ignored = shutil.ignore_patterns("__pycache__", "node_modules")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, tree / name)
+
+
 def passes(tree: Path, tests: Path, first: Path | None, limit_s: float) -> bool:
     """Return whether the tests of a folder of the copied tree pass. A test that hangs does not."""
     names = [str(path) for path in (first, tests) if path is not None and (tree / path).exists()]
@@ -125,12 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     draw = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
-        for folder in COPIED:
-            if (ROOT / folder).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "node_modules")
-                shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
-        for file in filter(lambda file: (ROOT / file).exists(), FILES):
-            shutil.copy(ROOT / file, tree / file)
+        copy_to(tree)
         for room in given.rooms:
             tests = tests_of(room)
             if not passes(tree, tests, None, given.limit_s):
@@ -145,8 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 source = (ROOT / path).read_bytes()
                 changed = source[: mutation.begin] + mutation.instead.encode() + source[mutation.end :]
                 (tree / path).write_bytes(changed)
-                folder = tests_of(path.parent)
-                if passes(tree, tests, folder / f"test_{path.stem}.py", given.limit_s):
+                nearest = tests_of(path.parent) / f"test_{path.stem}.py"
+                if passes(tree, tests, nearest, given.limit_s):
                     survivors += 1
                     statement = source[mutation.begin : mutation.end].decode().splitlines()[0]
                     print(f"survives  {path}:{mutation.line}: {statement} -> {mutation.instead}", flush=True)
