@@ -37,8 +37,7 @@ import numpy as np
 
 from edgekit.runtime import Session
 from edgekit.serve.grpc_messages import SERVICE, messages
-from tests.benchmarks.bench_serve_faults import memory_mb
-from tests.benchmarks.bench_serve_load import http_request
+from tests.benchmarks.bench_serve_load import http_request, memory_mb
 from tests.fixtures.http2_frames import END_HEADERS, HEADERS, RESET, block, call_fields, connected, frame
 
 HOST = b"Host: 127.0.0.1\r\n"

@@ -1,4 +1,4 @@
-"""Flipped bits at rest, tampered files. Long form: tests/benchmarks/bench_outbox_damage.py --flips 500."""
+"""Flipped bits at rest, tampered files."""
 
 from __future__ import annotations
 

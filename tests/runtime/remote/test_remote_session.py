@@ -223,10 +223,7 @@ def test_over_tls_and_not_to_a_stranger(session: Session, tmp_path: Path) -> Non
 
 
 def test_a_thousand_requests_under_faults(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0 unanswered, local answers bit by bit those of the session alone.
-
-    How late answers are is in tests/benchmarks/bench_remote_faults.py.
-    """
+    """0 unanswered, local answers bit by bit those of the session alone."""
     monkeypatch.setattr("edgekit.runtime.remote.policy.FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr("edgekit.runtime.remote.policy.LONGEST_PAUSE_S", 0.03)
     paths, _ = storm(session, 1000)
