@@ -32,7 +32,6 @@ def wrong_forms(model: ir.Model, target: str) -> list[Finding]:
 
     Args:
         model: The canonical model, before nodes are written out with others.
-        target: The target or profile named in the findings.
     """
     wrong = open_shapes(model, target)
     for node in model.graph:
@@ -49,7 +48,6 @@ def is_nearest_sample(node: ir.Node) -> bool:
 
 
 def _reason(node: ir.Node) -> str:
-    """Return why Core AI is wrong about a node, or nothing."""
     if is_nearest_sample(node) and grid_sample(node) is None:
         return "mode nearest: Core AI takes another point where two are equally near"
     if node.op_type == "Cast" and _changes_sign(node) and not _is_of_a_shift(node):

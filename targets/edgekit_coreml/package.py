@@ -36,9 +36,7 @@ def package_files(
     """Build the files of the package.
 
     Args:
-        program: coremltools' Program, with one function ``main``.
         specification_version: Version of Core ML's format, e.g. 7 for iOS 16.
-        metadata: Entries for ``userDefined``.
         classifier: coremltools' ClassifierConfig, where an output becomes a class label.
         describe: Function that adds to the specification.
     """

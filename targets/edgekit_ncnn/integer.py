@@ -50,8 +50,6 @@ def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm
     """Return the integers of a Conv in two dimensions or of a dense layer (``axes`` 0); None: it has none.
 
     Args:
-        x: Its input.
-        weights: Its weights.
         group: Its number of groups; of a depthwise Conv, the number of channels.
         axes: Number of spatial axes.
     """

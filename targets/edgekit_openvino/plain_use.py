@@ -20,7 +20,6 @@ def plain_use(options: Mapping[str, Json], files: Mapping[str, str]) -> str:
     """Return the text of a README beside the exported files.
 
     Args:
-        options: Options of the artifact.
         files: File name in the artifact -> name under which it was exported.
     """
     settings = arithmetic(options)

@@ -81,9 +81,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that ONNX Runtime has no kernel for; all are named.
         ModelError: the model is over 2 GB.
-        MissingDependency: onnxruntime is not installed.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)}, not {precision}")
@@ -140,7 +138,6 @@ def _has_float_island(model: ir.Model) -> bool:
 
 
 def _written(model: ir.Model) -> ir.Model:
-    """Return the canonical model in the forms that are fast on ONNX Runtime."""
     fast = with_prelu_written_out(with_quick_gelu(with_integer_gemms(with_bytes_read(model))))
     fast = with_padded_channels(fast)
     return with_older_opset(with_shared_transposes(fast))
@@ -166,8 +163,6 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     first one.
 
     Args:
-        content: The model that was refused, serialized with the shapes of its values.
-        target: The target or profile named in the findings.
         message: ONNX Runtime's error for the whole model; the finding when each node alone is accepted.
     """
     model = onnx.ModelProto.FromString(content)

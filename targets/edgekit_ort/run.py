@@ -67,11 +67,7 @@ ASSIGNMENT = "session.record_ep_graph_assignment_info"
 
 
 def engine_version() -> str:
-    """Name and version of the installed engine.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-    """
+    """Name and version of the installed engine."""
     return f"ONNX Runtime {_onnxruntime().__version__}"
 
 
@@ -89,10 +85,6 @@ def open_runner(
     ``options["widened_weights"]``: only weights are stored as integers. ``options["wide_sums"]``: products
     of integers are summed exactly on every processor. ``options["arithmetic"]``: ``bf16``: MatMul multiplies
     in bf16 where the processor does.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-        EngineError: ONNX Runtime refused the model.
     """
     path, shared = files[MODEL_FILE], files.get(SHARED_FILE)
     fast_math = options.get("arithmetic") == "bf16" and not cpu.lacking(options)
@@ -128,7 +120,6 @@ def open_session(
     """Open an ``onnxruntime.InferenceSession`` with EdgeKit's settings.
 
     Args:
-        model: A path, or the serialized model.
         threads: Threads within one op; ops run one after the other.
         optimize: Apply all graph optimizations; False runs the graph as it is written.
         keep_float_regions: Keep float weights between Q/DQ pairs as they are.

@@ -26,11 +26,7 @@ BUILD_SECONDS, RUN_SECONDS = 1800.0, 600.0
 
 
 def engine_version() -> str:
-    """Name and version of the simulator.
-
-    Raises:
-        MissingDependency: the toolchain is not installed.
-    """
+    """Name and version of the simulator."""
     require(TOOLCHAIN, "simulating a Rockchip NPU")
     return f"the simulator of {VERSION}"
 
@@ -42,12 +38,7 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> SimulatedNetwork:
-    """Build ``model.onnx`` again, for the simulator.
-
-    Raises:
-        MissingDependency: the toolchain is not installed.
-        EngineError: it refused the model.
-    """
+    """Build ``model.onnx`` again, for the simulator."""
     child = ToolchainChild(require(TOOLCHAIN, "simulating a Rockchip NPU"), CHILD)
     try:
         (child.folder / SOURCE_FILE).write_bytes(files[SOURCE_FILE].read_bytes())

@@ -71,7 +71,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that violate a rule, or that NVIDIA's compiler refuses; all are named.
         ModelError: the model is over 2 GB.
     """
     if precision not in PRECISIONS:

@@ -51,12 +51,10 @@ class FormRule:
     """Form of a node that TensorRT does not support well.
 
     Attributes:
-        name: Name of the rule in tests.
         ops: Operators that the rule applies to; () for all.
         code: Code of the finding; EK10.. is an error, EK11.. a warning (edgekit.diagnostics).
         breaks: Function that describes the problem of a node, or returns None.
         fix: Remedy for the user; may be empty.
-        source: Document or measurement that supports the rule.
     """
 
     name: str
@@ -269,7 +267,6 @@ def _scale(node: ir.Node) -> str | None:
 
 
 def _stored(node: ir.Node) -> str | None:
-    """Check the type that a pair stores."""
     value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     if value is None or value.dtype in (None, ir.DataType.INT8, ir.DataType.FLOAT8E4M3FN):
         return None

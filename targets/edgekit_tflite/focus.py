@@ -65,7 +65,6 @@ def blocks_as_channels(
     16, and an image has 3. 6x6 by 2 over 3 channels becomes 3x3 over 12.
 
     Args:
-        b: Builder.
         x: Image, N, C, H, W.
         weights: Constant, out, C, rows, columns.
         frame: The window of ``weights`` over ``x``.

@@ -30,7 +30,6 @@ class Tensor:
         shape: Physical shape, as stored.
         dtype: numpy dtype name.
         data: The content of a constant, else None.
-        quantization: Scale and zero point of integers, or None.
         producer: Index of the operator that computes it, or None.
         readers: Number of operator inputs that read it.
     """

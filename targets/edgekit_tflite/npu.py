@@ -58,7 +58,6 @@ def npu_files(files: Mapping[str, bytes], chip: str) -> dict[str, bytes]:
     """Return the file for the NPU of a chip, and a text about it.
 
     Args:
-        files: An artifact's, with ``model.tflite``.
         chip: Vendor and chip as LiteRT names them, e.g. ``Qualcomm SM8650``.
 
     Raises:

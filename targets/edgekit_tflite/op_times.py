@@ -44,12 +44,8 @@ def op_times(
     each operator of EfficientNet-Lite0 was repeated on its own, the operators took a quarter less time.
 
     Args:
-        graph: Graph of the file.
         values: Tensor -> its stored content in a whole run.
         run_whole: Function that runs the whole file once; it is timed in each round.
-        threads: Number of threads of the interpreter.
-        runs: Number of runs of each operator.
-        folder: Folder for the files.
 
     Raises:
         EngineError: the engine refused a single operator.

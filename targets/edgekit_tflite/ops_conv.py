@@ -40,8 +40,6 @@ def filled(b: Builder, x: Value, pads: Sequence[tuple[int, int]], number: float,
     """Pad ``x`` to ``shape`` with a stored number. XNNPACK supports PAD, but not PADV2.
 
     Args:
-        b: Builder.
-        x: The value.
         pads: (before, after) of each physical axis.
         number: Fill value in the stored type of ``x``: an integer if ``x`` is quantized.
         shape: Logical shape of the result.

@@ -34,7 +34,6 @@ class Table:
     """Table of a flatbuffer.
 
     Args:
-        data: The flatbuffer.
         offset: Offset of the table in bytes.
         description: Name of the table, for messages.
 

@@ -153,9 +153,6 @@ class OpTable(Generic[H]):
         program is incomplete: drop it.
 
         Args:
-            build: The target's builder.
-            graph: Its nodes are lowered.
-            opset: Their opset.
             dynamic: Findings of ``open_shapes``. If there are any, nodes with dynamic shapes are not lowered,
                 only looked up.
 
@@ -212,8 +209,6 @@ def refuse(profile: str, findings: Sequence[Finding], reason: str) -> None:
     """Check that there are no findings.
 
     Args:
-        profile: Name of the device profile.
-        findings: Errors of nodes.
         reason: Reason in words, e.g. ``no form in TFLite``.
 
     Raises:

@@ -42,8 +42,7 @@ class PadPart:
 
     Attributes:
         begin: Index of the first element along the axis.
-        count: Number of elements; may be 0.
-        times: Number of repetitions of these elements; may be 0.
+        count, times: Number of elements, and of their repetitions; either may be 0.
         is_reversed: Whether the elements are in reverse order.
     """
 

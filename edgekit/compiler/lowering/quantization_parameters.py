@@ -27,8 +27,6 @@ class QuantizationParameters(NamedTuple):
         """Return the parameters in a shape that broadcasts against data of ``shape``.
 
         Args:
-            shape: Shape of the data.
-            axis: The node's attribute.
             block_size: The node's attribute; 0 without blocks.
         """
         return QuantizationParameters(*(_broadcast(parameter, shape, axis, block_size) for parameter in self))

@@ -25,7 +25,6 @@ def zero_padding(model: ir.Model, mask: str, axes: Mapping[str, tuple[int, ...]]
     """Set outputs to zero where there is no token: multiply them by the mask, in place.
 
     Args:
-        model: Model of any opset with static shapes.
         mask: The input that is 1 for a token and 0 for padding.
         axes: Axes of each output that are as long as the text.
 

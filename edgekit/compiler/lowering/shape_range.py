@@ -35,7 +35,6 @@ def with_range(models: Sequence[ir.Model], sizes: Sequence[int]) -> ir.Model:
     """Return one graph for all sizes; shapes of values within it are left out.
 
     Args:
-        models: Graphs of the same model, as an engine gets them.
         sizes: Their sizes, ascending.
 
     Raises:

@@ -58,7 +58,6 @@ def affine(
         dtype: Data type of the stored integers: int8, uint8 or int16.
         symmetric: The zero point is 0 (128 for uint8), and the scale covers the end farther from zero. The
             least stored value, which has no opposite, is not used.
-        axis: The channel axis, for [C].
         narrow: Exclude the least stored value, e.g. [-127, 127].
 
     An empty range (all zeros) gets the largest scale of the other channels, or 1: with a scale near zero the
@@ -155,9 +154,6 @@ def choose_range(
 
     Args:
         observation: Observation of the tensor; for several that share the scale, their ``pool``.
-        rule: The rule that chooses the range.
-        dtype: Data type of the stored integers.
-        symmetric: Whether the zero point is the middle of the range; see :func:`affine`.
         after: Measure the error after this function of float32 arrays, e.g. SiLU, if the tensor has no other
             consumer.
     """
@@ -204,7 +200,6 @@ def channel_affine(observation: Observation, dtype: Dtype) -> Affine:
 
     Args:
         observation: With a channel axis.
-        dtype: Data type of the stored integers.
     """
     assert observation.axis is not None
     per_channel = affine(observation.low, observation.high, dtype, axis=observation.axis)

@@ -35,7 +35,6 @@ class PartWriter:
     """Writes a graph.
 
     Args:
-        model: The model.
         weights: Name -> integers with one scale per output, of the matrices that are stored so; the others
             are floats.
         rows: Whether a target stores a product's matrix as [outputs, inputs], so that it can share it with
@@ -131,7 +130,6 @@ class PartWriter:
         them.
 
         Args:
-            x: The embeddings.
             part: ``encoder`` or ``decoder``.
             position: The position of a single row, int64 [1]; "": all positions.
         """

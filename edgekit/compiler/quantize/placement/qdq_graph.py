@@ -32,8 +32,6 @@ def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules, float_weights: b
     """Return a copy of the model quantized according to the plan, in standard ONNX operators.
 
     Args:
-        model: The canonical float graph that the plan is for. It is not changed.
-        plan: The plan, with the weights of every node that has any.
         rules: The target's rules; they determine how biases are stored.
         float_weights: Leave weights and biases float, with pairs at the activations only, for training.
 
@@ -230,7 +228,6 @@ class _Writer:
         return real
 
     def _insert(self, node: ir.Node, after: ir.Node | None, before: ir.Node | None = None) -> None:
-        """Insert a node after another, before another, or at the start of the graph."""
         if before is not None:
             self._graph.insert_before(before, node)
         elif after is not None:

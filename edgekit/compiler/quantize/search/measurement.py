@@ -63,7 +63,6 @@ class Measurement:
     """Measurement of one candidate.
 
     Attributes:
-        config: The candidate.
         fidelity: Fidelity to the float model on the validation set; None if it could not be run.
         ratio: Latency relative to the float parent; None if it was not timed.
         failure: Reason that it could not be compiled or run; "" otherwise.

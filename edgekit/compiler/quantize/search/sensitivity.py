@@ -30,8 +30,6 @@ class WeightedKernel:
     """Kernel with weights.
 
     Attributes:
-        name: Name of the kernel.
-        nodes: Names of its nodes.
         first, last: Index of its first and last node in the graph.
         macs: Multiply-accumulates of one inference.
     """
@@ -65,7 +63,6 @@ def float_regions(
     """Return sets of nodes to keep in float, the most promising first: much noise and few MACs.
 
     Args:
-        model: The canonical float graph.
         blocks: The quantized blocks, in the graph's order.
         noise: Block -> noise / signal of the worst output with it alone quantized, where measured.
         min_noise_share: The share (0 to 1) of the noise of all blocks that a region must remove.

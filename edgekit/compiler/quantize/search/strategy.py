@@ -111,8 +111,6 @@ def search_fastest(
 
     Args:
         placements: The target's, the most likely winner first.
-        measure: Compiles and measures a candidate.
-        find_float_regions: Finds nodes to keep in float.
         is_good_enough: Whether the search may end with this candidate. Then the other recipes of its
             structure are measured: default, baseline, MSE ranges (not for classifiers), and no bias
             correction if the baseline is better than these.
@@ -208,7 +206,6 @@ class _FastestSearch:
         return [result for result in results if result is not None and _roughly_faster(result)]
 
     def _attempt(self, config: CandidateConfig, share: float = 1.0, must: bool = False) -> Measurement | None:
-        """Return the measurement of a candidate; None if there is no time for it."""
         for measurement in self._measurements:
             if measurement.config == config:
                 return measurement

@@ -75,17 +75,10 @@ def optimize(
     """Quantize the weights of every node of the plan that has weights.
 
     Args:
-        model: The canonical float graph. It is not changed.
-        plan: From ``place``.
-        rules: Rules of the target that the plan is for.
         samples: The calibration set; the first ``recipe.samples`` are used. Not needed for round-to-nearest
             without bias correction.
-        recipe: Rules for rounding weights.
         cache: Results of earlier calls; new results are added. It does not change the result.
         progress: Called with (done, total) steps.
-
-    Returns:
-        The plan with weights.
 
     Raises:
         EngineError: ONNX Runtime cannot run a node.
@@ -232,9 +225,7 @@ def to_nearest(product: WeightMatrix, affine: Affine | None, rules: Rules) -> Qu
     """Round to nearest, without samples.
 
     Args:
-        product: A node with weights.
         affine: Quantization of its input; None if it reads floats.
-        rules: The target's rules.
     """
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
@@ -253,14 +244,7 @@ def _round_product(
 ) -> QuantizedWeights:
     """Quantize one layer using its quantized inputs.
 
-    Args:
-        product: A layer with ``has_columns``.
-        x: Sample -> the input: integers of ``affine``, or floats if ``affine`` is None.
-        affine: Quantization of the input.
-        target: The sampled positions and the float outputs there.
-        rules: The target's rules.
-        recipe: Rules for rounding.
-        shared: The integers that it shares with other layers; only the bias is its own then.
+    ``x``: sample -> the input: integers of ``affine``, or floats if ``affine`` is None.
     """
     matrix = product.matrix()
     corrects = recipe.bias_correction and product.bias is not None
@@ -299,7 +283,6 @@ def _corrected(product: WeightMatrix, real: Array, inputs: Array, expected: Arra
     earlier layers is estimated from few samples, so only its significant part is corrected.
 
     Args:
-        product: A layer that has a bias input.
         real: [groups, outputs, columns]: the dequantized weights.
         inputs: [samples, groups, columns]: means of the quantized inputs.
         expected: [samples, output channels]: means of the float outputs.

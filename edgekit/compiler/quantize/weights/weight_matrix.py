@@ -27,7 +27,6 @@ class WeightMatrix:
 
     Attributes:
         node: Conv, ConvTranspose, Gemm or MatMul.
-        rule: Its row in the target's rules.
         weights: float32, in the node's own layout.
         bias: float32 [output channels], zeros if the node has none but could have; None if it cannot have
             one.
