@@ -160,8 +160,7 @@ def _give_output(build: Builder, value: ir.Value, entry: dict[str, Json]) -> Any
 
 
 def _keep_unread_inputs(function: Any) -> None:
-    """Add an identity that reads each unread input. Core ML refuses a program with an input that nothing
-    reads."""
+    """Add an identity that reads each unread input: Core ML refuses an input that nothing reads."""
     from coremltools.converters.mil.mil import Builder as MilBuilder
 
     with function:

@@ -57,9 +57,7 @@ def open_on(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> OpenvinoRunner:
-    """Load ``model.xml`` on Intel's GPU or NPU and run it once on zeros. The plug-ins run the whole graph, or
-    refuse it.
-    """
+    """Load ``model.xml`` on Intel's GPU or NPU and run it once on zeros; it runs whole or is refused."""
     accelerator = find_accelerator(device)
     if accelerator is None:
         devices = ", ".join(openvino().Core().available_devices)

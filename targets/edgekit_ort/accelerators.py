@@ -264,8 +264,7 @@ def _devices(ort: Any, interface: Provider) -> list[Any]:
 
 
 def _has_device(ort: Any, interface: Provider) -> bool:
-    """Return whether a provider that is part of onnxruntime would reach a device. ONNX Runtime lists it even
-    without one, and then runs everything on the CPU."""
+    """Return whether the provider reaches a device: without one, ONNX Runtime lists it and uses the CPU."""
     if interface.provider == OPENVINO:
         devices = ort.capi._pybind_state.get_available_openvino_device_ids()
         return any(str(name).partition(".")[0] == interface.kind.upper() for name in devices)

@@ -58,8 +58,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
 
 
 def _with_kernels(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
-    """Return the model itself, or with nodes written out for which the installed version has no kernel, with
-    its file's content, and the nodes that are left without one."""
+    """Return the model with nodes that lack a kernel written out, its file, and the nodes that remain."""
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
         content = save_model(_written(model))

@@ -88,8 +88,7 @@ def _is_broken(node: ir.Node) -> bool:
 def _built(
     model: ir.Model, profile: Profile, environment: Environment
 ) -> tuple[dict[str, bytes], list[Finding]]:
-    """Return the files, or none and a finding for each node that can't be written or that the compiler
-    refuses."""
+    """Return the files, or none and a finding for each node that can't be written or is refused."""
     written, findings = _emitted(model, profile)
     if findings:
         return {}, findings

@@ -71,8 +71,7 @@ it the parser needs constant axes only (LIST), which they have; the model's own 
 
 
 def broken_rules(model: ir.Model, target: str, *, ranged: bool = False) -> list[Finding]:
-    """Return a finding for each node and rule that it breaks, in the order of the graph; ``ranged``: without
-    NOT_OF_A_RANGE."""
+    """Return a finding for each node and rule that it breaks, in order; ``ranged`` omits NOT_OF_A_RANGE."""
     findings = []
     rules = [rule for rule in RULES if not ranged or rule.name not in NOT_OF_A_RANGE]
     for node in model.graph.all_nodes():

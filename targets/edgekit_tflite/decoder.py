@@ -149,8 +149,7 @@ class _LoadedInterpreter:
 
 
 class TfliteDecoder:
-    """Loaded ``DecoderRunner``. Runners of one ``another()`` share an interpreter: on a switch, the
-    cache of the next runner is copied in."""
+    """Loaded ``DecoderRunner``. Those of one ``another()`` share an interpreter: a switch copies a cache."""
 
     device = "CPU"
 

@@ -86,8 +86,7 @@ class Graph:
         self.ops.append(op)
 
     def pruned(self) -> Graph:
-        """Return the same program without operators whose outputs nothing reads, and without unused
-        tensors."""
+        """Return the same program without unread operators and unused tensors."""
         needed = set(self.outputs)
         ops: list[Op] = []
         for op in reversed(self.ops):

@@ -107,8 +107,7 @@ def _opened(part: Graph, path: Path, threads: int) -> Any:
 
 
 def _empty_call(folder: Path) -> Callable[[], object]:
-    """Return a call that computes almost nothing, a Relu of one number; a run of the whole program has it
-    once."""
+    """Return a call that computes almost nothing, a Relu of one number; a whole run has it once."""
     ends = [Tensor(name, (1,), "float32") for name in ("x", "y")]
     path = folder / "call.tflite"
     invoke: Callable[[], object] = _opened(Graph(ends, [Op("RELU", (0,), (1,))], [0], [1]), path, 1).invoke

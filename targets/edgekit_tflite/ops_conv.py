@@ -164,8 +164,7 @@ def conv_transpose(
 
 
 def dilated(weights: Array, dilations: Sequence[int]) -> Array:
-    """Return the weights with zeros between their elements, so that a dense window reads them at a
-    distance."""
+    """Return the weights with zeros between their elements, for a dense window that reads at a distance."""
     if all(d == 1 for d in dilations):
         return weights
     sizes = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]

@@ -43,7 +43,6 @@ def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) 
     """Return a finding for each node that TFLM has no kernel for or rejects; empty if the file runs.
 
     ``nodes``: operator and ONNX node of each operator of the file, in order.
-        target: Target named in the findings.
     """
     without = {node: code for code, node in nodes if code not in KERNELS}
     if without:

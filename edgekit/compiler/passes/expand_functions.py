@@ -83,7 +83,6 @@ def with_expansions(
 
 
 def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
-    """Replace the finding that an op is unsupported with the reason for this node, if there is one."""
     reason = reasons.get(finding.node)
     if reason is None or finding.code != "EK1001":
         return finding

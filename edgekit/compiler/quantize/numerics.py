@@ -172,7 +172,6 @@ def choose_range(
 
 
 def _best_range(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
-    """Return the range within [low, high] with the least error."""
     for _ in range(ROUNDS):
         before = low, high
         if symmetric:

@@ -214,8 +214,7 @@ def _run(
     extremes: dict[str, float] | None = None,
     keep: bool = False,
 ) -> list[Array]:
-    """Return the outputs of one operator, in the declared shapes. Unless ``keep`` is set, they are rounded to
-    the declared types."""
+    """Return one operator's outputs in the declared shapes and, unless ``keep``, the declared types."""
     try:
         returned = kernel(**operands)
     except EngineError:

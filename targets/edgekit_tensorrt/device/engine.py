@@ -176,8 +176,7 @@ class TensorRtRunner:
         return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def record(self) -> None:
-        """Record the launches of one run as a CUDA graph, after a run. Where that fails there is none, nor
-        with a range, because a graph is of one size."""
+        """Record one run as a CUDA graph, after a run; none if that fails or sizes vary."""
         assert self._stream is not None
         if self._extents:
             self._graph_problem = "the engine takes a range of sizes"

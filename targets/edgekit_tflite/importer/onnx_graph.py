@@ -181,8 +181,7 @@ class OnnxGraph:
         return position >= len(self.op.inputs) or self.op.inputs[position] < 0
 
     def is_dynamic_range(self, data: int, weights: int) -> bool:
-        """Check whether floats are multiplied by integer weights: TFLite's kernels quantize the floats at run
-        time."""
+        """Check whether floats meet integer weights: TFLite's kernels quantize the floats at run time."""
         return self.dtype(data) == "float32" and self.quantization(weights) is not None
 
     # What an operator makes

@@ -162,8 +162,7 @@ class PartWriter:
         return self.graph.ops("Split", [x, self.graph.ints(*[self.config.inner] * count)], count, axis=-1)
 
     def turns(self, rows: int) -> Sequence[str]:
-        """Store what ``rotated`` multiplies by at each position, [rows, head_size] each; [] without
-        rotation."""
+        """Store what ``rotated`` multiplies by, [rows, head_size] each; [] without rotation."""
         if not (form := self.config.form).rotary:
             return ()
         angles = rotary_angles(np.arange(rows), form)

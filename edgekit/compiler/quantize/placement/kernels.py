@@ -44,8 +44,7 @@ class Kernel:
 
     @property
     def is_agnostic(self) -> bool:
-        """Return whether the kernel is quantization-agnostic: it runs in int8 only next to other int8
-        kernels, because it does not justify a Q/DQ pair by itself."""
+        """Return whether it runs in int8 only next to int8 kernels: alone it isn't worth a Q/DQ pair."""
         return self.rule.weight is None and not self.rule.alone
 
 

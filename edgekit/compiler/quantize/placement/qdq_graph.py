@@ -137,14 +137,12 @@ class _Writer:
         return rule is not None and rule.output == "inputs" and moves_data(node)
 
     def _add_number(self, value: ir.Value, number: float, name: str, after: ir.Node | None) -> ir.Value:
-        """Add a number to the value and return the sum."""
         node = ir.node("Add", [value, self._constant(f"{name}/constant", np.array(number, np.float32))])
         total = self._named(node, name, ir.DataType.FLOAT, value.shape)
         self._insert(node, after)
         return total
 
     def store_weights(self, node: ir.Node, weights: QuantizedWeights) -> None:
-        """Quantize a node's weights, and its bias if the rules say so."""
         rule = rule_of(node, self._rules)
         if rule is None or rule.weight is None:
             raise ValueError(f"{self._rules.target} has no rule for the weights of {node_name(node)}")

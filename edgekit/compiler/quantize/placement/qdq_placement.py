@@ -94,8 +94,7 @@ def place(
 
 
 def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
-    """Return the values that get a pair: inputs of kernels, and outputs that kernels can only produce as
-    integers."""
+    """Return the values that get a pair: kernels' inputs, and outputs only produced as integers."""
     stored: dict[str, ir.Value] = {}
     for kernel in kernels:
         written = () if kernel.rule.output == "asked" else kernel.outputs

@@ -43,8 +43,7 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def with_better_times(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Replace rough times by the time of another recipe, where known: recipes of one structure differ in
-    constants only, so they take the same time."""
+    """Replace a rough time by that of another recipe, which differs in constants only, where known."""
     better = {
         (m.config.placement, m.config.floats, m.float_share): m.ratio
         for m in measurements

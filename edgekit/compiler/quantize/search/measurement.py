@@ -101,8 +101,7 @@ class Measurement:
 
     @property
     def untimed_score(self) -> float:
-        """Return a score that compares untimed candidates: accuracy, capped at saturation, less a penalty for
-        float layers."""
+        """Return a score to compare untimed candidates: capped accuracy, less a penalty for float layers."""
         rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
         return rank - FLOAT_PENALTY[self.unit] * self.float_share
 

@@ -104,7 +104,6 @@ def _until(
 
 
 def _macs(node: ir.Node, weight: int) -> int:
-    """Count the multiply-accumulates of a Conv, ConvTranspose, Gemm or MatMul for one inference."""
     array, dims = array_of(node.inputs[weight]), static_dims(node.outputs[0])
     if array is None or dims is None:
         return 0

@@ -198,8 +198,7 @@ class _FastestSearch:
             self._attempt(replace(structure, recipe=recipe), must=recipe == BASELINE)
 
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """Measure the structure with float regions, and return those that are faster than the parent, by
-        rough timing."""
+        """Measure the structure with float regions; return those roughly timed faster than the parent."""
         best = best_of(self._measurements, structure)
         regions = self._find_float_regions(best.config, min_noise_share(best))[:MAX_REGIONS]
         results = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
@@ -220,8 +219,7 @@ def _roughly_faster(measurement: Measurement) -> bool:
 
 
 def _first_of(waiting: Sequence[Measurement]) -> Measurement:
-    """Return the fastest measurement, or of those that are as fast up to the error of a rough timing, the
-    most accurate."""
+    """Return the fastest measurement; of those within a rough timing's error, the most accurate."""
     fastest = min(item.time for item in waiting)
     return max((item for item in waiting if item.time <= (1 + ROUGH_ERROR) * fastest), key=lambda m: m.rank)
 
@@ -248,8 +246,7 @@ def search_front(
 def _next_configs(
     placements: Sequence[str], find_float_regions: FindFloatRegions, measurements: Sequence[Measurement]
 ) -> Iterator[CandidateConfig]:
-    """Yield the candidates to measure, in order. ``measurements`` grows meanwhile and is read at each
-    step."""
+    """Yield the candidates to measure, in order; ``measurements`` grows and is read at each step."""
     for placement in placements:
         yield CandidateConfig(placement, QUICK)
     structures = pareto_front([m for m in measurements if m.config.recipe == QUICK])[-MAX_STRUCTURES:]

@@ -146,7 +146,6 @@ def _shared_weights(
 def _nearest_of(
     product: WeightMatrix, plan: QuantizationPlan, rules: Rules, shared: Mapping[str, _SharedWeights]
 ) -> QuantizedWeights:
-    """Round a layer's weights to nearest, without samples."""
     if product.name in shared:
         return replace(shared[product.name].weights, bias=product.original_bias)
     return to_nearest(product, _stored_as(product, plan), rules)
