@@ -28,11 +28,7 @@ SCATTERS = ("ScatterElements", "ScatterND")
 
 
 def wrong_forms(model: ir.Model, target: str) -> list[Finding]:
-    """Return a finding for each input and node of the main graph that must not be built.
-
-    Args:
-        model: The canonical model, before nodes are written out with others.
-    """
+    """Return a finding for each input and node that must not be built, before any is written out."""
     wrong = open_shapes(model, target)
     for node in model.graph:
         reason = "" if node.domain else _reason(node)

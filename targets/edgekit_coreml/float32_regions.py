@@ -126,7 +126,6 @@ def find_float32_regions(
 
     Args:
         samples: Inputs; the first LAST_SAMPLES are used.
-        fixed: Nodes that compute in float32 in any case.
     """
     samples = samples[:LAST_SAMPLES]
     full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(fixed))

@@ -36,7 +36,6 @@ class Rule:
     Attributes:
         verdict: ``not`` eligible, or ``at risk``.
         confidence: A, B or C, as above.
-        explanation: The property of the operator that matters.
     """
 
     verdict: Verdict

@@ -54,7 +54,6 @@ class Value:
         dtype: Its ONNX element type, as numpy names it.
         name: Name of its blob; empty for a constant.
         stored: Shape of its blob, the outermost axis first.
-        const: Array of a constant.
         pair: Set for what a pair of QuantizeLinear and DequantizeLinear made.
     """
 

@@ -125,7 +125,6 @@ def open_session(
         keep_float_regions: Keep float weights between Q/DQ pairs as they are.
         widened_weights: Only weights are stored as integers: convert them to floats at load. Otherwise they
             are widened at each run, or multiplied by a kernel that is slower than the float one.
-        fast_math: Whether to set FAST_MATH.
         wide_sums: Whether to set EXACT_SUMS where the processor needs it.
         profile_into: Path prefix of the file that ``end_profiling`` writes the time of every node into.
         weights_in: Folder of the file with a serialized model's weights.

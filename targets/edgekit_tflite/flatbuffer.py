@@ -91,7 +91,6 @@ class Program(NamedTuple):
 
     Attributes:
         graph: Tensors without a reader are written too, prune before.
-        signature: Its key.
     """
 
     graph: Graph

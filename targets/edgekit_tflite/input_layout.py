@@ -25,7 +25,6 @@ def transpose_input(model: Any, index: int, order: Sequence[int], content: Calla
 
     Args:
         model: Table ``Model``; it is changed.
-        index: Place of the input in the subgraph.
         content: Returns the bytes of a buffer by its number.
     """
     editor = _Editor(model, tuple(order), content)

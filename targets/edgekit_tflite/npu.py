@@ -33,7 +33,6 @@ class Sdk(NamedTuple):
     Attributes:
         module: LiteRT's module of the vendor; the SDK's ends with the same name.
         package: Name of the SDK's package; pip downloads the SDK from its vendor, under the vendor's licence.
-        install: Instruction to install it.
     """
 
     module: str

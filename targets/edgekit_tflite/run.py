@@ -62,7 +62,6 @@ def open_runner(
             its name in the source model, and ``signature_name``, its name in the signature;
             ``precision``: precision of products; ``needs_isa``: processor extensions, one of which is needed
             for it, else fp32.
-        threads: Threads for one run.
         watched: Whether to keep every value of a run; then no delegate is applied, as it would keep none.
     """
     path = files[FILE]

@@ -35,7 +35,6 @@ class Table:
 
     Args:
         offset: Offset of the table in bytes.
-        description: Name of the table, for messages.
 
     Raises:
         DamagedFileError: it does not lie within the data.

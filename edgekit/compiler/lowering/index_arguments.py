@@ -151,9 +151,7 @@ class SliceRanges(NamedTuple):
     """Range of a Slice, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
 
     Attributes:
-        begin: Index of the first element.
         step: Distance to the next element, positive.
-        shape: Number of elements taken.
         reversed_axes: Axes that are reversed afterwards: those with a negative step.
     """
 
@@ -210,9 +208,6 @@ def slice_objects(begin: Sequence[int], step: Sequence[int], shape: Sequence[int
 
 def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
     """Return the axes of ReduceSum, ReduceMean ...: non-negative, sorted, each once.
-
-    Args:
-        axes: The node's input, if it has one.
 
     Returns:
         None if nothing is reduced: each element is a reduction of its own.

@@ -101,7 +101,6 @@ class OpTable(Generic[H]):
 
         Args:
             entries: Op -> first argument of the function for it.
-            since: First opset of each.
             doc: Description in the table of ops; ``{}`` stands for the entry, ``{op}`` for the op.
         """
 
@@ -207,9 +206,6 @@ class OpTable(Generic[H]):
 
 def refuse(profile: str, findings: Sequence[Finding], reason: str) -> None:
     """Check that there are no findings.
-
-    Args:
-        reason: Reason in words, e.g. ``no form in TFLite``.
 
     Raises:
         UnsupportedError: there are some; all are named.

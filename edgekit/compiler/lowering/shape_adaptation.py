@@ -78,7 +78,6 @@ def at_shape(model: ir.Model, largest: ir.Model, further: ir.Model) -> ir.Model:
     Args:
         model: ``largest`` itself, or a graph derived from it: with Q/DQ pairs, or other weights.
         largest: Canonical graph at the largest shape.
-        further: The same model's canonical graph at another shape.
 
     Raises:
         UsageError: the nodes of the two graphs differ, or a constant of ``model`` that depends on the shape

@@ -99,7 +99,6 @@ def expand_functions(
 
     Args:
         model: With a static shape on every value.
-        predicate: Selects the nodes; those without a decomposition are kept.
         opset: The opset of the nodes; the new nodes use the canonical one.
         reasons: Output: node name -> why it has no decomposition.
 

@@ -146,8 +146,7 @@ def choose_range(
     extremes ``l4`` is better for activations alone, but worse with quantized weights, because clipping
     distorts the bias correction. SNR of EfficientNet-Lite0 with GPTQ and bias correction, two draws of 16
     photographs, on photographs of another set: l4 24.6 and 24.6 dB, without the extremes 21.5 and 22.3;
-    min-max 24.7 and
-    24.4.
+    min-max 24.7 and 24.4.
     Activations alone, two halves of 64 photographs: min-max 26.7 and 27.1, l2 28.7 and 28.2, l4 27.3 and 26.9
     (without the extremes 28.2 and 26.9); YOLOX-nano without its stem's output: min-max 11.5 and 13.7, l2 14.0
     and 15.3, l4 11.9 and 13.2 (without the extremes 14.2 and 13.9).

@@ -46,7 +46,6 @@ def reads_as(codes: Mapping[str, str], inputs: int = 1, fused: bool = False, **a
 
     Args:
         inputs: Number of inputs, which are the node's.
-        fused: Whether an activation may be fused into them.
     """
 
     @reads(*codes, inputs=inputs)

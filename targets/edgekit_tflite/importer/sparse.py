@@ -31,9 +31,6 @@ def dense(
 ) -> Array:
     """Decode the dense array of a sparse tensor.
 
-    Args:
-        content: Stored values of the tensor.
-
     Raises:
         DamagedFileError: the levels don't fit the shape or the values.
     """

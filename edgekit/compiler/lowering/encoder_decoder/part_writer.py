@@ -126,8 +126,7 @@ class PartWriter:
         return x if self.config.form.norms_after else self.norm(x, f"{part}.layer_norm")
 
     def embedded(self, x: str, part: str, position: str = "") -> str:
-        """Scale embeddings [rows, width], and add their positions and the first norm where the model has
-        them.
+        """Scale embeddings [rows, width], and add their positions and the first norm where there are any.
 
         Args:
             part: ``encoder`` or ``decoder``.

@@ -30,7 +30,6 @@ class DecoderWriter(ABC):
     Args:
         weights: Name -> integers, of the matrices that are stored so; the others are floats.
         context: Tokens that a cache holds at most.
-        half: Store the float matrices as float16.
         adapted: Weights that adapters change (edgekit/target/adapter.py).
 
     Attributes:

@@ -29,7 +29,6 @@ class Kernel:
         rule: The rule that ``nodes[0]`` matches.
         nodes: In order; the last one produces the ``outputs``.
         inputs: Values that must be quantized, with constants if the rule quantizes them.
-        outputs: Values that the kernel produces.
     """
 
     rule: OpRule

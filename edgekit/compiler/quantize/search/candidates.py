@@ -51,11 +51,7 @@ COMPILED_LIMIT = 4
 
 @dataclass(frozen=True, eq=False)
 class CompiledCandidate:
-    """Compiled candidate.
-
-    Attributes:
-        floats: Blocks with weights that stay float, though the target can compute them in int8.
-    """
+    """Compiled candidate; ``floats``: blocks with weights that could be int8, but stay float."""
 
     config: CandidateConfig
     rules: Rules

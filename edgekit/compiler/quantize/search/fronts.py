@@ -115,7 +115,6 @@ def best_so_far(
 
     Args:
         parent_ms: Latency of the float parent in ms, or None if candidates are not timed.
-        is_good_enough: Whether a candidate is faster than the parent, and accurate enough.
     """
     ran = [m for m in measurements if m.fidelity is not None]
     usable = [m for m in ran if is_good_enough(m)]

@@ -27,12 +27,7 @@ WORST_COUNTS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class WeightedKernel:
-    """Kernel with weights.
-
-    Attributes:
-        first, last: Index of its first and last node in the graph.
-        macs: Multiply-accumulates of one inference.
-    """
+    """Kernel with weights; ``first``, ``last``: node indices; ``macs``: multiply-accumulates per run."""
 
     name: str
     nodes: frozenset[str]

@@ -221,11 +221,7 @@ def _stored_as(product: WeightMatrix, plan: QuantizationPlan) -> Affine | None:
 
 
 def to_nearest(product: WeightMatrix, affine: Affine | None, rules: Rules) -> QuantizedWeights:
-    """Round to nearest, without samples.
-
-    Args:
-        affine: Quantization of its input; None if it reads floats.
-    """
+    """Round to nearest, without samples. ``affine`` of the input is None where it reads floats."""
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
     scales = _scales(product, matrix, affine, rules)
@@ -300,9 +296,8 @@ def significant_mean(errors: Array) -> Array:
 
     A mean m of variance v becomes m max(0, 1 - v / m^2) (James and Stein, 1961): an error common to all
     samples is kept almost entirely, one that differs between samples is dropped. After a global pool, where a
-    sample has
-    one position, the plain mean did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any correction,
-    18.2 with this.
+    sample has one position, the plain mean did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any
+    correction, 18.2 with this.
 
     Args:
         errors: float64 [samples, channels].

@@ -54,9 +54,7 @@ def find_targets(
     matter.
 
     Args:
-        digests: The ``sample_digest`` of each sample.
         count: Positions per layer, over all samples.
-        values: Keep the outputs themselves, not only their means.
     """
     names = [str(product.node.outputs[0].name) for product in products]
     outputs = {str(value.name) for value in model.graph.outputs}

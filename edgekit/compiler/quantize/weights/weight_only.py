@@ -41,7 +41,6 @@ def with_stored_weights(
     Weights of fewer than FP16_MIN_ELEMENTS elements stay float: they save nothing and are the most sensitive.
 
     Args:
-        form: One of ``rules.weight_forms``.
         samples: The calibration set; without samples weights are rounded to nearest.
 
     Returns:
