@@ -14,7 +14,7 @@
     +-- UpdateError                  an update that is refused, or that could not be fetched
     +-- DeviceError                  a device that can't be reached, or that lacks what is needed
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
-    +-- ToolchainError               the environment of a vendor's compiler could not be made
+    +-- ToolchainError               npm failed, or fetched another package
     +-- BusyError                    too many requests; this one was not run
     +-- EngineError                  an engine failed to load a variant or to run it
         +-- NoVariantError           no variant of the bundle works here; every reason is listed
@@ -203,7 +203,7 @@ def need_package(
 
 
 class ToolchainError(EdgeKitError):
-    """The environment of a vendor's compiler could not be made; nothing of it was left."""
+    """npm failed to fetch an engine for browsers, or fetched another package."""
 
     exit_code = 3
     blame = "machine"

@@ -82,12 +82,9 @@ CLASSES = {
         "changed since, get it again; do not trust it. [Security](security.md) says how keys are chosen.",
     ),
     "ToolchainError": Example(
-        "the toolchain demo could not be installed (code 1)\n"
-        "  ERROR: No matching distribution found for demo==1.0\n"
-        "  nothing was left behind; read pip's output above, and run the same command again",
-        "Do what pip's lines ask for: most often it can't reach the index that has the packages. "
-        "[Adding a target](add-a-target.md#6-a-compiler-in-an-environment-of-its-own) says what a toolchain "
-        "is.",
+        "npm took more than 600 s to fetch onnxruntime-web@1.23.0",
+        "Run the npm command that the message names on a machine with a network, and pass the file with "
+        "`--npm-package` ([browser](browser.md)).",
     ),
     "UpdateError": Example(
         "the update is refused: a version is older than one that was seen before, or does not belong\n"

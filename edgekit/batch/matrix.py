@@ -36,7 +36,9 @@ OWN_KEYS = ("model", "targets", "precision", "samples", "card", "shapes")
 OPTIONS: Mapping[str, type] = {
     spec.name: spec.kind
     for spec in declared(BuildRequest)
-    if spec.name not in OWN_KEYS and spec.option.help and spec.kind in (str, float, bool, int, list)
+    if spec.name not in OWN_KEYS
+    and not spec.option.python_only
+    and spec.kind in (str, float, bool, int, list)
 }
 """Keys of ``[options]`` with their types: arguments of ``edgekit.build``, the same for every build. A path is
 none of them: it would be relative to the matrix."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.evaluate.sample_files import RECURSIVE
-from edgekit.compiler.sandbox.limits import external_names
+from edgekit.compiler.model.external_names import external_names
 from edgekit.errors import MissingDependency, UsageError, need_package
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.regular_file import sha256_of

@@ -318,15 +318,6 @@ class FaultRecord(TypedDict):
     """The file with its traceback, in EdgeKit's cache folder on the machine of the build; "" for none."""
 
 
-class OlderEngine(TypedDict):
-    """Result on the oldest release of the engine that devices have (``--runtime``)."""
-
-    engine: str
-    """Name and version."""
-    snr_db: float | None
-    """SNR of the worst output in dB; None if all are equal to the reference's."""
-
-
 class AdapterFigures(TypedDict):
     """Quality of a language model's variant with an adapter."""
 
@@ -355,7 +346,6 @@ class Evidence(TypedDict, total=False):
     """Facts from the engine after a run, in each target's own keys."""
     accuracy: dict[str, OutputAccuracy]
     """By output name."""
-    older: OlderEngine
     timing: Timing
     quantization: Quantization
     search: Search

@@ -64,7 +64,7 @@ class ModelPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
+        from edgekit.compiler.hub.address import HubAddress, is_hub_address
 
         return HubAddress(value) if is_hub_address(value) else super().convert(value, param, ctx)
 
@@ -78,8 +78,8 @@ class BundlePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str) or not value.startswith("hf://") or (ctx and ctx.resilient_parsing):
             return super().convert(value, param, ctx)
-        from edgekit.compiler.sandbox.hub_address import HubAddress
-        from edgekit.compiler.sandbox.hub_files import fetch_bundle
+        from edgekit.compiler.hub.address import HubAddress
+        from edgekit.compiler.hub.files import fetch_bundle
 
         return fetch_bundle(HubAddress(value))
 

@@ -23,7 +23,7 @@ from edgekit.cli.request_options import OPENING, arguments_of, build_request, re
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from edgekit.compiler.sandbox.hub_address import HubAddress
+    from edgekit.compiler.hub.address import HubAddress
 
 
 @main.command()

@@ -32,7 +32,6 @@ SECTIONS = {
         "batch",
         "release",
         "store",
-        "toolchain",
     ),
 }
 """The first page of the help: verbs by the work that they belong to, and groups of verbs."""

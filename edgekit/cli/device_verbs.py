@@ -50,7 +50,7 @@ def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mappin
     from edgekit.devices.measure import measure
 
     if merge:
-        from edgekit.compiler.sandbox.hub_files import is_fetched
+        from edgekit.compiler.hub.files import is_fetched
 
         if is_fetched(bundle):
             raise UsageError("--merge writes into BUNDLE; download it from the hub, and pass the file")

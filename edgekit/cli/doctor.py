@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from edgekit._version import __version__
-from edgekit.compiler.toolchains.list_toolchains import toolchain_rows, toolchain_words
 from edgekit.errors import MissingDependency, install_line
 from edgekit.system import cache_folder, confinement, cpu, json_records, onnx_runtime
 from edgekit.system.formats import plain_text
@@ -214,7 +213,6 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "packaging": packaging(),
         "accelerators": accelerators(),
         "tools": tools(),
-        "toolchains": toolchain_rows(),
         "warnings": warnings,
     }
 
@@ -272,7 +270,6 @@ def doctor_text(machine: Mapping[str, Any]) -> str:
         *_accelerator_lines(machine["accelerators"]),
         f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
         *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in machine["tools"]),
-        *(f"  toolchain {toolchain_words(row)}" for row in machine["toolchains"]),
         f"  cpu       {machine['cpu']}, {machine['cores']} cores, {features}",
         f"  memory    {memory}   governor {machine['governor'] or 'unknown'}",
         f"  python    {machine['python']} on {machine['system']}   edgekit {machine['edgekit']}",

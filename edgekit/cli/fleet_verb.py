@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, need_page, need_writable, path_argument, path_option
+from edgekit.cli.arguments import as_json_option, path_argument
 from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     show_default=True,
     help="Minimum number of responses for a device to count.",
 )
-@path_option("-o", "--output", help="Write it as a page (HTML).")
 @as_json_option
 def fleet(
     reports: tuple[Path, ...],
@@ -56,7 +55,6 @@ def fleet(
     margin: float,
     slower: float,
     answers: int,
-    output: Path | None,
     as_json: bool,
 ) -> None:
     """Evaluate a rollout from the devices' reports.
@@ -66,18 +64,11 @@ def fleet(
     """
     from edgekit.release.fleet.devices import fleets
     from edgekit.release.fleet.rollout import judged, measures
-    from edgekit.release.fleet.rollout_text import as_json as verdict_json
     from edgekit.release.fleet.rows import Unused, read_rows
     from edgekit.release.fleet.table import lines_of
 
     if answers < 1:
         raise UsageError("--answers must be at least 1")
-    if output is not None:
-        from edgekit.report.page import need_packages
-
-        need_packages()
-        need_page(output)
-        need_writable(output, "the page")
     compared = measures(margin, slower)
     unused = Unused()
     rows = (
@@ -95,18 +86,13 @@ def fleet(
     for group in groups.values():
         pair = _pair(group, candidate, baseline)
         shown.append((group, None if pair is None else judged(group, *pair, compared, answers)))
-    if output is not None:
-        from edgekit.report.fleet import fleet_page
-        from edgekit.report.page import write_page
-
-        write_page(output, fleet_page(shown, channel or "fleet"))
     answer = {
         "models": [
             {
                 "model": group.model,
                 "devices": len(group.devices),
                 "lines": [line.as_json() for line in lines_of(group)],
-                "rollout": None if verdict is None else verdict_json(verdict),
+                "rollout": None if verdict is None else verdict.as_json(),
             }
             for group, verdict in shown
         ],
@@ -115,8 +101,6 @@ def fleet(
     texts = [_text(group, verdict) for group, verdict in shown]
     if unused.count:
         texts.append(f"  note  {unused.count} rows can't be used; the first: {unused.first}")
-    if output is not None:
-        texts.append(f"  page  {output}")
     terminal.answer(as_json, answer, "\n\n".join(texts))
     if any(verdict is not None and verdict.decision == "stop" for _, verdict in shown):
         raise click.exceptions.Exit(1)
@@ -140,7 +124,6 @@ def _pair(fleet: Fleet, candidate: str | None, baseline: str | None) -> tuple[st
 
 
 def _text(fleet: Fleet, verdict: Verdict | None) -> str:
-    from edgekit.release.fleet.rollout_text import finding_cells, sentence
     from edgekit.release.fleet.table import COLUMNS, lines_of
     from edgekit.system.formats.plain_text import table
 
@@ -149,6 +132,6 @@ def _text(fleet: Fleet, verdict: Verdict | None) -> str:
     if verdict is not None:
         columns = ("measure", "devices", "worse by", "at least", "at most", "")
         lines += ["", f"  {verdict.candidate} against {verdict.baseline}"]
-        lines += table(columns, [finding_cells(finding) for finding in verdict.findings])
-        lines += ["", f"  {sentence(verdict)}"]
+        lines += table(columns, [finding.cells for finding in verdict.findings])
+        lines += ["", f"  {verdict.sentence()}"]
     return "\n".join(lines)

@@ -27,7 +27,7 @@ from edgekit.system.atomic_files import write_atomically
 if TYPE_CHECKING:
     from edgekit.compiler.build.distil import DistilledModel
     from edgekit.compiler.build.distil_draft import DistilledDraft
-    from edgekit.compiler.sandbox.hub_address import HubAddress
+    from edgekit.compiler.hub.address import HubAddress
 
 
 @main.group()

@@ -136,7 +136,7 @@ def publish(
 
 
 def _publish_hub(address: str, bundle: Path | None, name: str, as_json: bool) -> None:
-    from edgekit.compiler.sandbox.hub_address import HubAddress
+    from edgekit.compiler.hub.address import HubAddress
     from edgekit.release.export.hub_publishing import publish as commit
 
     if bundle is None:

@@ -51,7 +51,7 @@ def need_documents(documents: Sequence[Path], keys: Sequence[Path], signed: Sign
         return
     if signed is None:
         raise UsageError("--provenance needs --key, a public key")
-    from edgekit.release.provenance.attestation import check_document
+    from edgekit.release.provenance import check_document
     from edgekit.signing import TrustedKeys
 
     trusted = TrustedKeys(keys)
@@ -121,7 +121,7 @@ def provenance(
     its variants, their files, hashes and figures. With --private-key each is signed, in a file with .sig
     added.
     """
-    from edgekit.release.provenance.write_provenance import describe
+    from edgekit.release.provenance import describe
 
     if output is None and bom is None:
         raise UsageError("nothing to write: give -o provenance.json, --bom bom.cdx.json or both")

@@ -178,14 +178,14 @@ def request_options(
         from edgekit.system.declared_options import declared
 
         for field in declared(request()):
-            text = field.option.rebuild_help if for_rebuild else field.option.help
-            if text and (not only or field.name in only):
-                yield _option(field, text, required and not for_rebuild)
+            shown = field.option.rebuild if for_rebuild else not field.option.python_only
+            if shown and (not only or field.name in only):
+                yield _option(field, required and not for_rebuild)
 
     return click.option("--request", cls=RequestOptions, options=options)
 
 
-def _option(field: Declared, text: str, required: bool) -> click.Option:
+def _option(field: Declared, required: bool) -> click.Option:
     option, more = field.option, dict[str, Any]()
     if field.kind is bool:
         more = {"is_flag": True} if not field.default else {"flag_value": False, "default": True}
@@ -194,7 +194,7 @@ def _option(field: Declared, text: str, required: bool) -> click.Option:
         if isinstance(field.default, str | int | float) and field.default != "":
             more |= {"default": field.default, "show_default": True}
     required = required and field.is_needed and not option.repeatable
-    click_option = click.Option([*field.flags, field.name], help=text, required=required, **more)
+    click_option = click.Option([*field.flags, field.name], help=option.help, required=required, **more)
     click_option.heading = option.heading  # type: ignore[attr-defined]
     return click_option
 

@@ -18,7 +18,6 @@ from edgekit.cli import (
     release_group,
     serve_verb,
     store_group,
-    toolchain_group,
 )
 from edgekit.cli.command_group import main
 
@@ -39,5 +38,4 @@ __all__ = [
     "release_group",
     "serve_verb",
     "store_group",
-    "toolchain_group",
 ]

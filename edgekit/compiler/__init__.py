@@ -9,6 +9,7 @@ quantize        int8: observe, placement, weights, search
 compress        pruning and training of smaller models
 card_inference  ``edgekit model card``: a drafted card
 build           ``edgekit build``, stage by stage
+hub             models and bundles on the Hugging Face Hub
 sandbox         the confined child process in which files are opened and built
 explain         time and accuracy by node
 bench           latency of a bundle, its history and its limits

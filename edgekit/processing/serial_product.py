@@ -12,10 +12,15 @@ import numpy as np
 from edgekit.tensor_spec import Array
 
 SERIAL_MULTIPLICATIONS = 4 * 65536
+ROWS = 8
+"""Rows that OpenBLAS's kernels take at once (dgemm_kernel_*.c). They may round the rest in another way."""
 
 
 def serial_product(rows: Array, matrix: Array) -> Array:
     """Multiply some rows at a time, few enough for one thread.
+
+    A row's result does not depend on the number of rows or its place among them, unless the matrix has more than
+    32,768 values.
 
     Args:
         rows: float64 [rows, inputs]; may overlap in memory.
@@ -25,7 +30,15 @@ def serial_product(rows: Array, matrix: Array) -> Array:
         float64 [rows, outputs].
     """
     step = max(1, SERIAL_MULTIPLICATIONS // matrix.size)
+    if step >= ROWS:
+        step -= step % ROWS
     out = np.empty((len(rows), matrix.shape[1]))
-    for first in range(0, len(rows), step):
-        np.matmul(rows[first : first + step], matrix, out=out[first : first + step])
+    whole = len(rows) - (len(rows) % ROWS if step >= ROWS else 0)
+    for first in range(0, whole, step):
+        end = min(first + step, whole)
+        np.matmul(rows[first:end], matrix, out=out[first:end])
+    if whole < len(rows):
+        last = np.zeros((ROWS, len(matrix)))
+        last[: len(rows) - whole] = rows[whole:]
+        out[whole:] = (last @ matrix)[: len(rows) - whole]
     return out

@@ -38,109 +38,94 @@ class ServeRequest:
     """Arguments of a server, as ``edgekit.serve.server.serve`` takes them."""
 
     bundles: Sequence[str] = field(default=(), metadata=option(
-        "Bundles as on the command line: ``PATH`` or ``NAME=PATH``.",
+        "Bundles as on the command line: ``PATH`` or ``NAME=PATH``.", python_only=True,
     ))  # fmt: skip
     _: KW_ONLY
     listen: str | None = field(default=None, metadata=option(
-        "Address on which HTTP listens: ``HOST:PORT``, ``HOST`` or ``:PORT``; port 0 takes a free one. None: "
-        "port 8080 of loopback.",
-        help="Address to listen on.  [default: 127.0.0.1:8080, this machine only]", metavar="HOST:PORT",
+        "Address to listen on. Only ``HOST`` or ``:PORT`` will do, and port 0 takes a free one.",
+        default="127.0.0.1:8080, this machine only", metavar="HOST:PORT",
     ))  # fmt: skip
     grpc: str | None = field(default=None, metadata=option(
-        "Address on which gRPC listens; None: gRPC is off.",
-        help="Address for gRPC, e.g. 127.0.0.1:8081.", metavar="HOST:PORT",
+        "Address for gRPC, e.g. 127.0.0.1:8081. Without it, gRPC is off.", metavar="HOST:PORT",
     ))  # fmt: skip
     repository: Path | None = field(default=None, metadata=option(
-        "Folder of bundles, which are loaded on request.",
-        help="Folder of bundles to load from.", folder=True,
+        "Folder of bundles to load from. They are loaded on request.", folder=True,
     ))  # fmt: skip
     memory_mb: int | None = field(default=None, metadata=option(
-        "Memory limit of loaded models; the least recently used ones are unloaded. None: no limit.",
-        help="Memory limit of loaded models; the least recently used ones are unloaded.",
+        "Memory limit of loaded models; the least recently used ones are unloaded.",
         heading="Limits",
     ))  # fmt: skip
     workers: int = field(default=1, metadata=option(
-        "Number of processes. Each has every model loaded; a dead one is started again.",
-        help="Number of worker processes.",
+        "Number of worker processes. Each has every model loaded; a dead one is started again.",
     ))  # fmt: skip
     token_file: Path | None = field(default=None, metadata=option(
-        "File with the token that clients must send. None: a random one, if clients of other machines reach "
-        "the server and need no certificate.",
-        help="File with the token that clients must send.",
+        "File with the token that clients must send. Without it, there is a random token if clients of other "
+        "machines reach the server and need no certificate.",
         heading="Security",
     ))  # fmt: skip
     admin_token_file: Path | None = field(default=None, metadata=option(
         "File with the token for loading and unloading models.",
-        help="File with the token for loading and unloading models.",
         heading="Security",
     ))  # fmt: skip
     tls_cert: Path | None = field(default=None, metadata=option(
-        "Certificate (PEM) of HTTP and gRPC; None: no TLS.", help="Certificate (PEM) for TLS.",
+        "Certificate (PEM) for TLS. It is for HTTP and gRPC.",
         heading="Security",
     ))  # fmt: skip
     tls_key: Path | None = field(default=None, metadata=option(
-        "Private key (PEM) of the certificate.", help="Private key (PEM) of the certificate.",
+        "Private key (PEM) of the certificate.",
         heading="Security",
     ))  # fmt: skip
     tls_clients: Path | None = field(default=None, metadata=option(
-        "Certificate authority (PEM) of the clients; None: clients need no certificate.",
-        help="Certificate authority (PEM); clients need a certificate from it.",
+        "Certificate authority (PEM); clients need a certificate from it.",
         heading="Security",
     ))  # fmt: skip
     deadline_ms: float = field(default=DEADLINE_MS, metadata=option(
-        "Deadline of a request in milliseconds; a client may set an earlier one.",
-        help="Deadline of a request in milliseconds.",
+        "Deadline of a request in milliseconds. A client may set an earlier one.",
         heading="Limits",
     ))  # fmt: skip
     queue: int = field(default=QUEUE, metadata=option(
-        "Maximum number of queued requests per model.", help="Maximum number of queued requests per model.",
+        "Maximum number of queued requests per model.",
         heading="Limits",
     ))  # fmt: skip
     text_deadline_ms: float = field(default=TEXT_DEADLINE_MS, metadata=option(
         "Deadline of a text in milliseconds (language models). A text that has begun ends there.",
-        help="Deadline of a text in milliseconds (language models).",
         heading="Limits",
     ))  # fmt: skip
     conversations: int = field(default=CONVERSATIONS, metadata=option(
         "Number of texts that a language model generates at once. Each has its own cache in memory.",
-        help="Number of texts that a language model generates at once.", minimum=1,
+        minimum=1,
         heading="Limits",
     ))  # fmt: skip
     context: int | None = field(default=None, metadata=option(
-        "Maximum context length in tokens (language models). None: the number in the bundle's card.",
-        help="Maximum context length in tokens (language models).", metavar="TOKENS", minimum=1,
+        "Maximum context length in tokens (language models). Without it, the bundle's card has the number.",
+        metavar="TOKENS", minimum=1,
         heading="Limits",
     ))  # fmt: skip
     connections: int = field(default=CONNECTIONS, metadata=option(
-        "Maximum number of connections per process, over HTTP and gRPC together; gRPC has a quarter of them.",
-        help="Maximum number of connections per process.",
+        "Maximum number of connections per process. HTTP and gRPC count together; gRPC has a quarter.",
         heading="Limits",
     ))  # fmt: skip
     address_share: float = field(default=ADDRESS_SHARE, metadata=option(
         "Maximum share of connections and request memory for one address; use 1 behind a proxy.",
-        help="Maximum share of connections and request memory for one address; use 1 behind a proxy.",
         heading="Limits",
     ))  # fmt: skip
     request_memory_mb: int | None = field(default=None, metadata=option(
-        "Memory limit of all requests, shared among the workers. None: a quarter of the free memory.",
-        help="Memory limit of all requests.  [default: a quarter of the free memory]",
+        "Memory limit of all requests. The workers share it.", default="a quarter of the free memory",
         heading="Limits",
     ))  # fmt: skip
     engine: str | None = field(default=None, metadata=option(
-        "Target whose engine is used. None: the best one available.",
-        help="Use this target's engine. Default: the best one available.",
+        "Use this target's engine.", default="the best one available",
         metavar="TARGET", completions=engines,
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(
-        "Number of threads for one inference. None: the cores, shared among the workers.",
-        help="Number of threads for one inference.  [default: the cores, shared among the workers]",
+        "Number of threads for one inference.", default="the cores, shared among the workers",
         minimum=1,
     ))  # fmt: skip
     announce: Callable[[str, str | None, str | None, Any], None] = field(
         default=silent, metadata=option(
             "Callback when the models are loaded, with the URL, gRPC's HOST:PORT, the token if a random one "
             "was made, and the ``ServedModels``.",
-            stored=False, local=True,
+            stored=False, local=True, python_only=True,
     ))  # fmt: skip
 
     def check(self) -> None:

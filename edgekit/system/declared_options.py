@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -29,8 +30,9 @@ class Option(NamedTuple):
     """Declaration of an option: its description, its spelling on the command line, and where it is stored.
 
     Attributes:
-        doc: Paragraph in the docstring of the function.
-        help: Text on the command line; "": it is an argument of the function only.
+        doc: Paragraph in the docstring of the function. The command line's help is its first sentence.
+        default: Default in words, if the field's own does not say it.
+        python_only: Whether it is an argument of the function, and not an option of the command line.
         flags: Spellings on the command line; none: ``--name-of-the-field``.
         metavar: Placeholder of the value in the help.
         heading: Heading above it in the help of a command with many options.
@@ -43,13 +45,13 @@ class Option(NamedTuple):
         kind: Type of a value on the command line and in a file; None: the first type of the annotation.
         models: Models that it applies to: graphs, language models, or any.
         stored: Whether the manifest of a bundle holds it, for ``edgekit bundle rebuild``.
-        rebuild_help: Help as an option of ``edgekit bundle rebuild``, if the manifest can't hold the value;
-            "" if it is not an option there.
+        rebuild: Whether it is an option of ``edgekit bundle rebuild``, because a manifest can't hold it.
         local: Whether it stays in this process, and does not go to its child.
     """
 
     doc: str
-    help: str = ""
+    default: str = ""
+    python_only: bool = False
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     heading: str = "Common"
@@ -62,8 +64,15 @@ class Option(NamedTuple):
     kind: type | None = None
     models: Models = "graph"
     stored: bool = True
-    rebuild_help: str = ""
+    rebuild: bool = False
     local: bool = False
+
+    @property
+    def help(self) -> str:
+        """Return the first sentence of the description, with its default, for the command line."""
+        sentence = re.split(r"(?<=\.)\s+(?=[A-Z])", self.doc, maxsplit=1)[0].replace("``", "")
+        repeated = " Repeatable." if self.repeatable else ""
+        return sentence + repeated + (f"  [default: {self.default}]" if self.default else "")
 
 
 class Declared(NamedTuple):
@@ -95,7 +104,7 @@ class Declared(NamedTuple):
     @property
     def shown(self) -> str:
         """Its name in an error message."""
-        return self.flags[-1] if self.option.help else self.name
+        return self.name if self.option.python_only else self.flags[-1]
 
     def is_given(self, request: object) -> bool:
         """Return whether a request has another value than the default, and not an empty one."""
@@ -230,7 +239,9 @@ def _documented(text: str, declared: Iterable[Declared]) -> str:
 def _rows(declared: Iterable[Declared]) -> list[str]:
     return [
         textwrap.fill(
-            f"{entry.name}: {entry.option.doc}", DOCSTRING_COLUMNS,
+            f"{entry.name}: {entry.option.doc}"
+            + (f" Default: {entry.option.default}." if entry.option.default else ""),
+            DOCSTRING_COLUMNS,
             initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False,
         )
         for entry in declared

@@ -226,8 +226,6 @@ class EngineInfo(NamedTuple):
         triton: Backend by which Triton runs the artifacts; None: it does not.
         accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
             ``Accelerators`` says (target/accelerators.py). "": the engine has none.
-        releases: Names of the distributions each of which is the whole engine: a build can run variants on an
-            older release of one, in an environment of its own (``--runtime``).
     """
 
     packages: tuple[str, ...] = ()
@@ -240,7 +238,6 @@ class EngineInfo(NamedTuple):
     decoder: str = ""
     triton: TritonForm | None = None
     accelerators: str = ""
-    releases: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

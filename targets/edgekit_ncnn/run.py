@@ -14,7 +14,7 @@ from edgekit.system.shared_libraries import check_libraries
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("ncnn",), plain_use="edgekit_ncnn.plain_use", releases=("ncnn",))
+ENGINE = EngineInfo(packages=("ncnn",), plain_use="edgekit_ncnn.plain_use")
 PARAM_FILE, BIN_FILE = "model.param", "model.bin"
 MAGIC = "7767517"
 """First line of a .param file: https://github.com/Tencent/ncnn/wiki/param-and-model-file-structure"""

@@ -22,7 +22,6 @@ from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("openvino",),
-    releases=("openvino",),
     node_reports="edgekit_openvino.node_reports",
     plain_use="edgekit_openvino.plain_use",
     decoder="edgekit_openvino.decoder",

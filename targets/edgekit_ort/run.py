@@ -24,7 +24,6 @@ from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("onnxruntime",),
-    releases=("onnxruntime",),
     node_reports="edgekit_ort.node_reports",
     decoder="edgekit_ort.decoder",
     accelerators="edgekit_ort.accelerators",

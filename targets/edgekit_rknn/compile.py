@@ -22,21 +22,21 @@ from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.compiler.toolchains.child import ToolchainChild
-from edgekit.compiler.toolchains.environment import Environment, require
+from edgekit.compiler.toolchains.environment import Environment
 from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError, reason_of
 from edgekit.system.formats import strict_json
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
-from edgekit_rknn import simulator
+from edgekit_rknn import simulator, toolchain
 from edgekit_rknn.explicit_forms import refused_forms, write_forms
 from edgekit_rknn.layers import LIMIT_BYTES, estimate, read_layers
 from edgekit_rknn.quant_rules import rules
 from edgekit_rknn.quantized_forms import write_pairs
 from edgekit_rknn.refused_nodes import refused_alone
 from edgekit_rknn.run import LAYERS_FILE, MODEL_FILE, SOURCE_FILE
-from edgekit_rknn.toolchain import TOOLCHAIN, VERSION
+from edgekit_rknn.toolchain import VERSION
 
 PRECISIONS = ("fp32", "fp16")
 """The NPU has no float32: floats are float16 in both, and in a model with pairs too."""
@@ -64,7 +64,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UsageError(f"rknn supports {', '.join(PRECISIONS)}, not {precision}")
     if findings := check_model(model, profile):
         raise cannot_run(profile.name, findings)
-    environment = require(TOOLCHAIN, f"compiling for {profile.name}")
+    environment = toolchain.environment(f"compiling for {profile.name}")
     files, findings = with_expansions(
         model, lambda graph_model: _built(graph_model, profile, environment), _is_broken
     )
@@ -88,7 +88,8 @@ def _is_broken(node: ir.Node) -> bool:
 def _built(
     model: ir.Model, profile: Profile, environment: Environment
 ) -> tuple[dict[str, bytes], list[Finding]]:
-    """Return the files, or none and a finding for each node that can't be written or is refused."""
+    """Return the files, or none and a finding for each node that can't be written or that the compiler
+    refuses."""
     written, findings = _emitted(model, profile)
     if findings:
         return {}, findings

@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.compiler.toolchains.child import ToolchainChild
-from edgekit.compiler.toolchains.environment import require
 from edgekit.errors import EngineError
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_rknn.run import SOURCE_FILE, named
-from edgekit_rknn.toolchain import TOOLCHAIN, VERSION
+from edgekit_rknn.toolchain import VERSION, environment
 
 ENGINE = EngineInfo()
 CHILD = Path(__file__).with_name("npu_child.py")
@@ -27,7 +26,7 @@ BUILD_SECONDS, RUN_SECONDS = 1800.0, 600.0
 
 def engine_version() -> str:
     """Name and version of the simulator."""
-    require(TOOLCHAIN, "simulating a Rockchip NPU")
+    environment("simulating a Rockchip NPU")
     return f"the simulator of {VERSION}"
 
 
@@ -39,7 +38,7 @@ def open_runner(
     threads: int | None,
 ) -> SimulatedNetwork:
     """Build ``model.onnx`` again, for the simulator."""
-    child = ToolchainChild(require(TOOLCHAIN, "simulating a Rockchip NPU"), CHILD)
+    child = ToolchainChild(environment("simulating a Rockchip NPU"), CHILD)
     try:
         (child.folder / SOURCE_FILE).write_bytes(files[SOURCE_FILE].read_bytes())
         child.ask({"do": "build", "platform": options["platform"], "simulate": True}, BUILD_SECONDS)

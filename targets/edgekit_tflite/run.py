@@ -26,7 +26,6 @@ from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("ai-edge-litert", "tflite-runtime"),
-    releases=("ai-edge-litert", "tflite-runtime"),
     node_reports="edgekit_tflite.node_reports",
     decoder="edgekit_tflite.decoder",
     accelerators="edgekit_tflite.accelerators",

@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "edgekit"
 FILE = Path("compiler", "build", "build_request.py")
 NEW = """
     sparsity: float | None = field(default=None, metadata=option(
-        "Share of the weights that are zero.", help="Share of zero weights.", metavar="SHARE",
+        "Share of the weights that are zero.", metavar="SHARE",
     ))  # fmt: skip
 """
 DESCRIBE = """
@@ -110,7 +110,7 @@ def test_a_function_and_its_verb_have_the_fields_of_the_request(
     assert {each.name for each in found} == set(parameters)
     assert [each.name for each in found if not each.option.doc.endswith(".")] == []
     assert all(f"    {each.name}: {each.option.doc[:20]}" in (function.__doc__ or "") for each in found)
-    assert {each.name for each in found if not each.option.help} == unspelled, "arguments of Python alone"
+    assert {each.name for each in found if each.option.python_only} == unspelled, "arguments of Python alone"
     options = {each.name for each in all_verbs()[verb].params}
     assert {each.name for each in found} - unspelled <= options
 
@@ -124,8 +124,8 @@ def test_the_options_of_a_text_are_declared_once(function: Callable[..., Any]) -
     assert all(f"    {each.name}: {each.option.doc[:20]}" in (function.__doc__ or "") for each in found)
     assert "options: " not in (function.__doc__ or "")
     options = {each.name for each in all_verbs()["generate"].params}
-    assert {each.name for each in found if each.option.help} <= options
-    unspelled = {each.name for each in found if not each.option.help}
+    assert {each.name for each in found if not each.option.python_only} <= options
+    unspelled = {each.name for each in found if each.option.python_only}
     assert unspelled == {"repetition_penalty", "json_schema", "grammar", "deadline_ms"}
 
 

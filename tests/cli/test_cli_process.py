@@ -67,7 +67,6 @@ def test_the_shell_completes_engines_and_profiles() -> None:
         ("build -t rpi", "rpi5-ncnn rpi4 rpi5"),
         ("model shrink -t open", "openvino"),
         ("explain m.edgekit open", "openvino"),
-        ("toolchain in", "install"),
     ],
 )
 def test_groups_options_targets_and_profiles_are_completed(

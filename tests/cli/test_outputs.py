@@ -62,11 +62,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "bundle defer a.edgekit --disagreement 1% --samples . -o m.onnx",
             "m.onnx exists and is not a bundle; give another name, or remove it",
         ),
-        ("release fleet rows.jsonl -o m.onnx", "m.onnx must be an HTML page; end its name in .html"),
-        (
-            "release fleet rows.jsonl -o absent/fleet.html",
-            "absent is not a folder; can't write the page there",
-        ),
     ],
 )
 def test_it_is_refused(words: str, said: str, folder: Path, call: Call) -> None:

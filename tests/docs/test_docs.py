@@ -121,7 +121,6 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
         "edgekit.importers",
         "edgekit.runners",
         "edgekit.tasks",
-        "edgekit.toolchains",
     }  # of entry points
     missing = [name for name in paths if not (ROOT / name.partition(":")[0]).exists()]
     if is_record(path):  # the script of an earlier figure is in the history, as docs/measured.md says

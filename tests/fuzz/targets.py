@@ -22,8 +22,7 @@ from edgekit.bundle.manifest import decode_manifest
 from edgekit.errors import BundleError, CardError, EdgeKitError, SignatureError, printable
 from edgekit.processing import load_card
 from edgekit.processing.card import parse_card
-from edgekit.release.provenance.bill_of_materials import bill_of_materials
-from edgekit.release.provenance.slsa import provenance_of
+from edgekit.release.provenance import bill_of_materials, provenance_of
 from edgekit.runtime.http_connection import ConnectionFailedError, HttpConnection, Reply
 from edgekit.runtime.remote.inference_protocol import LENGTH, AnswerError, answer_of
 from edgekit.runtime.store.bundle_store import Store

@@ -130,7 +130,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_label_encoder_of_strings_is_refused",
         ),
     ],
-    ("edgekit/compiler/sandbox/hub_files.py", "tests/compiler/sandbox/test_hub.py"): [
+    ("edgekit/compiler/hub/files.py", "tests/compiler/hub/test_fetch.py"): [
         ("if total > TOTAL_BYTES:", "test_the_size_of_all_files_has_a_limit"),
     ],
     ("edgekit/compiler/sandbox/messages.py", "tests/compiler/sandbox/test_messages.py"): [

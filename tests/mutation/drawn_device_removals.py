@@ -96,7 +96,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_handshakes_count_as_connections",
         ),
     ],
-    ("edgekit/compiler/sandbox/hub_client.py", "tests/compiler/sandbox/test_hub.py"): [
+    ("edgekit/compiler/hub/client.py", "tests/compiler/hub/test_fetch.py"): [
         ("if time.monotonic() > end_s:", "test_a_slow_file_is_stopped"),
         ("min(pause_s, PAUSE_SECONDS)", "test_a_server_does_not_choose_how_long_a_client_waits", "pause_s"),
         ("if file.tell() > size_bytes:", "test_an_endless_file_is_stopped"),
@@ -246,9 +246,6 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "if (free := shutil.disk_usage(folder).free) < missing:",
             "test_a_full_disk_is_told_before_anything_is_fetched",
         ),
-    ],
-    ("edgekit/release/updates/onnx_tensors.py", "tests/release/updates/test_delta.py"): [
-        ("if shift > 63:", "test_a_number_without_end_ends_the_search_for_tensors"),
     ],
     ("edgekit/runtime/http_connection.py", "tests/runtime/remote/test_remote_session.py"): [
         (

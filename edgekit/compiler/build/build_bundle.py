@@ -12,7 +12,6 @@ from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import make_bundle
 from edgekit.compiler.build.card_trial import try_card
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
-from edgekit.compiler.build.older_engines import older_releases, run_on_older
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.build.shape_figures import evaluate_shapes
 from edgekit.compiler.build.shapes import shape_references, with_shapes
@@ -57,7 +56,6 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
         return build_language_model(source, targets, request, claim)
     if inapplicable := request.given_beside("any", "graph"):
         raise UsageError(f"{inapplicable[0]} applies to language models only; leave it out")
-    releases = older_releases(request.runtime, targets)
     card = _card(request.card) or _card_of_folder(request)
     job = open_source(source, card, targets, build_options(request), request)
     shapes = None
@@ -76,8 +74,6 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
     estimate_variants(job, variants, progress)
-    if releases:
-        run_on_older(variants, releases, data.reference, progress)
     variants = time_and_select(job, data.reference, variants, progress)
     if by_shape:
         evaluate_shapes(job, by_shape, variants, progress)

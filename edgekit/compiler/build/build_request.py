@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from edgekit.processing.card import Card
     from edgekit.system.progress import Progress
 
+TARGETS = "Target or device profile, e.g. ort, tflite or rpi5; edgekit targets lists them."
+SAMPLES = "Folder or glob of .npz or .npy files or, with a card, images and videos."
+CARD = "Card (card.toml) that describes the model's pre- and post-processing."
+"""First sentences of options that several requests have."""
+
 
 def profiles() -> Iterable[str]:
     """Return the names of installed targets and device profiles."""
@@ -73,14 +78,6 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def parse_runtime(text: str) -> str:
-    """Check the form of ``onnxruntime>=1.17``."""
-    package, _, version = text.partition(">=")
-    if not package or not version.strip()[:1].isdigit():
-        raise ValueError(", e.g. onnxruntime>=1.17")
-    return text
-
-
 def parse_adapter(text: str) -> tuple[str, str]:
     """Parse ``NAME=ADAPTER``.
 
@@ -98,177 +95,135 @@ class BuildRequest:
     """Arguments of a build, as ``edgekit.build`` takes them and documents them."""
 
     model: "str | Path | Source" = field(metadata=option(
-        "Path of an ``.onnx`` file, of another framework's file (docs/importing.md), of a ``.gguf`` file "
-        "or a Hugging Face folder (language models); an address ``hf://OWNER/NAME``; or a framework's model "
-        "object.",
-        kind=Path, models="any", stored=False, flags=("--source",),
-        rebuild_help="Path of the model.  [default: beside BUNDLE]",
+        "Path of the model. It is an ``.onnx`` file, another framework's file (docs/importing.md), a "
+        "``.gguf`` file or a Hugging Face folder (language models). It may be an address, "
+        "``hf://OWNER/NAME``, or a framework's model object.",
+        kind=Path, models="any", stored=False, flags=("--source",), python_only=True, rebuild=True,
     ))  # fmt: skip
     _: KW_ONLY
     targets: Sequence[str] = field(metadata=option(
-        "Targets (``ort``) or device profiles (``rpi5``).",
-        help="Target or device profile, e.g. ort, tflite or rpi5; edgekit targets lists them. Repeatable.",
+        TARGETS,
         flags=("-t", "--target"), metavar="TARGET", repeatable="values", completions=profiles,
         models="any", stored=False,
     ))  # fmt: skip
     precision: str | None = field(default=None, metadata=option(
-        "``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``: all of "
-        "these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ "
-        "pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected. "
-        "``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats "
-        "computed in a narrower type, where the processor has it; ``auto`` tries them where this one does. "
-        "``fp8``: for TensorRT on Thor; needs samples. Language models: ``fp32``, ``fp16``, ``int8``, "
-        "``int4``, or ``auto``, which builds the last two. None: the profile's own, which is ``fp16`` for "
-        "iPhones, whose Neural Engine computes in it, and ``fp32`` for the others.",
-        help=f"Precision of the variants: {', '.join(names_to_ask_for())}. auto tries several and keeps the "
-        "best trade-offs.  [default: fp32; fp16 for iPhones]",
+        f"Precision of the variants: {', '.join(names_to_ask_for())}; auto tries several and keeps the best "
+        "trade-offs. Language models: fp32, fp16, int8, int4, or auto, which builds the last two. int8 needs "
+        "samples, unless the model has Q/DQ pairs, which are kept as they are. A variant that is slower than "
+        "fp32, or the same, is rejected. Palettized weights are for Core ML, fp8 is for TensorRT on Thor. "
+        "Narrow arithmetic (bf16, fp16-arithmetic) needs a processor that has it.",
+        default="fp32; fp16 for iPhones",
         metavar="PRECISION", choices=names_to_ask_for(), models="any", stored=False,
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] | None = field(default=None, metadata=option(
-        "Samples for int8 calibration and verification: a folder or glob, or dicts of arrays. None: random "
-        "samples. A third of them is held out for testing.",
-        help="Folder or glob of .npz or .npy files or, with a card, images and videos.",
-        metavar="PATH", stored=False, rebuild_help="Samples of the first build.",
+        f"{SAMPLES} They calibrate int8 and verify; from Python they may be dicts of arrays. A third of them "
+        "is held out for testing. Without samples, random ones are used.",
+        metavar="PATH", stored=False, rebuild=True,
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
-        "Describes pre- and postprocessing; it is stored in the bundle.",
-        help="Card (card.toml) that describes the model's pre- and post-processing.",
-        kind=Path, stored=False,
-        rebuild_help="Card (card.toml) that describes the model's pre- and post-processing.  "
-        "[default: the one in BUNDLE]",
+        f"{CARD} It is stored in the bundle.",
+        kind=Path, stored=False, rebuild=True,
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int | str, ...] | Sequence[tuple[int, ...]]] | None = field(
         default=None, metadata=option(
-        "Static shapes by input name, for inputs whose dimensions are dynamic or stale; the default is the "
-        "card's shapes. The name \"\" stands for the only input, or the only one of four dimensions. An open "
-        "batch dimension is 1, and the report states it. Several shapes of an input are compiled into each "
-        "variant, and a run takes the shape of its arrays; a size may be a range, ``(1, \"1..512\")`` "
-        "(docs/shapes.md).",
-        help="Static shape of an input; without NAME, of the only image input. Several, separated by commas, "
-        "or a range of one size (ids=1x1..512), are compiled into one bundle. Repeatable.",
+        "Static shape of an input by its name, or of the only image input; several, or a range of one size "
+        "(1x1..512), go into one bundle. It is for inputs whose dimensions are dynamic or stale; the card's "
+        "shapes are the default. In Python, the name \"\" stands for the only input or the only one of four "
+        "dimensions, and a range is ``(1, \"1..512\")``. An open batch dimension is 1, and the report states "
+        "it (docs/shapes.md).",
         flags=("--shape",), metavar="[NAME=]1x3x480x640", parse=parse_shape, repeatable="by name",
         stored=False,
     ))  # fmt: skip
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = field(default=None, metadata=option(
         "Arguments for tracing a PyTorch module or a JAX function: arrays in the order of its parameters, "
         "or a mapping by parameter name, e.g. the output of a tokenizer.",
-        stored=False,
+        stored=False, python_only=True,
     ))  # fmt: skip
     max_drop: str | None = field(default=None, metadata=option(
-        "Maximum accuracy loss of int8 variants and of smaller models: ``2%`` of the task's metric if the "
-        "samples are labelled, else of the agreement with the float model; or a minimum SNR, ``24dB``. "
-        "None: the limits in docs/quantization.md.",
-        help="Maximum accuracy loss of int8 variants (task metric or agreement), or their minimum SNR.",
+        "Maximum accuracy loss of int8 variants and smaller models (task metric or agreement, ``2%``), or "
+        "their minimum SNR (``24dB``). The metric is the task's if the samples are labelled, else the "
+        "agreement with the float model. docs/quantization.md has the default.",
         metavar="2%|24dB", models="any",
         heading="Accuracy",
     ))  # fmt: skip
     time_budget: float | None = field(default=None, metadata=option(
-        "Time limit of the int8 search in seconds, for all targets together. None: 60, or 180 for ``auto``.",
-        help="Time limit of the int8 search.  [default: 60; 180 for auto]",
-        metavar="SECONDS",
+        "Time limit of the int8 search in seconds, for all targets together.",
+        default="60; 180 for auto", metavar="SECONDS",
         heading="Accuracy",
     ))  # fmt: skip
     force: bool = field(default=False, metadata=option(
-        "Ship rejected int8 variants, marked as rejected, and build a model that is worth nothing on the "
-        "labels of the samples.",
-        help="Ship rejected int8 variants, marked as rejected; build although the model fails on the labels.",
+        "Ship rejected int8 variants, marked as rejected; build although the model fails on the labels.",
         models="any",
         heading="Accuracy",
     ))  # fmt: skip
     fallback: bool = field(default=True, metadata=option(
-        "Whether the bundle also holds the float variant from which an int8 variant was made.",
-        help="Leave the float variant of each int8 variant out of the bundle.",
+        "Leave the float variant of each int8 variant out of the bundle. In Python, ``False`` does it.",
         heading="Accuracy",
     ))  # fmt: skip
     io: str | Mapping[str, str] | None = field(default=None, metadata=option(
-        "Layout and type of the compiled file's inputs and outputs, for apps that do not use this runtime. "
-        "``nchw``: as in the source. ``nhwc``: axis 1 last (tflite only), for all inputs and outputs with "
-        "four axes, or by name; ``nhwc@android-arm64,rpi5``: for these targets only. ``uint8``: the card's "
-        "image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std, colour order and layout "
-        "are folded into the model (ort, openvino, tflite).",
-        help="Layout and type of the compiled file's inputs and outputs, for all or by name; repeatable. "
-        "uint8: image bytes, channels last (ort, openvino, tflite). nhwc: channels last (tflite). int8: "
-        "integers. The last two may name their targets.",
+        "Layout and type of the compiled file's inputs and outputs, for all or by name; uint8: image bytes "
+        "(ort, openvino, tflite), nhwc: channels last (tflite), int8: integers. It is for apps that do not "
+        "use this runtime. With uint8 the card's image input takes [1, H, W, C] in RGB, from sessions too; "
+        "mean, std, colour order and layout are folded into the model. ``nhwc@android-arm64,rpi5`` is for "
+        "these targets only.",
         metavar="[NAME=]nhwc|uint8|int8[@TARGET,...]", parse=parse_layout, repeatable="by name", stored=False,
         heading="Advanced",
     ))  # fmt: skip
     shrink: str | None = field(default=None, metadata=option(
-        "Build smaller models too, by pruning channels (docs/shrinking.md), in fp32, fp16, int8 or auto; "
-        "needs samples. ``auto``: models with 10, 20 and 30 % fewer multiplications. They must meet "
-        "``max_drop`` and be faster than every more accurate variant. A session runs them only on request. "
-        "``-50%``: one model of that size, which must meet ``max_drop`` if it is given.",
-        help="Also build pruned models with fewer multiplications. auto: 10, 20 and 30 % fewer, kept if "
-        "faster than every more accurate variant.",
+        "Also build pruned models with fewer multiplications; auto: 10, 20 and 30 % fewer, kept if faster "
+        "than every more accurate variant. They have the precisions fp32, fp16, int8 or auto, need samples, "
+        "and must meet ``max_drop`` (docs/shrinking.md). A session runs them only on request. With ``-50%`` "
+        "there is one model of that size.",
         metavar="auto|-50%",
         heading="Accuracy",
     ))  # fmt: skip
     distil: str | None = field(default=None, metadata=option(
-        "Training time of each smaller model, e.g. ``20min`` or ``12epochs``. It is distilled from the "
-        "whole model, in float and with int8 rounding. Needs PyTorch and hundreds of samples, without "
-        "labels. The samples held out for testing are not trained on.",
-        help="Distil MODEL into each smaller model for this long, e.g. 20min or 12epochs (extra train).",
+        "Distil the model into each smaller model for this long, e.g. 20min or 12epochs (extra train). It "
+        "learns in float and with int8 rounding. It needs PyTorch and hundreds of samples, without labels. "
+        "The samples held out for testing are not trained on.",
         metavar="TIME",
         heading="Accuracy",
     ))  # fmt: skip
     context: int | None = field(default=None, metadata=option(
-        "Maximum context length in tokens, prompt and answer together (language models). None: 2048, or "
-        "the model's own limit if that is lower.",
-        help="Maximum context length in tokens (language models).  [default: 2048]",
-        metavar="TOKENS", minimum=64, models="language",
+        "Maximum context length in tokens (language models). It counts the prompt and the answer, and is at "
+        "most the model's own limit.",
+        default="2048", metavar="TOKENS", minimum=64, models="language",
         heading="Advanced",
     ))  # fmt: skip
     lengths: Sequence[int] | None = field(default=None, metadata=option(
-        "Further sequence lengths in tokens, ascending, for which a text encoder is compiled, in addition "
-        "to the card's. A text runs at the shortest length that holds it (docs/embeddings.md).",
-        help="Further sequence lengths in tokens for which a text encoder with a card is compiled. A text "
-        "runs at the shortest that holds it.",
+        "Further sequence lengths in tokens for which a text encoder with a card is compiled. They ascend. A "
+        "text runs at the shortest length that holds it (docs/embeddings.md).",
         metavar="16,64", parse=parse_lengths,
         heading="Advanced",
     ))  # fmt: skip
     draft: Path | str | None = field(default=None, metadata=option(
-        "Path of a draft model for speculative decoding: a smaller language model with the same "
-        "vocabulary. It is built for the same targets and used if it is faster and the logits stay the same.",
-        help="Draft model for speculative decoding: a smaller language model with the same vocabulary.",
+        "Draft model for speculative decoding: a smaller language model with the same vocabulary. It is "
+        "built for the same targets and used if it is faster and the logits stay the same.",
         metavar="MODEL", models="language", stored=False,
         heading="Advanced",
     ))  # fmt: skip
     adapters: Mapping[str, Path | str] | None = field(default=None, metadata=option(
-        "Paths of LoRA adapters by name: folders of PEFT, or GGUF files of llama.cpp. The bundle stores each "
-        "once, and a text session uses one or another without loading the model again "
+        "LoRA adapter of a language model by its name: a folder of PEFT, or a GGUF file of llama.cpp. The "
+        "bundle stores each once, and a text session uses one or another without loading the model again "
         "(docs/language-models.md).",
-        help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. Repeatable.",
         flags=("--adapter",), metavar="NAME=ADAPTER", parse=parse_adapter, repeatable="by name",
-        models="language", stored=False,
-        rebuild_help="LoRA adapter of a language model: a folder of PEFT, or a GGUF file of llama.cpp. "
-        "Repeatable.",
-        heading="Advanced",
-    ))  # fmt: skip
-    runtime: Sequence[str] = field(default=(), metadata=option(
-        "The oldest release of each engine that devices have, e.g. ``onnxruntime>=1.17``: variants run on it "
-        "too, in an environment of its own, and are rejected if they fail there (docs/install.md).",
-        help="Oldest release of an engine that devices have, e.g. 'onnxruntime>=1.17'. Variants are run on "
-        "it too, and rejected if they fail. Repeatable.",
-        metavar="PACKAGE>=VERSION", parse=parse_runtime, repeatable="values",
+        models="language", stored=False, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(
-        "Load a model file that is a Python pickle. Loading runs the code in it.",
-        help="Load the model even if it is a Python pickle. Loading runs the code in it.",
-        models="any", stored=False,
-        rebuild_help="Load the model even if it is a Python pickle. Loading runs the code in it.",
+        "Load the model even if it is a Python pickle; loading runs the code in it.",
+        models="any", stored=False, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
     trusted: bool = field(default=False, metadata=option(
-        "Open a model file in this process instead of a confined child process (docs/security.md). Model "
-        "objects are always used in this process.",
-        help="Open the model in this process instead of a confined child process.",
-        models="any", stored=False, local=True,
-        rebuild_help="Open the model in this process instead of a confined child process.",
+        "Open the model in this process instead of a confined child process. Model objects are always used "
+        "in this process (docs/security.md).",
+        models="any", stored=False, local=True, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
     progress: "Progress" = field(default=report, metadata=option(
         "Callback for progress: called as each stage begins, goes on and ends.",
-        models="any", stored=False, local=True,
+        models="any", stored=False, local=True, python_only=True,
     ))  # fmt: skip
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.build.build_request import CARD, BuildRequest
 from edgekit.system.declared_options import option, same
 
 if TYPE_CHECKING:
@@ -26,40 +26,39 @@ class TrainingRequest:
     """Arguments of every training."""
 
     epochs: float | None = field(default=None, metadata=option(
-        "Number of passes over the samples.", help="Number of passes over the samples.",
+        "Number of passes over the samples.",
     ))  # fmt: skip
     minutes: float | None = field(default=None, metadata=option(
-        "When training ends at the latest. One of both is needed.", help="Time limit of the training.",
+        "Time limit of the training. One of epochs and minutes is needed.",
     ))  # fmt: skip
     batch: int | None = field(default=None, metadata=option(
-        "Samples of one step; None: 64, or as many as have 2 GB of values in the student; for a draft 4 "
+        "Batch size. It is at most as many samples as have 2 GB of values in the student; for a draft 4 "
         "texts.",
-        help="Batch size.  [default: 64, or less for a large model]",
+        default="64, or less for a large model",
         heading="Training",
     ))  # fmt: skip
     learning_rate: float | None = field(default=None, metadata=option(
-        "The greatest; it rises at first and falls to 0. None: 0.005, and a third of it as often as the "
-        "answers become worse than before training, which then begins again; for a draft 0.0005.",
-        help="Maximum learning rate.  [default: 0.005, lowered if the student gets worse]",
+        "Maximum learning rate. It rises at first and falls to 0. As often as the student gets worse than "
+        "before training, training begins again with a third of it. For a draft it is 0.0005.",
+        default="0.005, lowered if the student gets worse",
         heading="Training",
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
-        "With ``epochs`` the same one gives the same weights on the same machine.",
-        help="Random seed. The same seed gives the same result.", minimum=0,
+        "Random seed. With ``epochs``, the same seed gives the same weights on the same machine.", minimum=0,
         heading="Training",
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(
-        "Of the training; None: the cores that this process may use, at most 4.",
-        help="Number of threads.  [default: all cores, at most 4]", minimum=1,
+        "Number of threads.", default="all cores, at most 4", minimum=1,
         heading="Training",
     ))  # fmt: skip
     checkpoint: str | Path | None = field(default=None, metadata=option(
-        "A file that the training is saved to at each of its 20 checks, and at Ctrl-C; ``distil`` deletes it "
+        "File that the training is saved to at each of its 20 checks, and at Ctrl-C; ``distil`` deletes it "
         "at the end.",
+        python_only=True,
     ))  # fmt: skip
     resume: bool = field(default=False, metadata=option(
-        "Go on from that file.",
-        help="Continue from OUTPUT.checkpoint, which an interrupted training leaves.",
+        "Continue from OUTPUT.checkpoint, which an interrupted training leaves. In Python it is the file of "
+        "``checkpoint``.",
         heading="Training",
     ))  # fmt: skip
     progress: "Progress" = field(default=BuildRequest.progress, metadata=same(BuildRequest, "progress"))
@@ -70,48 +69,42 @@ class DistilRequest(TrainingRequest):
     """Arguments of ``edgekit.distil``."""
 
     teacher: "str | Path | Source" = field(metadata=option(
-        "A model as :func:`edgekit.build` takes it.",
+        "Model as :func:`edgekit.build` takes it.", python_only=True,
     ))  # fmt: skip
     _: KW_ONLY
     student: "str | Path | Source" = field(metadata=option(
-        "A smaller one with the same inputs and outputs, e.g. of :func:`edgekit.shrink`, or a PyTorch "
-        "module; float32, all of its operators known to ``edgekit.compiler.compress.torch``.",
-        help="Smaller model with the same inputs and outputs, e.g. from edgekit model shrink.", kind=Path,
+        "Smaller model with the same inputs and outputs, e.g. from edgekit model shrink. It may be a PyTorch "
+        "module. It is in float32, and all of its operators are known to "
+        "``edgekit.compiler.compress.torch``.",
+        kind=Path,
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] = field(metadata=option(
-        "Inputs like those that the model will see, without labels: hundreds or more. A quarter or less is "
-        "held out for choosing and testing.",
-        help="Folder or glob of .npz or .npy files or, with a card, images and videos. No labels are needed. "
-        "With --train-draft: a text file.",
+        "Folder or glob of .npz or .npy files or, with a card, images and videos; no labels are needed; with "
+        "--train-draft: a text file. There should be hundreds of inputs like those that the model will see. "
+        "A quarter or less is held out for choosing and testing.",
         metavar="PATH",
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
-        "Of the teacher: how samples become inputs, which inputs are pictures, and the task.",
-        help="Card (card.toml) that describes the model's pre- and post-processing.", kind=Path,
+        f"{CARD} It is the teacher's.", kind=Path,
     ))  # fmt: skip
     augment: str | None = field(default=None, metadata=option(
-        "How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the card.",
-        help="Image augmentation: none, or some of flip,crop,brightness.  [default: chosen by the card]",
+        "Image augmentation: none, or some of flip,crop,brightness.", default="chosen by the card",
         metavar="CHANGES",
         heading="Training",
     ))  # fmt: skip
     features: bool = field(default=False, metadata=option(
-        "Whether values that both graphs have by name are compared too, also where the student has some of "
-        "the teacher's channels.",
-        help="Also match intermediate features of both models.",
+        "Also match intermediate features of both models. They are values that both graphs have by name, "
+        "also if the student has some of the teacher's channels.",
         heading="Training",
     ))  # fmt: skip
     quantize: Sequence[str] = field(default=(), metadata=option(
-        "Targets whose int8 the student is trained for: it learns with their rounding, and there is a result "
-        "for each, with Q/DQ pairs and the scales that were learned. It is judged in int8 before training "
-        "too; of several targets, the one is judged whose result is the worst.",
-        help="Train with the int8 rounding of these targets; writes a model with learned scales for each.",
+        "Train with the int8 rounding of these targets; writes a model with learned scales for each. The "
+        "student is judged in int8 before training too; of several targets, the one with the worst result "
+        "counts.",
         metavar="TARGET[,TARGET]", parse=parse_targets,
         heading="Training",
     ))  # fmt: skip
-    shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(
-        BuildRequest, "shapes", doc="Static shapes by input name.",
-    ))  # fmt: skip
+    shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(BuildRequest, "shapes"))
     trust_pickle: bool = field(default=False, metadata=same(BuildRequest, "trust_pickle"))
 
 
@@ -120,14 +113,14 @@ class DraftRequest(TrainingRequest):
     """Arguments of a training of a language model's draft."""
 
     model: str | Path = field(metadata=option(
-        "A GGUF file or a Hugging Face folder of type llama, qwen2 or qwen3.",
+        "GGUF file or Hugging Face folder of type llama, qwen2 or qwen3.", python_only=True,
     ))  # fmt: skip
     _: KW_ONLY
     layers: int | None = field(default=None, metadata=option(
-        "Of the draft; None: an eighth of the model's.",
-        help="Number of layers of the draft model.  [default: an eighth of TEACHER's]", minimum=1,
+        "Number of layers of the draft model.", default="an eighth of TEACHER's", minimum=1,
     ))  # fmt: skip
     samples: str | Path | None = field(default=None, metadata=option(
-        "A text file, UTF-8: passages of it are what the model's texts begin with; None: one that comes with "
+        "Text file in UTF-8: the model's texts begin with passages of it. None means one that comes with "
         "EdgeKit.",
+        python_only=True,
     ))  # fmt: skip

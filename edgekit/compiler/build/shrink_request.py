@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.build.build_request import CARD, SAMPLES, TARGETS, BuildRequest
 from edgekit.system.declared_options import option, same
 
 if TYPE_CHECKING:
@@ -20,34 +20,35 @@ if TYPE_CHECKING:
 class ShrinkRequest:
     """Arguments of ``edgekit.shrink``."""
 
-    model: "str | Path | Source" = field(metadata=option("As ``build`` takes it; float."))
+    model: "str | Path | Source" = field(
+        metadata=option(
+            "Model as ``build`` takes it; float.",
+            python_only=True,
+        )
+    )
     _: KW_ONLY
     flops: str | float | None = field(default=None, metadata=option(
-        "How many multiplications fewer: ``-20%`` or 0.2.",
-        help="Reduction of the number of multiplications.", metavar="-20%",
+        "Reduction of the number of multiplications. In Python it may be 0.2 for ``-20%``.", metavar="-20%",
     ))  # fmt: skip
     size: str | float | None = field(default=None, metadata=option(
-        "Reduction of the size of the weights.", help="Reduction of the size of the weights.", metavar="-30%",
+        "Reduction of the size of the weights.", metavar="-30%",
     ))  # fmt: skip
     latency: str | None = field(default=None, metadata=option(
-        "How much less latency, measured on a target's engine here: ``-25%@tflite``.",
-        help="Reduction of the latency, measured here on TARGET's engine.", metavar="-25%@TARGET",
+        "Reduction of the latency, measured here on TARGET's engine.", metavar="-25%@TARGET",
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] = field(metadata=option(
-        "As there: 64 to 128 inputs like those that the model will see. A third is held out for testing.",
-        help="Folder or glob of .npz or .npy files or, with a card, images and videos.", metavar="PATH",
+        f"{SAMPLES} 64 to 128 inputs like those that the model will see are enough. A third is held out for "
+        "testing.",
+        metavar="PATH",
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
-        "Describes the inputs and outputs: with a task, channels are judged by its predictions.",
-        help="Card (card.toml) that describes the model's pre- and post-processing.", kind=Path,
+        f"{CARD} With a task, channels are judged by its predictions.", kind=Path,
     ))  # fmt: skip
     targets: Sequence[str] = field(default=(), metadata=same(
-        BuildRequest, "targets",
-        doc="Both models are timed on these; none: on all whose engine is installed.",
+        BuildRequest, "targets", doc=f"{TARGETS} Both models are timed on them. Without any, all installed "
+        "engines are used.",
     ))  # fmt: skip
-    shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(
-        BuildRequest, "shapes", doc="Static shapes by input name.",
-    ))  # fmt: skip
+    shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(BuildRequest, "shapes"))
     trust_pickle: bool = field(default=False, metadata=same(BuildRequest, "trust_pickle"))
-    trusted: bool = field(default=False, metadata=same(BuildRequest, "trusted", doc="As in ``build``."))
+    trusted: bool = field(default=False, metadata=same(BuildRequest, "trusted"))
     progress: "Progress" = field(default=BuildRequest.progress, metadata=same(BuildRequest, "progress"))

@@ -1,4 +1,4 @@
-"""Accuracy of a verified variant elsewhere: at another shape, or on another release of its engine."""
+"""Accuracy of a verified variant elsewhere: at another shape, or on a device."""
 
 from __future__ import annotations
 

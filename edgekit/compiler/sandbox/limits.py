@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import math
-import mmap
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -20,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit.compiler.compress.training_length import training_length
+from edgekit.compiler.model.external_names import external_names
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
-from edgekit.compiler.toolchains.engine_releases import parse_requirement, release_toolchain
-from edgekit.compiler.toolchains.environment import Environment, environments_of, installed
+from edgekit.compiler.toolchains.environment import MEMORY_BYTES, environments_of
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
 from edgekit.system.folder_links import followed, linked_files
@@ -65,9 +63,6 @@ FRAMEWORK_SECONDS = 2 * 1800.0
 MOST_SECONDS = 12 * 3600.0
 """Maximum to which a build raises its time limit. ViT-B with 128 samples for three targets claims 5 h."""
 LINKS_LIMIT = 100_000
-_EXTERNAL = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
-"""An entry of ``external_data`` in onnx.proto, up to the length of the file's name."""
-_SCANNED_BYTES = 256 << 20
 _OWN_FORMATS = (".onnx", ".tflite")
 
 
@@ -104,7 +99,7 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
         memory += TIMES_SHAPE * size * further
         seconds = BUILD_SECONDS * max(len(options["targets"]), 1) * (1 + further)
         seconds += TIMES_BUDGET * _budget_seconds(options)
-    memory += sum(environment.toolchain.memory_mb * 1_000_000 for environment in _environments(options))
+    memory += MEMORY_BYTES * len(environments_of(options.get("targets") or ()))
     if verb == "shrink" or options.get("shrink"):
         memory += MOMENTS_BYTES
         seconds += SHRINK_SECONDS
@@ -139,7 +134,8 @@ def bounds_of(
         records: Folder of the model's measurements, which the child may write to.
     """
     # The targets' compilers run in environments of their own, in children of the child.
-    toolchains = [path for environment in _environments(options) for path in environment.reads()]
+    environments = environments_of(options.get("targets") or ())
+    toolchains = [path for environment in environments for path in environment.reads()]
     reserved = RESERVED_BYTES + (os.cpu_count() or 1) * RESERVED_BYTES_A_CORE
     return Bounds(
         data_bytes=limits.memory_bytes + reserved,
@@ -211,22 +207,6 @@ def _file_bytes(path: Path) -> int:
     return 0
 
 
-def external_names(model: Path) -> set[str]:
-    """Return the names that may be external data's, without parsing; extra names are harmless."""
-    if (
-        model.suffix.lower() != ".onnx"
-        or not model.is_file()
-        or not 0 < model.stat().st_size < _SCANNED_BYTES
-    ):
-        return set()
-    with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        names = set()
-        for match in islice(_EXTERNAL.finditer(content), LINKS_LIMIT):
-            name = content[match.end() : match.end() + match[1][0]]
-            names.add(name.decode("utf-8", "replace"))
-    return {name for name in names if not set(name) & set("/\\\0")}
-
-
 def _shapes_bytes(shapes: object) -> int:
     with contextlib.suppress(TypeError, ValueError, OverflowError, UsageError):
         largest = largest_shapes(shapes).values() if isinstance(shapes, Mapping) else ()
@@ -287,16 +267,6 @@ def _linked(folder: str) -> set[str]:
         folders = {os.path.dirname(os.path.realpath(entry)) for entry in entries if entry.is_symlink()}
         folders |= {os.path.realpath(entry) for entry in Path(folder).iterdir() if entry.is_symlink()}
     return folders
-
-
-def _environments(options: Mapping[str, Any]) -> list[Environment]:
-    environments = environments_of(options.get("targets") or ())
-    for text in options.get("runtime") or ():
-        with contextlib.suppress(UsageError):  # a wrong one is refused by the child
-            package, version = parse_requirement(text)
-            environment = installed(release_toolchain(f"{package}=={version}"))
-            environments += [environment] if environment else []
-    return environments
 
 
 def _graphics() -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.shrink_request import ShrinkRequest
+from edgekit.compiler.hub.address import HubAddress, is_hub_address
 from edgekit.compiler.sandbox.contained import (
     build_contained,
     card_contained,
@@ -24,7 +25,6 @@ from edgekit.compiler.sandbox.contained import (
     import_contained,
     shrink_contained,
 )
-from edgekit.compiler.sandbox.hub_address import HubAddress, is_hub_address
 from edgekit.compiler.sandbox.limits import model_files
 from edgekit.diagnostics import Finding
 from edgekit.system.declared_options import called_with
@@ -100,7 +100,7 @@ def build(request: BuildRequest) -> Bundle:
         MissingDependency: a tool that compiles for a target is not installed.
     """
     if is_hub_address(request.model):
-        from edgekit.compiler.sandbox.hub_files import fetch, with_repository
+        from edgekit.compiler.hub.files import fetch, with_repository
 
         fetched = fetch(HubAddress(str(request.model)))
         return with_repository(_build(replace(request, model=fetched.path)), fetched.address)
@@ -221,7 +221,7 @@ def _opening(
 ) -> dict[str, Any]:
     """Return the options for opening a model, by the names that all verbs share."""
     if is_hub_address(model):
-        from edgekit.compiler.sandbox.hub_files import fetch
+        from edgekit.compiler.hub.files import fetch
 
         model = fetch(HubAddress(str(model))).path
     return {

@@ -1,8 +1,6 @@
-"""Vendors' compilers that need a Python environment of their own: declared by targets, installed on request.
+"""Vendors' compilers that need a Python environment of their own, which the user makes.
 
-declaration   declaration of a target's toolchain
-environment   locations of the environments, and which are installed
-install       ``edgekit toolchain install`` and ``remove``
+environment   the environment's Python, named by a variable such as ``EDGEKIT_RKNN_PYTHON``
 child         a process in such an environment, which serves requests
 answering     the process's own end, run by the environment's Python
 """

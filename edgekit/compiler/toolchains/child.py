@@ -1,6 +1,6 @@
 """Process in a toolchain's environment, confined where the system can, and killed after a time limit.
 
-    with ToolchainChild(require(TOOLCHAIN, "compiling for PROFILE"), SCRIPT) as child:
+    with ToolchainChild(environment, SCRIPT) as child:
         (child.folder / "model.onnx").write_bytes(content)
         found = child.ask({"do": "build"}, seconds=600)
 
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.compiler.toolchains.environment import Environment
+from edgekit.compiler.toolchains.environment import MEMORY_BYTES, Environment
 from edgekit.errors import EngineError, printable
 from edgekit.system.formats import strict_json
 from edgekit.system.regular_file import read_plain
@@ -50,7 +50,7 @@ class ToolchainChild:
     """
 
     def __init__(self, environment: Environment, script: Path, reads: Iterable[Path] = ()) -> None:
-        self._name = environment.toolchain.name
+        self._name = environment.name
         self._temporary = tempfile.TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True)
         self.folder = Path(self._temporary.name)
         (self.folder / "tmp").mkdir()
@@ -140,11 +140,10 @@ def _search_path() -> dict[str, str]:
 
 def _start(environment: Environment, script: Path, folder: Path, reads: Iterable[Path]) -> dict[str, Json]:
     """Return the first line for the process: its rights, command and environment variables."""
-    memory = environment.toolchain.memory_mb * 1_000_000
     paths = [*environment.reads(), str(script.parent), str(ANSWERING.parent), *map(str, reads)]
     variables = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
     return {
-        "bounds": [memory, memory, paths, [str(folder)]],
+        "bounds": [MEMORY_BYTES, MEMORY_BYTES, paths, [str(folder)]],
         "command": [str(environment.python), "-I", str(ANSWERING), str(script), str(folder)],
         "environment": {**{name: os.environ[name] for name in KEPT if name in os.environ}, **variables},
     }

@@ -1,125 +1,105 @@
-"""Locations of toolchain environments, and which of them are installed.
+"""Environments of vendors' compilers that can't be installed next to EdgeKit's packages.
 
-    EDGEKIT_CACHE/toolchains/NAME-0a1b2c3d4e5f/
-        bin/python ...     created by Python's venv
-        toolchain.json     written last: a folder without it does not count as installed
-
-The folder's name has the digest of the lock file: another lock file has another environment.
+They need another numpy, another onnx, another Python. The user makes a virtual environment, and names its
+Python: ``EDGEKIT_RKNN_PYTHON=/opt/rknn/bin/python``. The variable has the name of the target.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
+import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from edgekit.compiler.toolchains.declaration import Toolchain, toolchain_of
-from edgekit.errors import MissingDependency, ProfileError
-from edgekit.system import ownership
-from edgekit.system.cache_folder import cache_folder
-from edgekit.system.formats import strict_json
+from edgekit.errors import MissingDependency, ProfileError, UsageError
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensor_spec import Json
 
-RECORD = "toolchain.json"
-RECORD_LIMIT_BYTES = 1 << 16
-DIGITS = 12
+MEMORY_BYTES = 6_000_000_000
+"""Maximum memory of a process in an environment."""
+VERSION_SECONDS = 60.0
 
 
 class Environment(NamedTuple):
-    """Installed environment of a toolchain.
+    """Python environment of a target's compiler.
 
     Attributes:
-        toolchain: Toolchain of the environment.
-        folder: Folder of the environment.
-        python: Path of its interpreter.
+        name: Name of the target.
+        python: Path of the interpreter, as the user wrote it: a virtual environment's is a link.
     """
 
-    toolchain: Toolchain
-    folder: Path
+    name: str
     python: Path
 
     def reads(self) -> list[str]:
         """Return the folders that its Python reads: its own, and that of its base Python."""
-        folders = [str(self.folder)]
-        binary = os.path.realpath(self.python)
-        return [*folders, os.path.dirname(os.path.dirname(binary))]
+        return [str(self.python.parents[1]), os.path.dirname(os.path.dirname(os.path.realpath(self.python)))]
 
 
-def root() -> Path:
-    """Return the folder of all environments; it need not exist."""
-    return cache_folder() / "toolchains"
+def variable_of(target: str) -> str:
+    """Return the environment variable that names the Python of a target's compiler."""
+    return f"EDGEKIT_{target.upper()}_PYTHON"
 
 
-def lock_digest(toolchain: Toolchain) -> str:
-    """Compute the SHA-256 of the lock file, the Python and the platform."""
-    content = toolchain.requirements()
-    return hashlib.sha256(f"{toolchain.python}\n{toolchain.platform}\n".encode() + content).hexdigest()
-
-
-def folder_of(toolchain: Toolchain) -> Path:
-    """Return the folder of the toolchain's environment, installed or not."""
-    return root() / f"{toolchain.name}-{lock_digest(toolchain)[:DIGITS]}"
-
-
-def python_in(folder: Path) -> Path:
-    """Return the interpreter of an environment in this folder."""
-    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
-def installed(toolchain: Toolchain) -> Environment | None:
-    """Return a toolchain's environment; None if it is not installed, or if other users may write to it."""
-    folder = folder_of(toolchain)
-    record = _record(folder)
-    if record is None or record.get("lock") != lock_digest(toolchain):
-        return None
-    return Environment(toolchain, folder, python_in(folder))
-
-
-def require(toolchain: Toolchain, needed_for: str) -> Environment:
-    """Return a toolchain's environment.
+def environment_of(target: str) -> Environment | None:
+    """Return the environment of a target's compiler. None means that the user named none.
 
     Raises:
-        MissingDependency: it is not installed; the text has the command that does it.
+        UsageError: the variable does not name a program.
     """
-    environment = installed(toolchain)
+    variable = variable_of(target)
+    if not (text := os.environ.get(variable, "")):
+        return None
+    if not os.path.isabs(text) or not os.access(text, os.X_OK) or os.path.isdir(text):
+        raise UsageError(f"{variable} is {text!r}; set it to the full path of a Python, or unset it")
+    return Environment(target, Path(text))
+
+
+def require(target: str, package: str, version: str, needed_for: str, install: str) -> Environment:
+    """Return the environment of a target's compiler, which has a package in this version.
+
+    Args:
+        target: Name of the target.
+        package: Distribution of the compiler.
+        version: The version that the target was tested with.
+        needed_for: Action that needs it, for the error.
+        install: Command or instruction that makes the environment, for the error.
+
+    Raises:
+        MissingDependency: no environment is named, or it has another version.
+        UsageError: the variable does not name a program.
+    """
+    environment = environment_of(target)
     if environment is None:
-        raise MissingDependency(f"the toolchain {toolchain.name}", needed_for, f"run {toolchain.install}")
+        raise MissingDependency(f"{package} {version}", needed_for, install)
+    if (found := _version(str(environment.python), package)) != version:
+        needs = f"{needed_for} with {variable_of(target)}, which has {found or 'another package'},"
+        raise MissingDependency(f"{package} {version}", needs, install)
     return environment
 
 
+@cache
+def _version(python: str, package: str) -> str:
+    """Return the version of a package in an environment, or "" if it can't be read."""
+    script = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        ended = subprocess.run(
+            [python, "-I", "-c", script, package],
+            capture_output=True, text=True, timeout=VERSION_SECONDS, check=True,
+        )  # fmt: skip
+        return ended.stdout.strip()
+    return ""
+
+
 def environments_of(names: Iterable[str]) -> list[Environment]:
-    """Return the installed environments of the targets or device profiles of these names, each once."""
-    by_folder: dict[str, Environment] = {}
+    """Return the environments of the targets or device profiles of these names, each once."""
+    environments: dict[str, Environment] = {}
     for name in names:
-        try:
-            toolchain = toolchain_of(find_profile(name).target)
-        except ProfileError:  # whoever uses the name says so
-            continue
-        environment = None if toolchain is None else installed(toolchain)
-        if environment is not None:
-            by_folder[str(environment.folder)] = environment
-    return list(by_folder.values())
-
-
-def all_folders(name: str) -> list[Path]:
-    """Return all folders of a toolchain's environments: of this lock and others, finished or not."""
-    if not root().is_dir():
-        return []
-    return sorted(
-        folder
-        for folder in root().iterdir()
-        if folder.name.rpartition("-")[0] == name and len(folder.name.rpartition("-")[2]) == DIGITS
-    )
-
-
-def _record(folder: Path) -> dict[str, Json] | None:
-    try:
-        ownership.refuse_foreign(folder)
-        content = ownership.read_own(folder / RECORD, RECORD_LIMIT_BYTES)
-        record = strict_json.decode(content, RECORD, RECORD_LIMIT_BYTES)
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None
+        # Who uses the name or the variable reports a wrong one.
+        with contextlib.suppress(ProfileError, UsageError):
+            target = find_profile(name).target
+            if environment := environment_of(target):
+                environments[target] = environment
+    return list(environments.values())

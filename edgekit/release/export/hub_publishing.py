@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.manifest import plain_path
-from edgekit.compiler.sandbox.hub_address import COMMIT, HubAddress
-from edgekit.compiler.sandbox.hub_client import (
+from edgekit.compiler.hub.address import COMMIT, HubAddress
+from edgekit.compiler.hub.client import (
     LOG_IN,
     Listed,
     explained,
     hub_library,
     list_repository,
 )
-from edgekit.compiler.sandbox.hub_files import BUNDLE, download_file
+from edgekit.compiler.hub.files import BUNDLE, download_file
 from edgekit.errors import UpdateError, UsageError
 from edgekit.release.export.hub_card import MARK, model_card
 from edgekit.signing.trusted_keys import signature_path

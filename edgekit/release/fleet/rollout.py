@@ -4,21 +4,20 @@ Each device counts once, by its first responses under the new conditions minus i
 differ more from each other than two releases do. A sequential test compares the two groups of devices, and
 may be evaluated after every report: by means (:mod:`edgekit.release.fleet.sequential_test`), or by ranks in a
 fleet with too few devices for it (:mod:`edgekit.release.fleet.rank_test`). A hundredth of the devices
-may report anything without changing a decision: means are trimmed by as many at both ends. This module reads
-no clock and no file.
+may report anything without changing a decision: means are trimmed by as many at both ends.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from edgekit.errors import UsageError
 from edgekit.release.fleet.devices import Amounts, Device, DeviceInterval, Fleet, first_time, ignored
 from edgekit.release.fleet.rank_test import LEAST_OF_BOTH, shift_interval
-from edgekit.release.fleet.sequential_test import LEAST, Arm, Comparison
+from edgekit.release.fleet.sequential_test import LEAST, mean_interval, trimmed_mean
 from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.store.health import burns_faster
 
@@ -29,10 +28,9 @@ ANSWERS = 200
 ALPHA = 0.05
 """Maximum share of rollouts that are stopped although the new bundle is not worse. The same limit applies to
 rollouts that are promoted although it is worse by the margin."""
-
-
 COUNTED = 0.9
 """Share of a stage's devices that completes the stage: some devices are off for weeks."""
+MEANING = {"promote": "not worse by the margin", "stop": "worse", "wait": "not known yet"}
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,6 @@ class MeasureResult:
         devices: Number of devices that count, with the old and with the new bundle.
         difference: Value of the new bundle minus that of the old one; larger is worse.
         low, high: Confidence interval of the true difference, valid at all times.
-        decision: ``promote``: the new bundle is not worse by the margin; ``stop``: it is worse; ``wait``:
-            neither is known.
     """
 
     measure: Measure
@@ -70,7 +66,23 @@ class MeasureResult:
     difference: float
     low: float
     high: float
-    decision: Decision
+
+    @property
+    def decision(self) -> Decision:
+        """Return ``promote`` if the new bundle is not worse by the margin, and ``stop`` if it is worse."""
+        return "promote" if self.high < self.measure.margin else "stop" if self.low > 0 else "wait"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return measure, devices, difference, its limits, and their meaning."""
+        figures = [self._shown(value) for value in (self.difference, self.low, self.high)]
+        devices = f"{self.devices[1]} against {self.devices[0]}"
+        return self.measure.name, devices, *figures, MEANING[self.decision]
+
+    def _shown(self, value: float) -> str:
+        if not math.isfinite(value):
+            return "-"
+        return f"{100 * math.expm1(value):+.1f} %" if self.measure.percent else f"{100 * value:+.2f} points"
 
 
 @dataclass(frozen=True)
@@ -109,13 +121,67 @@ class Verdict:
         return self.decision == "wait" and self.devices < LEAST_OF_BOTH
 
     @property
+    def counted(self) -> tuple[int, int]:
+        """Return how many devices count by every measure, with the old and with the new bundle."""
+        old, new = (min((f.devices[group] for f in self.findings), default=0) for group in (0, 1))
+        return old, new
+
+    @property
     def needs_devices(self) -> bool:
         """Return whether it waits although nearly all devices with the candidate have counted. Each counts
         once, so only additional devices add information."""
-        counted = min((finding.devices[1] for finding in self.findings), default=0)
         minimum = 1 if is_small(self.devices) else LEAST
         enough = max(minimum, COUNTED * (self.reached - self.given_up))
-        return self.decision == "wait" and counted >= enough
+        return self.decision == "wait" and self.counted[1] >= enough
+
+    def sentence(self) -> str:
+        """Describe the decision and its reason in a sentence."""
+        if self.decision == "stop":
+            worse = [f"{f.measure.name} got worse" for f in self.findings if f.decision == "stop"]
+            text = f"stop: {' and '.join([*worse, *['devices drop it'] * self.given_up_too_often])}"
+        elif self.decision == "promote":
+            text = "promote: no metric got worse by its margin"
+        else:
+            text = f"{'no verdict' if self.is_impossible else 'wait'}: {self._missing()}"
+        gave_up = f", of which {self.given_up} dropped it" if self.given_up else ""
+        return f"{text}; bundle {self.candidate} is on {self.reached} of {self.devices} devices{gave_up}"
+
+    def _missing(self) -> str:
+        if self.is_impossible:
+            return (
+                f"{self.devices} devices are too few for a verdict, also later: at least {LEAST_OF_BOTH} "
+                "must report, half of them with the new bundle; compare the table, or roll out to a larger "
+                "fleet"
+            )
+        (old, new), needed = self.counted, LEAST_OF_BOTH // 2 if is_small(self.devices) else LEAST
+        if min(old, new) < needed:
+            return (
+                f"{needed} devices with each bundle are needed that have answered enough before and after; "
+                f"{new} with the new one and {old} with the old one have"
+            )
+        if self.needs_devices:
+            return "the devices of this stage cannot settle the difference: add devices"
+        return "the difference is not known well enough yet"
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("decision", "baseline", "candidate", "reached", "devices", "given_up", "needs_devices")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "impossible": self.is_impossible,
+            "given_up_too_often": self.given_up_too_often,
+            "findings": [
+                {
+                    "measure": finding.measure.name,
+                    "devices": dict(zip(("baseline", "candidate"), finding.devices, strict=True)),
+                    "worse_by": finding.difference,
+                    "low": finding.low if math.isfinite(finding.low) else None,
+                    "high": finding.high if math.isfinite(finding.high) else None,
+                    "margin": finding.measure.margin,
+                    "decision": finding.decision,
+                }
+                for finding in self.findings
+            ],
+        }
 
 
 def measures(points: float = 0.01, slower: float = 0.1) -> tuple[Measure, ...]:
@@ -188,13 +254,13 @@ def judged(
         )
         if not old and not new:
             continue
+        level = alpha / len(selected)
         if is_small(len(devices)):
-            results.append(
-                _finding(measure, (len(old), len(new)), *shift_interval(old, new, alpha / len(selected)))
-            )
+            interval = shift_interval(old, new, level)
         else:
-            comparison = Comparison(measure.margin, _arm(old), _arm(new))
-            results.append(_compared(measure, comparison, alpha / len(selected)))
+            means = trimmed_mean(old, ignored(len(old))), trimmed_mean(new, ignored(len(new)))
+            interval = mean_interval(*means, measure.margin, level)
+        results.append(MeasureResult(measure, (len(old), len(new)), *interval))
     reached = sum(start is not None or name in lost for name, start in starts.items())
     too_often = burns_faster(Counts(reached, failed=len(lost)), (len(devices), len(lost_before)))
     return Verdict(baseline, candidate, reached, len(devices), len(lost), too_often, tuple(results))
@@ -203,38 +269,6 @@ def judged(
 def is_small(devices: int) -> bool:
     """Return whether a fleet has too few devices for the test by means: it is judged by ranks."""
     return devices < 2 * LEAST
-
-
-def _arm(values: Sequence[float]) -> Arm:
-    """Compute the trimmed mean of a group and its variance by winsorized squares. Source: Yuen, "The
-    two-sample trimmed t for unequal population variances", Biometrika 61 (1974)."""
-    ordered = sorted(values)
-    if not ordered:
-        return Arm()
-    count = len(ordered)
-    cut = min(ignored(count), (count - 1) // 2)
-    trimmed = ordered[cut : count - cut]
-    winsorized = [trimmed[0]] * cut + trimmed + [trimmed[-1]] * cut
-    centre = math.fsum(winsorized) / count
-    squares = math.fsum((value - centre) ** 2 for value in winsorized)
-    # An arm's variance is of its numbers: so that by `count` it is that of the trimmed mean.
-    as_many = count * (count - 1) / max(1, len(trimmed) * (len(trimmed) - 1))
-    return Arm(count, math.fsum(trimmed) / len(trimmed), squares * as_many)
-
-
-def _compared(measure: Measure, comparison: Comparison, alpha: float) -> MeasureResult:
-    counts = comparison.a.count, comparison.b.count
-    low, high = comparison.interval(alpha)
-    if min(counts) >= LEAST and not math.isfinite(high):  # nothing varies: all values are the same
-        low = high = comparison.difference
-    return _finding(measure, counts, comparison.difference, low, high)
-
-
-def _finding(
-    measure: Measure, devices: tuple[int, int], difference: float, low: float, high: float
-) -> MeasureResult:
-    decision: Decision = "promote" if high < measure.margin else "stop" if low > 0 else "wait"
-    return MeasureResult(measure, devices, difference, low, high, decision)
 
 
 def _value(

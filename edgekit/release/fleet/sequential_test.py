@@ -1,4 +1,4 @@
-"""Sequential test of two streams' means: it may be evaluated after every number.
+"""Sequential test of two groups' means: it may be evaluated after every number.
 
 A fixed test that is evaluated repeatedly finds differences that do not exist. This mixture sequential
 probability ratio test does so in at most a share ``alpha`` of all experiments, however often and for however
@@ -8,70 +8,61 @@ the difference of the means and V the variance of d:
 
     ratio = sqrt(V / (V + tau ** 2)) * exp(tau ** 2 * d ** 2 / (2 * V * (V + tau ** 2)))
 
-By Ville's inequality it ever exceeds 1 / alpha with probability at most alpha where the true difference is 0.
-V is estimated from the numbers, so there is no result before each stream has ``LEAST`` numbers. This module
-reads no clock and runs nothing.
+By Ville's inequality it ever exceeds 1 / alpha with probability at most alpha if the true difference is 0.
+V is estimated from the numbers, so there is no result before each group has ``LEAST`` numbers.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 LEAST = 100
-"""Numbers of each arm before anything is said: with fewer the variance is a guess."""
+"""Minimum numbers of each group: with fewer the variance is a guess."""
 
 
-@dataclass(frozen=True)
-class Arm:
-    """Number, mean and sum of squared deviations of one stream."""
+class Mean(NamedTuple):
+    """Mean of a group and the variance of this mean."""
 
-    count: int = 0
+    size: int = 0
     mean: float = 0.0
-    squares: float = 0.0
-
-    @property
-    def variance(self) -> float:
-        """Return the variance of the numbers; 0 for fewer than two."""
-        return self.squares / (self.count - 1) if self.count > 1 else 0.0
+    variance: float = 0.0
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two streams and what they say about each other.
-
-    Attributes:
-        effect: Tau: a difference of the means that matters. The test is right with any; it is quickest for
-            differences of about that size. To be chosen before the first number.
-        a: The first stream.
-        b: The second.
+def trimmed_mean(values: Sequence[float], cut: int = 0) -> Mean:
+    """Compute the mean of a group without ``cut`` values at both ends, and its variance by winsorized
+    squares. Source: Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974).
     """
-
-    effect: float
-    a: Arm = Arm()
-    b: Arm = Arm()
-
-    @property
-    def difference(self) -> float:
-        """The mean of ``b`` less that of ``a``."""
-        return self.b.mean - self.a.mean
-
-    def interval(self, alpha: float) -> tuple[float, float]:
-        """Compute the interval of the true difference with a confidence of 1 - alpha, valid at all times.
-
-        It holds the differences with a ratio below 1 / alpha. It is unbounded before ``LEAST`` numbers.
-        """
-        variance = _variance(self)
-        if variance is None:
-            return -math.inf, math.inf
-        sum_, tau2 = variance + self.effect**2, self.effect**2
-        reach = math.sqrt(2 * variance * sum_ / tau2 * (math.log(sum_ / variance) / 2 - math.log(alpha)))
-        return self.difference - reach, self.difference + reach
+    ordered = sorted(values)
+    count = len(ordered)
+    if count < 2:
+        return Mean(count, *ordered)
+    cut = min(cut, (count - 1) // 2)
+    inner = ordered[cut : count - cut]
+    winsorized = [inner[0]] * cut + inner + [inner[-1]] * cut
+    centre = math.fsum(winsorized) / count
+    squares = math.fsum((value - centre) ** 2 for value in winsorized)
+    return Mean(count, math.fsum(inner) / len(inner), squares / max(1, len(inner) * (len(inner) - 1)))
 
 
-def _variance(comparison: Comparison) -> float | None:
-    """Compute the variance of the difference of the means; None if it is not known yet, or nothing varies."""
-    a, b = comparison.a, comparison.b
-    if min(a.count, b.count) < LEAST:
-        return None
-    return a.variance / a.count + b.variance / b.count or None
+def mean_interval(a: Mean, b: Mean, effect: float, alpha: float) -> tuple[float, float, float]:
+    """Compute the difference from ``a`` to ``b``, and its interval with a confidence of 1 - alpha.
+
+    The interval is valid at all times. It has the differences with a ratio below 1 / alpha, and is unbounded
+    before ``LEAST`` numbers. If nothing varies, it is the difference itself.
+
+    Args:
+        a, b: The groups.
+        effect: Tau: a difference that matters. The test is valid with any, and quickest for differences of
+            about that size. It must be chosen before the first number.
+        alpha: Maximum share of false results.
+    """
+    difference, variance = b.mean - a.mean, a.variance + b.variance
+    if min(a.size, b.size) < LEAST:
+        return difference, -math.inf, math.inf
+    if not variance:
+        return difference, difference, difference
+    both, tau2 = variance + effect**2, effect**2
+    reach = math.sqrt(2 * variance * both / tau2 * (math.log(both / variance) / 2 - math.log(alpha)))
+    return difference, difference - reach, difference + reach

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from edgekit.release.fleet.devices import Amounts, Device, Fleet, amounts_of
@@ -62,19 +62,11 @@ class FleetRow:
         )
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "class": self.device_class,
-            "bundle": self.bundle,
-            "version": self.version,
-            "devices": self.devices,
-            **{key: getattr(self.amounts, key) for key in ("answers", "failed", "fallback", "scores")},
-            "mean_score": self.amounts.score_sum / self.amounts.scores if self.amounts.scores else None,
-            "p50_ms": self.p50_ms,
-            "p95_ms": self.p95_ms,
-            "given_up": self.given_up,
-            "variants": self.variants,
-        }
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
+        amounts = row.pop("amounts")
+        row["class"] = row.pop("device_class")
+        row["mean_score"] = amounts.score_sum / amounts.scores if amounts.scores else None
+        return row | {key: getattr(amounts, key) for key in ("answers", "failed", "fallback", "scores")}
 
 
 def lines_of(fleet: Fleet) -> list[FleetRow]:

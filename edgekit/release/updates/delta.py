@@ -1,12 +1,10 @@
-"""The difference between two bundles: what a device needs besides its old file to make the new one.
+"""Difference between two bundles: the data that a device needs, with its old file, to make the new one.
 
-Entry by entry, in blocks, each in whichever form is smallest:
+Each entry is compared with an entry of the old file, in blocks, in the smaller of two forms:
 
-    COPY     bytes that the old file has
     NUMBERS  new - old, element by element as integers of 1, 2 or 4 bytes, then zstd: weights after a
              fine-tune, whose numbers change a little and whose bytes therefore repeat nowhere
     PATCH    zstd with a part of the old file as its dictionary: everything that moved or is mostly the same
-    PLAIN    zstd alone
 
 The result is the new file, byte for byte, and is checked against its signed sha256 like a download. The
 memory that applying takes does not depend on the files' sizes: ``WINDOW_BYTES`` of the old one and a block.
@@ -29,7 +27,6 @@ import numpy as np
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.bundle.manifest import aligned
 from edgekit.errors import need_package
-from edgekit.release.updates.onnx_tensors import tensors
 from edgekit.system.regular_file import PlainFile, Readable
 from edgekit.tensor_spec import Array
 
@@ -38,15 +35,19 @@ HEAD = struct.Struct("<Q32sQ32s")
 """Size and sha256 of the old file, then of the new one."""
 BLOCK = struct.Struct("<BBBxIQII")
 """Form, width, phase, bytes of the result, offset and size in the old file, bytes of the payload."""
-COPY, PLAIN, NUMBERS, PATCH = range(4)
+NUMBERS, PATCH = range(2)
+LAYOUTS = ((1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3))
+"""Width and phase of numbers."""
 BLOCK_BYTES = 1 << 18
 PATCH_FROM = 8
-"""A block that shrinks to less than this part of it is small enough: no patch is tried, which takes long."""
+"""No patch is tried for a block that shrinks to less than this part, because it takes long."""
 WINDOW_BYTES = 1 << 22
 """Part of the old file that is a dictionary."""
 FILE_LIMIT_BYTES = 2 << 30
 ONNX_LIMIT_BYTES = 256 << 20
 """Larger ONNX files are not compared by tensor."""
+LEAST_BYTES = 1024
+"""Minimum size of a tensor that is compared on its own."""
 TRY_LEVEL, PATCH_LEVEL, LEVEL = 1, 3, 12
 """Of zstd: to choose a form, to see whether a patch is better, and to store it."""
 
@@ -104,14 +105,30 @@ def _parts(old: Path, new: Path, new_size: int) -> Iterator[tuple[int, int, int,
 
 
 def _weights(before: Bundle, old: str, after: Bundle, new: str) -> list[tuple[int, int, int]]:
-    """Return the tensors that two entries have in common: offset in the new entry, size, offset in the old
+    """Return the tensors that two ONNX files have in common: offset in the new entry, size, offset in the old
     entry."""
-    if max(before.size_bytes(old), after.size_bytes(new)) > ONNX_LIMIT_BYTES:
+    if max(before.size_bytes(old), after.size_bytes(new)) > ONNX_LIMIT_BYTES or not new.endswith(".onnx"):
         return []
-    olds = tensors(bytes(before.read(old)))
-    news = tensors(bytes(after.read(new)))
+    olds, news = (_tensors(bytes(b.read(name))) for b, name in ((before, old), (after, new)))
     pairs = [(place, olds.get(name, (0, 0))) for name, place in news.items()]
     return sorted((offset, size, old_at) for (offset, size), (old_at, old_size) in pairs if size == old_size)
+
+
+def _tensors(content: bytes) -> dict[str, tuple[int, int]]:
+    """Return the offset and size of the raw data of each initializer in an ONNX file, by its name. There are
+    none if it is not an ONNX file, or if the package ``onnx`` is not installed."""
+    try:
+        import onnx
+
+        graph = onnx.load_model_from_string(content).graph
+    except Exception:  # protobuf's and Python's own
+        return {}
+    ranges, end = {}, 0
+    for tensor in graph.initializer:  # in the file they have the same order
+        size = len(tensor.raw_data)
+        if size >= LEAST_BYTES and (offset := content.find(tensor.raw_data, end)) >= 0:
+            ranges[tensor.name], end = (offset, size), offset + size
+    return ranges
 
 
 def _ranges(bundle: Bundle) -> dict[str, tuple[int, int]]:
@@ -152,15 +169,13 @@ def _smallest(
     old file, and payload."""
     zstd = _zstd()
     quick = zstd.ZstdCompressor(level=TRY_LEVEL)
-    best = (len(quick.compress(content)), PLAIN, 0, 0, 0, 0)
+    best = (len(quick.compress(content)), PATCH, 0, 0, 0, 0)
     for shift in sorted({0, old_size - size}):  # as far from the start as it was, and as far from the end
         place = offset + shift
         if not 0 <= place <= old_size - len(content):
             continue
         same = before.read(old_start + place, len(content))
-        if same == content:
-            return COPY, 0, 0, old_start + place, len(content), b""
-        for width, phase in ((1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)):
+        for width, phase in LAYOUTS[: 1 if same == content else None]:
             compressed_size = len(quick.compress(_difference(content, same, width, phase)))
             best = min(best, (compressed_size, NUMBERS, width, phase, old_start + place, len(content)))
     used = min(old_size, WINDOW_BYTES)
@@ -171,14 +186,10 @@ def _smallest(
         compressed_size = len(zstd.ZstdCompressor(level=PATCH_LEVEL, dict_data=dictionary).compress(content))
         best = min(best, (compressed_size, PATCH, 0, 0, place, used))
     _, form, width, phase, place, used = best
-    strong = zstd.ZstdCompressor(level=LEVEL)
+    old = before.read(place, used)
     if form == NUMBERS:
-        return (
-            *(form, width, phase, place, used),
-            strong.compress(_difference(content, before.read(place, used), width, phase)),
-        )
-    if form == PATCH:
-        strong = zstd.ZstdCompressor(level=LEVEL, dict_data=_dictionary(before.read(place, used)))
+        content, old = _difference(content, old, width, phase), b""
+    strong = zstd.ZstdCompressor(level=LEVEL, dict_data=_dictionary(old))
     return form, width, phase, place, used, strong.compress(content)
 
 
@@ -238,9 +249,6 @@ def apply_delta(old: Path, delta: Path, out: BinaryIO) -> None:
 
 
 def _content(form: int, width: int, phase: int, size: int, old: bytes, payload: bytes) -> bytes:
-    if form == COPY:
-        _expect(len(old) == size and not payload, "a copied block is malformed")
-        return old
     if form == NUMBERS:
         _expect(width in (1, 2, 4) and phase < width and len(old) == size, "a difference is malformed")
         padded = phase + size + -(phase + size) % width
@@ -250,8 +258,8 @@ def _content(form: int, width: int, phase: int, size: int, old: bytes, payload: 
         change = (folded >> one) ^ (~(folded & one) + one)
         whole: bytes = (_numbers(old, width, phase) + change).tobytes()
         return whole[phase : phase + size]
-    _expect(form in (PLAIN, PATCH), "a block of an unknown form")
-    return _inflated(payload, size, old if form == PATCH else b"")
+    _expect(form == PATCH, "a block of an unknown form")
+    return _inflated(payload, size, old)
 
 
 def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
@@ -259,7 +267,7 @@ def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
     try:
         # zstd makes as much as the frame declares, or fails; an unknown size is -1.
         _expect(zstd.frame_content_size(payload) == size, "a block does not have its declared size")
-        decompressor = zstd.ZstdDecompressor(_dictionary(old) if old else None)
+        decompressor = zstd.ZstdDecompressor(_dictionary(old))
         content: bytes = decompressor.decompress(payload)
     except zstd.ZstdError as problem:
         raise DeltaError(f"a block can't be unpacked: {problem}") from None

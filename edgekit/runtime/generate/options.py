@@ -19,49 +19,46 @@ class GenerateOptions:
     """The options of one generation."""
 
     max_tokens: int = field(default=256, metadata=option(
-        "Maximum number of new tokens.", help="Maximum number of generated tokens.", minimum=1,
+        "Maximum number of generated tokens.", minimum=1,
     ))  # fmt: skip
     temperature: float = field(default=0.0, metadata=option(
-        "0: the likeliest token (greedy). Above: logits are divided by it, and a token is sampled.",
-        help="Sampling temperature; 0 is greedy decoding.", heading=SAMPLING,
+        "Sampling temperature; 0 is greedy decoding. Logits are divided by it before a token is sampled.",
+        heading=SAMPLING,
     ))  # fmt: skip
     top_k: int = field(default=0, metadata=option(
-        "Number of likeliest tokens to sample from; 0: all.",
-        help="Sample from the K most likely tokens; 0: from all.", heading=SAMPLING, minimum=0,
+        "Sample from the K most likely tokens; 0: from all.", heading=SAMPLING, minimum=0,
     ))  # fmt: skip
     top_p: float = field(default=1.0, metadata=option(
-        "Sample from the likeliest tokens that together have this probability.",
-        help="Sample from the most likely tokens whose probabilities add up to this.", heading=SAMPLING,
+        "Sample from the most likely tokens whose probabilities add up to this.", heading=SAMPLING,
     ))  # fmt: skip
     min_p: float = field(default=0.0, metadata=option(
-        "Sample from tokens that have at least this share of the likeliest one's probability.",
-        help="Sample from tokens with at least this share of the top token's probability.", heading=SAMPLING,
+        "Sample from tokens with at least this share of the top token's probability.", heading=SAMPLING,
     ))  # fmt: skip
     repetition_penalty: float = field(default=1.0, metadata=option(
         "Divides positive logits of tokens that were in the prompt or the answer, multiplies negative ones "
         "(Keskar et al. 2019, CTRL). 1: none.",
+        python_only=True,
     ))  # fmt: skip
     seed: int | None = field(default=None, metadata=option(
-        "Random seed; None: another one each time. With the same seed, the first text of a new session is "
-        "the same on the same machine and engine version.",
-        help="Random seed. Makes sampling reproducible.", heading=SAMPLING, minimum=0,
+        "Random seed. Makes sampling reproducible: the first text of a new session is the same on the same "
+        "machine and engine version. None means another one each time.",
+        heading=SAMPLING, minimum=0,
     ))  # fmt: skip
     stop: str | Sequence[str] = field(default=(), metadata=option(
-        "Stop words: the text ends before the first of them.", help="Stop before this text. Repeatable.",
-        metavar="TEXT", repeatable="values",
+        "Stop before this text.", metavar="TEXT", repeatable="values",
     ))  # fmt: skip
     json_schema: Mapping[str, Any] | None = field(default=None, metadata=option(
-        "JSON schema that the text must match.",
+        "JSON schema that the text must match.", python_only=True,
     ))  # fmt: skip
     grammar: str | None = field(default=None, metadata=option(
-        "Grammar that the text must match, in the Lark form of llguidance.",
+        "Grammar that the text must match, in the Lark form of llguidance.", python_only=True,
     ))  # fmt: skip
     adapter: str = field(default="", metadata=option(
-        'Name of one of the bundle\'s LoRA adapters; "": none.', help="LoRA adapter of the bundle.",
-        flags=("--use-adapter",), metavar="NAME",
+        "LoRA adapter of the bundle, by its name.", flags=("--use-adapter",), metavar="NAME",
     ))  # fmt: skip
     deadline_ms: float | None = field(default=None, metadata=option(
         "Time limit from the call, in ms. The text so far is the answer, its reason ``timeout``.",
+        python_only=True,
     ))  # fmt: skip
 
     @property

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.compiler.sandbox.hub_address import HubAddress
-from edgekit.compiler.sandbox.hub_files import fetch_bundle
+from edgekit.compiler.hub.address import HubAddress
+from edgekit.compiler.hub.files import fetch_bundle
 from edgekit.errors import BundleError, MissingDependency, UpdateError, UsageError
 from edgekit.processing.tasks import task_kinds
 from edgekit.release.export import hub_card

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from edgekit.release.fleet.rank_test import LEAST_OF_BOTH, _left_out, shift_interval
-from edgekit.release.fleet.rollout_text import sentence
 from tests.release.fleet.simulated_fleet import rollout
 
 ALPHA = 0.05
@@ -52,7 +51,7 @@ def test_a_fleet_of_20_stops_a_bundle_that_is_much_worse() -> None:
 def test_a_fleet_that_is_too_small_hears_it_at_once() -> None:
     verdict = rollout(16, 0.25, seed=1, stages=(0.5,)).verdict
     assert (verdict.decision, verdict.is_impossible) == ("wait", True)
-    assert sentence(verdict).startswith(
+    assert verdict.sentence().startswith(
         "no verdict: 16 devices are too few for a verdict, also later: at least 18 must report, half of "
         "them with the new bundle; compare the table, or roll out to a larger fleet; bundle bbbb"
     )

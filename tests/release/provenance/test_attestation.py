@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import SignatureError
-from edgekit.release.provenance.attestation import check_document, sign_bill, sign_statement
-from edgekit.release.provenance.bill_of_materials import bill_of_materials
-from edgekit.release.provenance.slsa import provenance_of
+from edgekit.release.provenance import (
+    bill_of_materials,
+    check_document,
+    provenance_of,
+    sign_bill,
+    sign_statement,
+)
 from edgekit.signing import SignedBy, TrustedKeys
 from edgekit.signing.signature_file import PAYLOAD_TYPE, parse_signature_file
 from edgekit.signing.signing_keys import load_private_key

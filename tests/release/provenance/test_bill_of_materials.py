@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError
-from edgekit.release.provenance.bill_of_materials import bill_of_materials
+from edgekit.release.provenance import bill_of_materials
 from tests.fixtures.bundles import small_bundle
 from tests.release.provenance.described import described_bundle
 

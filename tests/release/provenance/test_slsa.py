@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, UsageError
-from edgekit.release.provenance.slsa import BUILDER, provenance_of
+from edgekit.release.provenance import BUILDER, provenance_of
 from tests.fixtures.bundles import small_bundle
 from tests.release.provenance.described import described_bundle
 

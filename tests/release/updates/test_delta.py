@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from edgekit.release.updates.delta import BLOCK, HEAD, MAGIC, DeltaError, _content, apply_delta, make_delta
-from edgekit.release.updates.onnx_tensors import tensors
 from tests.fixtures.bundles import small_bundle, variant
 from tests.release.updates.conftest import World
 
@@ -52,7 +51,9 @@ def test_weights_of_another_layout_are_compared_by_name(tmp_path: Path) -> None:
         named: dict[str, Any] = {**values, "extra": np.arange(1000, dtype=np.float32)}
         graph = onnx.GraphProto(initializer=[numpy_helper.from_array(named[n], n) for n in names.split()])
         content = onnx.ModelProto(graph=graph).SerializeToString()
-        paths.append(bundle(tmp_path / f"{file}.edgekit", content))
+        paths.append(
+            small_bundle([variant("v", "ort")], {"v/model.onnx": content}).save(tmp_path / f"{file}.edgekit")
+        )
     delta = delta_of(*paths)
     made = io.BytesIO()
     apply_delta(paths[0], delta, made)
@@ -104,15 +105,6 @@ def test_a_difference_to_another_file_or_a_damaged_one_is_refused(old: Path, tmp
         except DeltaError:
             continue
         assert made.getvalue() == new.read_bytes()
-
-
-def test_a_number_without_end_ends_the_search_for_tensors() -> None:
-    """Each byte of it would make the number longer, and the next step slower."""
-    onnx = pytest.importorskip("onnx")
-    weight = onnx.TensorProto(name="w", raw_data=bytes(1024))
-    model = onnx.ModelProto(graph=onnx.GraphProto(initializer=[weight])).SerializeToString()
-    assert tensors(b"\x08\x07" + model).keys() == {"w"}
-    assert tensors(b"\x08" + b"\xff" * 10 + b"\x01" + model) == {}
 
 
 def test_a_block_that_would_unpack_to_much_is_refused_before(old: Path, tmp_path: Path) -> None:
@@ -175,7 +167,7 @@ def test_a_block_has_limits(old: Path) -> None:
         (1 << 19, frame(1 << 19), {}),
         (0, frame(0), {}),
         (1000, bytes((1 << 19) + 1), {}),
-        (1000, frame(1000), {"form": 3, "at": size - 9, "used": 10}),
+        (1000, frame(1000), {"at": size - 9, "used": 10}),
     ]
     for wanted, payload, place in blocks:
         with pytest.raises(DeltaError, match="a block is larger than allowed"):
@@ -183,14 +175,13 @@ def test_a_block_has_limits(old: Path) -> None:
     large = old.with_name("large")
     large.write_bytes(bytes((1 << 22) + 1))
     with pytest.raises(DeltaError, match="a block is larger than allowed"):
-        apply_delta(large, one_block(large, 1000, frame(1000), form=3, used=(1 << 22) + 1), io.BytesIO())
+        apply_delta(large, one_block(large, 1000, frame(1000), used=(1 << 22) + 1), io.BytesIO())
 
 
 def test_malformed_blocks(old: Path) -> None:
     for form, why in (
-        (0, "a copied block is malformed"),
-        (2, "a difference is malformed"),
-        (4, "unknown form"),
+        (0, "a difference is malformed"),
+        (2, "unknown form"),
     ):
         with pytest.raises(DeltaError, match=why):
             apply_delta(old, one_block(old, 1000, frame(1000), form=form, used=999), io.BytesIO())

@@ -19,8 +19,9 @@ from click.testing import CliRunner
 import edgekit
 from edgekit.batch.rebuild import rebuild
 from edgekit.cli.verbs import main
-from edgekit.compiler.sandbox import hub_client, hub_files
-from edgekit.compiler.sandbox.hub_address import HubAddress
+from edgekit.compiler.hub import client as hub_client
+from edgekit.compiler.hub import files as hub_files
+from edgekit.compiler.hub.address import HubAddress
 from edgekit.errors import EdgeKitError, MissingDependency, ModelError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.cache_folder import cache_folder

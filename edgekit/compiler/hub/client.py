@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
-from edgekit.compiler.sandbox.hub_address import HubAddress
+from edgekit.compiler.hub.address import HubAddress
 from edgekit.errors import EdgeKitError, ModelError, UsageError, need_package, printable
 
 FILES_LIMIT = 100_000

@@ -14,11 +14,20 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit.bundle.bundle import Bundle
+from edgekit.compiler.hub.address import COMMIT, HubAddress
+from edgekit.compiler.hub.client import (
+    Listed,
+    explained,
+    hub_library,
+    list_repository,
+    receive_file,
+)
+from edgekit.compiler.model.external_names import external_names
 from edgekit.compiler.model.language.hugging_face import INDEX, WEIGHTS
 from edgekit.compiler.model.language.hugging_face_config import (
     READ_TYPES,
@@ -26,15 +35,6 @@ from edgekit.compiler.model.language.hugging_face_config import (
     preferred_onnx,
     text2text_family,
 )
-from edgekit.compiler.sandbox.hub_address import COMMIT, HubAddress
-from edgekit.compiler.sandbox.hub_client import (
-    Listed,
-    explained,
-    hub_library,
-    list_repository,
-    receive_file,
-)
-from edgekit.compiler.sandbox.limits import external_names
 from edgekit.errors import BundleError, EdgeKitError, ModelError, printable
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
@@ -215,41 +215,37 @@ def _download_model(
 def _chosen_onnx(address: HubAddress, files: Mapping[str, Listed]) -> str:
     """Return the ONNX file to fetch: the address's, else the one that is taken of a folder."""
     onnx_names = sorted(name for name in files if name.endswith(".onnx"))
-    names = ", ".join(map(printable, onnx_names[:20])) + (", ..." if len(onnx_names) > 20 else "")
-    if address.file:
-        if address.file not in onnx_names:
-            raise ModelError(f"{address}: has no ONNX file {address.file}; it has {names or 'none'}")
-        return address.file
-    if not onnx_names:
+    if not onnx_names and not address.file:
         if any(name.endswith(BUNDLE) for name in files):
             raise ModelError(f"{address}: has a bundle and no ONNX file; edgekit run {address} runs it")
         raise ModelError(
             f"{address}: has no ONNX file; export it (optimum-cli export onnx --model {address.repository} "
             "FOLDER), and pass the folder"
         )
-    chosen = preferred_onnx(onnx_names)
-    if not chosen:
+    return _one(address, "ONNX file", onnx_names, preferred_onnx(onnx_names))
+
+
+def _one(address: HubAddress, kind: str, names: Sequence[str], chosen: str) -> str:
+    """Return the address's file if it is one of the names, or the chosen name if the address has no file."""
+    shown = ", ".join(map(printable, names[:20])) + (", ..." if len(names) > 20 else "")
+    if not names or address.file not in ("", *names):
         raise ModelError(
-            f"{address}: has {len(onnx_names)} ONNX files: {names}; name one behind the address, e.g. "
-            f"{address}/{printable(onnx_names[0])}"
+            f"{address}: has no {kind} {address.file or f'(*{BUNDLE})'}; it has {shown or 'none'}"
         )
-    return chosen
+    if not address.file and not chosen:
+        raise ModelError(
+            f"{address}: has {len(names)} {kind}s: {shown}; name one behind the address, e.g. "
+            f"{address}/{printable(names[0])}"
+        )
+    return address.file or chosen
 
 
 def _download_bundle(
     hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
 ) -> str:
     """Download a bundle and its signature into a folder. Return the bundle's name."""
-    bundles = sorted(name for name in files if name.endswith(BUNDLE))
-    names = ", ".join(map(printable, bundles[:20])) or "none"
-    if not bundles or address.file not in ("", *bundles):
-        raise ModelError(f"{address}: has no bundle {address.file or f'(*{BUNDLE})'}; it has {names}")
-    if len(bundles) > 1 and not address.file:
-        raise ModelError(
-            f"{address}: has {len(bundles)} bundles: {names}; name one behind the address, e.g. "
-            f"{address}/{printable(bundles[0])}"
-        )
-    bundle = address.file or bundles[0]
+    names = sorted(name for name in files if name.endswith(BUNDLE))
+    bundle = _one(address, "bundle", names, names[0] if len(names) == 1 else "")
     for name in (bundle, str(signature_path(bundle))):
         if name in files:
             update(f"{address}: {name}")
