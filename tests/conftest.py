@@ -122,8 +122,8 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         "neither ai-edge-litert nor tflite-runtime is installed",
     ),
     "needs_report": (
-        lambda: find_spec("jinja2") is not None,
-        "jinja2 is not installed (pip install '.[report]')",
+        lambda: find_spec("jinja2") is not None and find_spec("vl_convert") is not None,
+        "jinja2 or vl-convert-python is not installed (pip install '.[report]')",
     ),
     "needs_browser": (
         lambda: browser.chromium() is not None and find_spec("playwright") is not None,

@@ -4,7 +4,7 @@
 
 ``h`` is a sinc that ends CROSSINGS zero crossings to each side under a Kaiser window. Its cutoff lies so far
 below half of the lower rate that the stop band begins there: nothing is folded back. Samples before the
-first and after the last one count as zero. tests/benchmarks/bench_sounds.py has its figures.
+first and after the last one count as zero. docs/measured.md has its figures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEPS = 1024
 """Points of the stored filter for each sample of the lower rate."""
 GROUP = 32
 """Successive outputs that are computed as one product of matrices. A fifth of the weights are zeros then, but
-sounds of 48 and of 8 kHz become 16 kHz in a fifth of the time (tests/benchmarks/bench_sounds.py)."""
+sounds of 48 and of 8 kHz become 16 kHz in a fifth of the time."""
 
 ROWS_LEAST = 64
 """Products of a part of a sound with the same weights, at least."""

@@ -13,13 +13,13 @@ from edgekit.tensor_spec import Array
 
 SERIAL_MULTIPLICATIONS = 4 * 65536
 ROWS = 8
-"""Rows that OpenBLAS's kernels take at once (dgemm_kernel_*.c; fewer in some). It rounds the rest in another way."""
+"""Rows that OpenBLAS's kernels take at once (dgemm_kernel_*.c). They may round the rest in another way."""
 
 
 def serial_product(rows: Array, matrix: Array) -> Array:
     """Multiply some rows at a time, few enough for one thread.
 
-    A row's result does not depend on the number of rows or on its place among them, unless the matrix has more
+    A row has the same result whatever the number of rows and its place among them, unless the matrix has more
     than 32,768 values.
 
     Args:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -23,13 +24,17 @@ from edgekit.report import charts
 from edgekit.report.cells import FILTERS
 from edgekit.report.facts import facts_of
 from edgekit.report.graph import graph_chart
-from edgekit.system.atomic_files import write_atomically
+from edgekit.system.atomic_files import private_folder, write_atomically
+from edgekit.system.cache_folder import cache_folder
+from edgekit.system.ownership import read_own
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.compiler.explain.accelerated import AcceleratedExplanation
     from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.answers import ShownSamples
+
+SCRIPT_LIMIT_BYTES = 4 << 20
 
 
 def need_packages() -> None:
@@ -40,8 +45,9 @@ def need_packages() -> None:
     """
     from importlib.util import find_spec
 
-    if find_spec("jinja2") is None:
-        raise MissingDependency("jinja2", "writing a report", extra="report")
+    for package, module in (("jinja2", "jinja2"), ("vl-convert-python", "vl_convert")):
+        if find_spec(module) is None:
+            raise MissingDependency(package, "writing a report", extra="report")
 
 
 def page_of(
@@ -124,9 +130,24 @@ def write_page(path: Path, page: str) -> None:
 
 @cache
 def _library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB (vega.js states its origin)."""
-    # Nothing in a script may end it. In JavaScript the two spellings are the same inside of a text.
-    return _file("vega.js").replace("</script", "<\\/script")
+    """Return Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB, with their licenses.
+
+    The package takes 3 to 4 s to bundle them, so the script is kept in the cache folder.
+    """
+    from importlib.metadata import version
+
+    import vl_convert
+
+    cached = cache_folder() / f"vega-{version('vl-convert-python')}.js"
+    try:
+        script = read_own(cached, SCRIPT_LIMIT_BYTES).decode("utf-8")
+    except OSError:
+        script = vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
+        with suppress(OSError):
+            private_folder(cached.parent)
+            write_atomically(cached, [script.encode("utf-8")])
+    # Nothing in a script may end it. In JavaScript the two spellings are the same inside a string.
+    return f"/*!\n{_file('vega_licenses.txt')}*/\n{script}".replace("</script", "<\\/script")
 
 
 def _file(name: str) -> str:

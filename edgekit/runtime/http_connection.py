@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from edgekit.errors import UsageError, printable
 
@@ -46,8 +46,7 @@ class Reply:
     @property
     def retry_after_s(self) -> float | None:
         """``Retry-After`` in seconds, if it is given in seconds."""
-        text = self.headers.get("retry-after", "")
-        return float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None
+        return seconds_of(self.headers.get("retry-after", ""))
 
 
 class HttpConnection:
@@ -65,26 +64,16 @@ class HttpConnection:
     def __init__(
         self, url: str, headers: Mapping[str, str] | None = None, context: ssl.SSLContext | None = None
     ) -> None:
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError:
-            raise UsageError(f"{url!r} is not a URL") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise UsageError(f"{url!r} is not a server URL; expected http://host:port or https://host")
-        if parts.username is not None:
-            raise UsageError("the URL holds a user name; pass the authorization as a header")
+        parts = url_parts(url)
+        if parts.query or parts.fragment:
+            raise UsageError(f"{url!r} has more than a server's URL; expected http://host:port/prefix")
         for name, value in (headers or {}).items():
             if not (name + value).isprintable() or not (name + value).isascii():
                 raise UsageError(f"header {name!r} is not one line of ASCII")
         self.path = parts.path.rstrip("/")
         self._headers = dict(headers or {})
-        if parts.scheme == "https" and context is None:
-            import ssl  # here: takes 10 ms and a lot of memory
-
-            context = ssl.create_default_context()
-        self._context = context if parts.scheme == "https" else None
-        self._host, self._port = parts.hostname, port or (443 if parts.scheme == "https" else 80)
+        self._context = (context or default_context()) if parts.scheme == "https" else None
+        self._host, self._port = address_of(parts)
         self._open: TimedConnection | None = None
 
     def exchange(
@@ -133,7 +122,7 @@ class HttpConnection:
                 raise ConnectionFailedError(f"the response is {response.length} bytes short")
         except (OSError, HTTPException, ValueError, ConnectionFailedError) as problem:
             connection.drop()
-            text = str(problem) if isinstance(problem, ConnectionFailedError) else _reason(problem)
+            text = str(problem) if isinstance(problem, ConnectionFailedError) else reason_of(problem)
             raise ConnectionFailedError(text, unsent) from None
         except BaseException:
             connection.drop()
@@ -243,7 +232,40 @@ def _left_s(end_s: float) -> float:
     return left_s
 
 
-def _reason(problem: Exception) -> str:
+def url_parts(url: str) -> SplitResult:
+    """Return the parts of a server's URL. Raises UsageError if it is not one."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise UsageError(f"{url!r} is not a URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
+        raise UsageError(f"{url!r} is not a server URL; expected http://host:port or https://host")
+    if parts.username is not None:
+        raise UsageError("a URL with a user name is not used; pass an authorization as a header")
+    return parts
+
+
+def address_of(parts: SplitResult) -> tuple[str, int]:
+    """Return the host and the port of a URL's parts."""
+    return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def default_context() -> ssl.SSLContext:
+    """Return a context with the system's certificates."""
+    import ssl  # here: takes 10 ms and a lot of memory
+
+    return ssl.create_default_context()
+
+
+def seconds_of(retry_after: str) -> float | None:
+    """Return a ``Retry-After`` that is given in seconds; else None."""
+    short = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 9
+    return float(retry_after) if short else None
+
+
+def reason_of(problem: Exception) -> str:
+    """Return why there is no valid response, for the user."""
     if isinstance(problem, TimeoutError):
         return "no response in time"
     return f"{type(problem).__name__}: {str(problem).strip()}"[:200]

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from edgekit.runtime.session_chain import SessionChain
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.closing import Closing
 from edgekit.system.cpu import allowed_threads, default_threads
+from edgekit.system.forked import tell_of_fork
 from edgekit.system.interrupts import pass_on
 from edgekit.target.tensor_checks import fitted, misfit
 from edgekit.tensor_spec import Array, Signature
@@ -129,7 +129,7 @@ class Session(Closing):
             if self._owned:
                 self.bundle.close()
             raise
-        _open_sessions.add(self)
+        tell_of_fork(self)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once.
@@ -360,7 +360,7 @@ class Session(Closing):
     def __repr__(self) -> str:
         return f"<Session {self.bundle.name}: {self.active.variant} on {self.active.engine}>"
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """Replace the locks in a forked process, and drop an engine that needs threads."""
         mid_run = self._lock.locked()
         self._lock, self._queue_lock, self._queue, self._carried = Lock(), Lock(), None, None
@@ -379,15 +379,3 @@ class Session(Closing):
                 "multiprocessing's 'spawn'"
             )
         return UsageError(f"the session on {self.bundle.name} is closed; open a new one to run")
-
-
-_open_sessions: WeakSet[Session] = WeakSet()
-
-
-def _after_fork() -> None:
-    for session in list(_open_sessions):
-        session._forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,6 @@
-"""Engines in a forked process.
+"""Engines, and all else that has threads, locks or files, in a forked process.
+
+Whoever opens something before ``os.fork`` registers it with ``tell_of_fork``; the one handler here tells it.
 
 The child inherits an engine's objects, but not its threads. Destructors join these threads: ONNX Runtime
 then waits forever, and OpenVINO ends the process by ``abort``. Therefore the child never frees an engine that
@@ -12,8 +14,8 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
-from weakref import WeakValueDictionary
+from typing import Protocol, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
 T = TypeVar("T")
 
@@ -23,12 +25,39 @@ _ever: list[None] = []
 """One entry once an engine was loaded: its libraries have destructors of their own."""
 
 
+inside: list[None] = []
+"""One entry for each thread that is inside an engine; see ``interrupts.in_engine``."""
+
+
 def leave_to_parent(runner: T) -> T:
     """Return an engine's object, which a forked process will keep until it ends."""
     _ever[:] = [None]
     with suppress(TypeError):  # its class has __slots__
         _loaded[id(runner)] = runner
     return runner
+
+
+class Forkable(Protocol):
+    """Something that a process opened, and that a forked process cannot use as it is."""
+
+    def forked(self) -> None:
+        """Replace locks that another thread of the parent may hold, and drop what stayed in the parent."""
+
+
+_told: WeakSet[Forkable] = WeakSet()
+
+
+def tell_of_fork(item: Forkable) -> None:
+    """Call ``item.forked()`` in a process that is forked from this one, before anything else runs there."""
+    _told.add(item)
+
+
+def keep(item: object) -> None:
+    """Never free an object, not even when the interpreter ends."""
+    with suppress(ImportError):  # without ctypes the child must end by os._exit
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
 
 
 def at_exit(work: Callable[[], object]) -> None:
@@ -63,15 +92,15 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    if not _ever:
-        return
-    import ctypes
-
+    inside.clear()
     for runner in list(_loaded.values()):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(runner))  # the end of the interpreter frees it, too
+        keep(runner)
         with suppress(TypeError):
             vars(runner)["close"] = _kept
-    skip_destructors()
+    if _ever:
+        skip_destructors()
+    for item in list(_told):
+        item.forked()
 
 
 def _kept() -> None:

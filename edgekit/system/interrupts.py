@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from types import FrameType
 
-from edgekit.system.forked import skip_destructors
+from edgekit.system.forked import inside, skip_destructors
 
 _VARARGS = 0x04
 """``inspect.CO_VARARGS``; the module costs 10 ms to import."""
@@ -89,30 +89,24 @@ def in_engine() -> Iterator[None]:
     A thread that comes back from an engine in an interpreter that is exiting ends the process: CPython before
     3.14 unwinds the thread's stack, which C++ answers with ``abort``.
     """
-    _inside.append(None)
+    inside.append(None)
     try:
         yield
     finally:
-        _inside.pop()
-
-
-_inside: list[None] = []
-"""One entry for each thread that is inside an engine."""
+        inside.pop()
 
 
 def _leave_engines() -> None:
     """Wait for the threads that are inside an engine. If one stays there, let the process end, with its own
     exit code, without the engines' destructors: they would free what that thread is using."""
     end_s = time.monotonic() + EXIT_S
-    while _inside and time.monotonic() < end_s:
+    while inside and time.monotonic() < end_s:
         time.sleep(0.01)
-    if _inside:
+    if inside:
         skip_destructors()
 
 
 atexit.register(_leave_engines)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_inside.clear)
 
 
 class Background:

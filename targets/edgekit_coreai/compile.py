@@ -44,16 +44,12 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """Compile the canonical model.
 
     Args:
-        model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Device profile.
         precision: ``fp32``; ``fp16``: weights and arithmetic in float16, except for constants beyond its
             range; ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at
             weights only.
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that Core AI can't express; all are named.
-        MissingDependency: coreai-onnx is not installed.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"coreai supports {', '.join(PRECISIONS)}, not {precision}")

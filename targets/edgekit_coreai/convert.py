@@ -48,10 +48,6 @@ def converter() -> Any:
 def convert(model: onnx.ModelProto, target: str) -> tuple[dict[str, bytes], list[Finding]]:
     """Return the files of the .aimodel, or none and a finding for each node that Core AI can't express.
 
-    Args:
-        model: Model with the shapes of its values.
-        target: The target or profile named in the findings.
-
     Raises:
         MissingDependency: coreai-onnx is not installed.
     """
@@ -116,7 +112,6 @@ def _files(package: Any, model: onnx.ModelProto) -> dict[str, bytes]:
 
 
 def _refused_alone(package: Any, model: onnx.ModelProto) -> dict[str, tuple[str, str]]:
-    """Return the nodes that can't be converted as models of their own, with their reasons."""
     refused = {}
     for node, probe in probes(model):
         try:

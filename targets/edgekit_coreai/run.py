@@ -37,11 +37,7 @@ STORED = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 def engine_version() -> str:
-    """Return name and version, e.g. ``Apple's Core AI runtime on Linux, coreai-core 1.0.0b3``.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
+    """Return name and version, e.g. ``Apple's Core AI runtime on Linux, coreai-core 1.0.0b3``."""
     _coreai()
     from importlib.metadata import version  # here: it costs a cold start 15 ms
 
@@ -59,15 +55,8 @@ def open_runner(
     """Load ``model.aimodel``.
 
     Args:
-        files: Files of the package, by their paths from ``model.aimodel`` on.
-        inputs: The source model's inputs.
-        outputs: The source model's outputs.
         options: ``precision``; ``inputs`` and ``outputs``: the names in the package, in the model's order.
         threads: Not used: the runtime has no setting for it.
-
-    Raises:
-        MissingDependency: the engine is not installed.
-        EngineError: the package is damaged, or its inputs and outputs do not match.
     """
     version, package = engine_version(), files[PROGRAM].parent
     for specs, key in ((inputs, "inputs"), (outputs, "outputs")):
@@ -85,11 +74,7 @@ def open_runner(
 
 
 def _check_program(package: Path) -> None:
-    """Compare the program with the hash beside it: on a damaged one the runtime ends the process.
-
-    Raises:
-        EngineError: they differ, or one of them is missing.
-    """
+    """Compare the program with the hash beside it: on a damaged one the runtime ends the process."""
     import hashlib
 
     try:
@@ -115,7 +100,6 @@ class CoreAiRunner:
 
     Attributes:
         device: ``CPU`` on Linux; ``Core AI`` on a Mac, which chooses between CPU, GPU and Neural Engine.
-        precision: Precision in which the package's operators compute.
         stands_in_for: ``Apple hardware`` on Linux, else empty.
         stands_in_by: ``Apple's Core AI runtime on Linux``.
     """
@@ -185,11 +169,7 @@ class _Loop:
 
 
 def _narrowed(array: Array, spec: TensorSpec) -> Array:
-    """Convert an array to the package's dtype: Core AI has no 64-bit values.
-
-    Raises:
-        EngineError: a value does not fit.
-    """
+    """Convert an array to the package's dtype: Core AI has no 64-bit values."""
     stored = STORED.get(spec.dtype)
     if stored is None:
         return np.array(array, order="C")
@@ -211,7 +191,6 @@ def _on_a_mac() -> bool:
 
 
 def _coreai() -> Any:
-    """Import the runtime: the module that loads packages, which also has the type of their arrays."""
     with need_package("coreai-core", "running an .aimodel", extra="coreai", module="coreai"):
         from coreai.authoring import asset
         from coreai.runtime import NDArray

@@ -28,12 +28,7 @@ SCATTERS = ("ScatterElements", "ScatterND")
 
 
 def wrong_forms(model: ir.Model, target: str) -> list[Finding]:
-    """Return a finding for each input and node of the main graph that must not be built.
-
-    Args:
-        model: The canonical model, before nodes are written out with others.
-        target: The target or profile named in the findings.
-    """
+    """Return a finding for each input and node that must not be built, before any is written out."""
     wrong = open_shapes(model, target)
     for node in model.graph:
         reason = "" if node.domain else _reason(node)
@@ -49,7 +44,6 @@ def is_nearest_sample(node: ir.Node) -> bool:
 
 
 def _reason(node: ir.Node) -> str:
-    """Return why Core AI is wrong about a node, or nothing."""
     if is_nearest_sample(node) and grid_sample(node) is None:
         return "mode nearest: Core AI takes another point where two are equally near"
     if node.op_type == "Cast" and _changes_sign(node) and not _is_of_a_shift(node):
@@ -69,8 +63,7 @@ def _changes_sign(node: ir.Node) -> bool:
 
 
 def _is_of_a_shift(node: ir.Node) -> bool:
-    """Check for a Cast before or behind a BitShift of signed integers, which is written with unsigned ones
-    that are not negative."""
+    """Check for a Cast beside a BitShift of signed integers, which is written with non-negative ones."""
     source = node.inputs[0]
     producer = source.producer() if source is not None else None
     users = [use.node.op_type for use in node.outputs[0].uses()]

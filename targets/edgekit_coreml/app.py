@@ -42,12 +42,6 @@ def app_files(
 ) -> dict[str, bytes]:
     """Return the files of the package with the card's contents in it.
 
-    Args:
-        files: Files of the package that ``compile_model`` returned.
-        options: Options of the same artifact.
-        card: The bundle's card.
-        outputs: The source model's outputs.
-
     Raises:
         UsageError: the card needs a feature that this iOS lacks, or the outputs of the result differ.
         MissingDependency: coremltools is not installed.
@@ -229,7 +223,6 @@ def _fp16_input(function: Any, name: str) -> None:
 
 
 def _set_outputs(function: Any, named: Mapping[str, Any]) -> None:
-    """Set the outputs, under their previous names."""
     from coremltools.converters.mil.mil import Builder
 
     for name, var in named.items():
@@ -251,7 +244,6 @@ def _scores(card: Card) -> str:
 
 
 def _probabilities(scores: Any, card: Card) -> Any:
-    """Compute the probabilities from the scores, by the card's decoding."""
     from coremltools.converters.mil.mil import Builder, types
 
     assert card.task is not None
@@ -282,7 +274,6 @@ def _classifier(card: Card, mil: str) -> Any:
 
 
 def _describe(spec: Any, card: Card, inputs: Mapping[str, Json]) -> None:
-    """Write the author and a description of each input."""
     about = spec.description.metadata
     about.shortDescription = card.about.get("description", card.title)
     about.author, about.license = card.about.get("author", ""), card.about.get("license", "")
@@ -295,7 +286,6 @@ def _describe(spec: Any, card: Card, inputs: Mapping[str, Json]) -> None:
 
 
 def _fitting_text(image: ImageInput) -> str:
-    """Describe in words how a picture must be fitted."""
     size = f"{image.width} x {image.height} pixels"
     exact = image.resize == "stretch" or (image.resize == "center-crop" and image.crop == 1)
     if exact or (image.resize == "letterbox" and image.place == "center" and image.pad == 0):

@@ -52,7 +52,6 @@ class Builder(LoweredNode):
 
     Args:
         precision: ``fp32`` or ``fp16``, the precision of float operators.
-        ios: The iOS version that the program is built for.
         full: Nodes that compute in float32 whatever ``precision`` is.
         palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
     """

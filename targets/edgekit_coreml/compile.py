@@ -73,16 +73,12 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """Compile the canonical model.
 
     Args:
-        model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Device profile, which names the iOS version to build for.
         precision: ``fp32``; ``fp16``: weights and arithmetic in float16, except where that is known to fail;
             ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at weights
             only; ``palette6``, ``palette4``: as fp16, large weights palettized with 64 or 16 entries.
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: Core ML cannot express some nodes; all are named.
-        MissingDependency: coremltools is not installed.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"coreml supports {', '.join(PRECISIONS)}, not {precision}")
@@ -99,12 +95,7 @@ def refined_model(
     """Refine an fp16 package with samples: nodes whose values overflow, or whose rounding costs too much
     accuracy, compute in float32. Returns the same package if there are none.
 
-    Args:
-        model: The canonical model, as given to ``compile_model``.
-        profile: The profile given to ``compile_model``.
-        precision: The precision given to ``compile_model``; only ``fp16`` is refined.
-        artifact: The output of ``compile_model``.
-        samples: Inputs; the first two are used.
+    ``samples``: the first two are used. Only ``fp16`` is refined.
     """
     if precision != "fp16":
         return artifact
@@ -129,7 +120,6 @@ def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[s
 def _written(
     model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str], lowered: Lowered
 ) -> Artifact:
-    """Write the package of a program that was lowered without errors."""
     ios = _ios(model, profile)
     metadata = {"edgekit": __version__, "edgekit.names": json.dumps(lowered.names, sort_keys=True)}
     files = package_files(lowered.program, FORMAT_OF_IOS[ios], metadata)
@@ -188,7 +178,6 @@ def _warnings(
 
 
 def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:
-    """Return facts about the compilation for the report."""
     operations = lowered.program.functions["main"].operations
     kinds = Counter(op.op_type for op in operations)
     del kinds["const"]

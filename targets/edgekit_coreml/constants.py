@@ -21,11 +21,7 @@ GROUPED_IOS = 18
 class Constants:
     """Constants that have been placed in one program.
 
-    Args:
-        mil: coremltools' builder.
-        ios: The iOS version that the program is built for.
-        palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
-        new_name: Function that returns an unused name.
+    ``palette_bits``: 4 or 6: large weights are indices into a table of 16 or 64 values. 0 means plain values.
     """
 
     def __init__(self, mil: Any, ios: int, palette_bits: int, new_name: Callable[[], str]) -> None:
@@ -101,7 +97,6 @@ class Constants:
 
 
 def _narrow(kind: str, bits: int) -> Any:
-    """Return coremltools' dtype of integers of ``bits`` bits."""
     from coremltools.converters.mil.mil import types
 
     return types.nptype_from_builtin(types.string_to_builtin(f"{kind}{bits}"))

@@ -61,8 +61,6 @@ class NodeAccuracy:
     """Accuracy and range of one ONNX node's values in the fp16 program.
 
     Attributes:
-        node: Name of the node.
-        op: Operator of the node.
         snr_db: SNR against the fp32 program in dB, including all earlier noise; None where they are equal.
         headroom_db: Distance of the largest magnitude from the end of float16, 20 log10(65504 / |x|), in dB.
     """
@@ -83,7 +81,6 @@ class Float32Regions:
     """Nodes that must compute in float32, and the trace that shows why.
 
     Attributes:
-        reasons: Node that computes in float32 -> the reason.
         visited: The trace of the fp16 program, in the order of the graph.
         lowered: The program with these nodes in float32; None if there are no such nodes.
     """
@@ -128,10 +125,7 @@ def find_float32_regions(
     """Find the nodes that must compute in float32 for every output to reach ENOUGH_DB, and no others.
 
     Args:
-        model: The canonical model, which can be lowered.
-        ios: The iOS version to build for.
         samples: Inputs; the first LAST_SAMPLES are used.
-        fixed: Nodes that compute in float32 in any case.
     """
     samples = samples[:LAST_SAMPLES]
     full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(fixed))
@@ -160,7 +154,6 @@ def find_float32_regions(
 
 
 def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _LoadedProgram:
-    """Lower the model into the form that the executor runs."""
     lowered = lower_model(model, precision, ios, full)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         for name, content in package_files(lowered.program, FORMAT_OF_IOS[ios], {}).items():
@@ -177,7 +170,6 @@ def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _L
 
 
 def _order(loaded: _LoadedProgram) -> list[str]:
-    """Return the nodes in the order in which they run."""
     return [name for name in dict.fromkeys(loaded.nodes) if name]
 
 
@@ -384,7 +376,6 @@ def _picked(costs: Mapping[str, Noise], goal: float) -> set[str]:
 
 
 def _noise_reason(name: str, noise: Noise) -> str:
-    """Explain in words why a node was picked."""
     output = max(noise, key=lambda one: noise[one])
     if not math.isfinite(noise[output]):
         return f"in float16 it makes output {output} infinite"

@@ -36,9 +36,6 @@ class Rule:
     Attributes:
         verdict: ``not`` eligible, or ``at risk``.
         confidence: A, B or C, as above.
-        explanation: The property of the operator that matters.
-        source: Document or measurement that states it.
-        applies: Predicate: whether the rule holds for a MIL operator.
     """
 
     verdict: Verdict

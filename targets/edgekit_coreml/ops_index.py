@@ -33,10 +33,7 @@ def unvalidated(b: Builder) -> dict[str, Any]:
 def wrapped(b: Builder, indices: Value, sizes: Array) -> Value:
     """Return the indices with the negative ones, which count from the end, as non-negative ones.
 
-    Args:
-        b: The builder.
-        indices: Constant or computed.
-        sizes: int32, broadcasts against ``indices``: the length of what each one points into.
+    ``sizes``: int32, broadcasts against ``indices``: the length of what each one points into.
     """
     if indices.const is not None:
         return b.constant(non_negative(indices.const, sizes), "int32")

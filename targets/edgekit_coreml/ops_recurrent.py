@@ -21,8 +21,7 @@ def _constant(value: Value | None, description: str) -> Array | None:
 
 
 def _batch_first(b: Builder, state: Value | None, directions: int, batch: int, hidden: int) -> Value:
-    """Return an initial state [directions, batch, hidden] as [batch, directions * hidden], or zeros if there
-    is none."""
+    """Return a state [directions, batch, hidden] as [batch, directions * hidden]; zeros if there is none."""
     if state is None:
         return b.constant(np.zeros((batch, directions * hidden), np.float32))
     return b.reshape(b.transpose(state, (1, 0, 2)), (batch, directions * hidden))

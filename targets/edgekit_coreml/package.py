@@ -36,11 +36,8 @@ def package_files(
     """Build the files of the package.
 
     Args:
-        program: coremltools' Program, with one function ``main``.
         specification_version: Version of Core ML's format, e.g. 7 for iOS 16.
-        metadata: Entries for ``userDefined``.
         classifier: coremltools' ClassifierConfig, where an output becomes a class label.
-        describe: Function that adds to the specification.
     """
     from coremltools.converters.mil.backend.mil.load import load
 

@@ -46,7 +46,6 @@ class Lowered:
 
     Attributes:
         program: coremltools' Program; None with an error among the findings.
-        findings: Findings for each node and input that cannot be expressed.
         inputs: For each graph input its ``name``, ``mil`` name, ``dtype`` and ``shape`` at the interface.
         outputs: The same entries for the graph outputs.
         names: Name in MIL -> name of the value in ONNX, for every value that a node computes.
@@ -80,9 +79,7 @@ def lower_model(
     """Lower a canonical model to MIL. On a copy, nodes that MIL lacks are written out and lowered again.
 
     Args:
-        model: Opset 23, static shapes, constants as initializers.
         precision: ``fp32`` or ``fp16``.
-        ios: The iOS version to build for.
         full: Nodes that compute in float32 whatever ``precision`` is.
         palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
     """
@@ -147,7 +144,6 @@ def _lowered(model: ir.Model, build: Builder) -> Lowered:
 
 
 def _take_input(build: Builder, value: ir.Value, var: Any) -> None:
-    """Add a graph input in its own element type and shape."""
     build.node = None
     x = build.value_of(var)
     x = build.cast(x, build.stored_dtype(value))
@@ -164,8 +160,7 @@ def _give_output(build: Builder, value: ir.Value, entry: dict[str, Json]) -> Any
 
 
 def _keep_unread_inputs(function: Any) -> None:
-    """Add an identity that reads each unread input. Core ML refuses a program with an input that nothing
-    reads."""
+    """Add an identity that reads each unread input: Core ML refuses an input that nothing reads."""
     from coremltools.converters.mil.mil import Builder as MilBuilder
 
     with function:
@@ -194,7 +189,6 @@ def _merged(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _finding(value: ir.Value, reason: Inexpressible) -> Finding:
-    """Return a finding for a graph input, or for the node that makes a graph output."""
     node = value.producer()
     name, op = (str(value.name), "") if node is None else (node_name(node), node.op_type)
     return Finding(reason.code, "error", lower.target, name, op, reason.reason, reason.fix)

@@ -31,11 +31,7 @@ _Predict = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 def engine_version() -> str:
-    """Return name and version of the engine here, e.g. ``reference executor, ONNX Runtime 1.31.1``.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
+    """Return name and version of the engine here, e.g. ``reference executor, ONNX Runtime 1.31.1``."""
     if _on_a_mac():
         return f"Core ML of macOS {platform.mac_ver()[0]}, coremltools {_coremltools().__version__}"
     from edgekit_coreml.interpreter.one_node import onnxruntime
@@ -53,16 +49,9 @@ def open_runner(
     """Load ``model.mlpackage``.
 
     Args:
-        files: Files of the package, by their paths from ``model.mlpackage`` on.
-        inputs: The source model's inputs.
-        outputs: The source model's outputs.
         options: ``precision``; ``function``, if it is not ``main``; ``inputs`` and ``outputs``: for each
             value its ``name``, and in the package its ``mil`` name, ``dtype`` and ``shape``.
         threads: Number of threads of the reference executor; Core ML decides for itself.
-
-    Raises:
-        MissingDependency: the engine for this machine is not installed.
-        EngineError: the package is damaged, or its inputs and outputs do not match.
     """
     package = files[MANIFEST].parent
     input_map, out_of = (
@@ -97,7 +86,6 @@ class CoreMlRunner:
 
     Attributes:
         device: ``Core ML``, which chooses between CPU, GPU and Neural Engine, or ``CPU``.
-        precision: Precision in which the package's operators compute.
         stands_in_for: ``Apple hardware`` for the reference executor; empty for Core ML itself.
     """
 
@@ -169,11 +157,7 @@ def value_bindings(
 
 
 def _narrowed(array: Array, dtype: np.dtype[Any], name: str) -> Array:
-    """Convert an array to the package's dtype: Core ML's integers are int32.
-
-    Raises:
-        EngineError: a value does not fit.
-    """
+    """Convert an array to the package's dtype: Core ML's integers are int32."""
     if array.dtype == dtype:
         return array
     if array.dtype.kind in "iu" and array.size and (array.min() < INT32.min or array.max() > INT32.max):

@@ -34,8 +34,7 @@ DATA_OFFSET = 16
 
 
 def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
-    """Let artifacts of further shapes read the largest's weights, from iOS 18 on as functions of one
-    package."""
+    """Let artifacts of further shapes read the largest's weights, from iOS 18 on in one package."""
     largest, *others = specifications = [_specification(artifact.files) for artifact in (whole, *further)]
     weights = _merged(
         [bytes(artifact.files.get(WEIGHTS, b"")) for artifact in (whole, *further)], specifications

@@ -79,11 +79,8 @@ class Value:
     """Lowered counterpart of an ONNX value.
 
     Attributes:
-        shape: Static shape.
         dtype: Element type, a numpy name; float constants are float32 until an operator uses them.
         var: Variable of coremltools' builder; None for a constant, which is placed on first use.
-        const: Array of a constant.
-        packed: Constant that stays stored as integers.
     """
 
     shape: Shape

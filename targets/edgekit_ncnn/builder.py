@@ -51,11 +51,9 @@ class Value:
     """A value.
 
     Attributes:
-        shape: Its ONNX shape.
         dtype: Its ONNX element type, as numpy names it.
         name: Name of its blob; empty for a constant.
         stored: Shape of its blob, the outermost axis first.
-        const: Array of a constant.
         pair: Set for what a pair of QuantizeLinear and DequantizeLinear made.
     """
 
@@ -88,11 +86,7 @@ def natural(shape: Shape) -> Shape:
 
 
 class Builder(LoweredNode):
-    """Builder of one network.
-
-    Attributes:
-        layers: Layers so far, in order.
-    """
+    """Builder of one network."""
 
     def __init__(self) -> None:
         self.layers: list[Layer] = []
@@ -197,8 +191,6 @@ class Builder(LoweredNode):
         """Add a layer with one output, and return it as a value whose ONNX shape is that of its blob.
 
         Args:
-            kind: Type of the layer.
-            inputs: Blobs that it reads.
             stored: Shape of the blob that it writes.
             params: Parameter number -> value.
             weights: Arrays in the order of the file.

@@ -69,14 +69,11 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """Compile the canonical model.
 
     Args:
-        model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Device profile.
         precision: ``fp32``; ``fp16``: large weights are stored in float16 and widened at load; ``int8``: as
             fp32, for a model with Q/DQ pairs.
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that have no layers in ncnn; all are named.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ncnn supports {', '.join(PRECISIONS)}, not {precision}")
@@ -97,8 +94,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 
 def _lowered(model: ir.Model, profile: Profile) -> tuple[LoweredNetwork, list[Finding]]:
-    """Lower a model, and find its nodes that have no layers."""
-
     def attempt(model: ir.Model) -> tuple[LoweredNetwork, list[Finding]]:
         build = Builder()
         inputs = {str(value.name): build.input(value) for value in model.graph.inputs}

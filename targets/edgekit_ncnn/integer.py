@@ -50,10 +50,7 @@ def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm
     """Return the integers of a Conv in two dimensions or of a dense layer (``axes`` 0); None: it has none.
 
     Args:
-        x: Its input.
-        weights: Its weights.
         group: Its number of groups; of a depthwise Conv, the number of channels.
-        axes: Number of spatial axes.
     """
     if x.pair is None or x.shape[:1] != (1,) or x.pair.scale.size != 1 or axes not in (0, 2):
         return None

@@ -34,8 +34,6 @@ class Layer:
 
     Attributes:
         kind: Its type, e.g. ``Convolution``.
-        inputs: Names of the blobs that it reads.
-        outputs: Names of the blobs that it writes.
         params: Parameter number -> value.
         weights: Arrays in the order of the file.
         typed: Whether the first array names its element type, so that it can be float16 or int8.

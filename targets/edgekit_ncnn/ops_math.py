@@ -119,8 +119,7 @@ def exp(b: Builder, input: Value) -> Value:
 
 @lower("Pow", since=15)
 def pow_(b: Builder, X: Value, Y: Value) -> Value:
-    """Emit products for small integers, Sqrt for an exponent of 0.5, or BinaryOp for a constant base above
-    zero."""
+    """Emit products for small integers, Sqrt for 0.5, or BinaryOp for a constant base above zero."""
     if X.const is not None and (np.asarray(X.const) > 0).all():
         return binary(b, X, Y, POW)
     exponent = float(np.asarray(Y.const).ravel()[0]) if Y.const is not None and Y.size == 1 else np.nan

@@ -16,11 +16,7 @@ from edgekit_ncnn.ops_shape import transposed
 
 
 def dense(b: Builder, x: Value, weights: Array, bias: Array | None, source: Value | None = None) -> Value:
-    """Multiply the last axis by constant weights of shape (out, in).
-
-    Args:
-        source: ONNX value of the weights, in that shape; None if they were changed.
-    """
+    """Multiply the last axis by constant weights (out, in), those of ``source`` unless they were changed."""
     out, inner = weights.shape
     rows = x.size // inner
     params: dict[int, Param] = {0: out, 1: int(bias is not None), 2: weights.size}

@@ -160,8 +160,7 @@ def identity(b: Builder, input: Value) -> Value:
 
 @lower("Cast", since=13)
 def cast(b: Builder, input: Value, *, to: int) -> Value:
-    """Return the same blob, which holds floats. Only casts to float32 or to the type of the input are
-    supported."""
+    """Return the same blob, which holds floats; only casts to float32 or the input's type are supported."""
     assert b.node is not None
     output_type = b.node.outputs[0].dtype
     if output_type is None or output_type.numpy().name not in ("float32", input.dtype):

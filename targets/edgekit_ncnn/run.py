@@ -33,11 +33,7 @@ HELD = ("float32", "uint8", "int8")
 
 
 def engine_version() -> str:
-    """Return name and version of the installed engine.
-
-    Raises:
-        MissingDependency: ncnn is not installed.
-    """
+    """Return name and version of the installed engine."""
     return f"ncnn {_ncnn().__version__}"
 
 
@@ -51,16 +47,9 @@ def open_runner(
     """Load ``model.param`` and ``model.bin``.
 
     Args:
-        files: Both files.
-        inputs: The source model's inputs.
-        outputs: The source model's outputs.
         options: ``precision``; ``inputs``: name -> [blob, shape of the blob], for inputs that are read;
             ``outputs``: name -> blob.
         threads: Threads within one layer; None takes ncnn's default, one for each fast core.
-
-    Raises:
-        MissingDependency: ncnn is not installed.
-        EngineError: ncnn refused the files, or they are not of this model.
     """
     version, param = engine_version(), files[PARAM_FILE]
     for spec in inputs:
@@ -86,7 +75,6 @@ class NcnnRunner:
     """Loaded network.
 
     Attributes:
-        device: ``CPU``.
         precision: ``fp32``, or ``int8`` for a network whose convolutions compute on integers.
     """
 
@@ -141,11 +129,7 @@ class NcnnRunner:
 
 
 def _check_layers(version: str, param: Path) -> None:
-    """Check what ncnn reports on stderr only, or by ending the process.
-
-    Raises:
-        EngineError: the file is not a .param file, or ncnn lacks one of its layers.
-    """
+    """Check what ncnn reports on stderr only, or by ending the process."""
     try:
         lines = param.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
@@ -159,11 +143,6 @@ def _check_layers(version: str, param: Path) -> None:
 
 
 def _ncnn() -> Any:
-    """Import the engine.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
     check_libraries("ncnn")
     with need_package("ncnn", "running an ncnn network", extra="ncnn", module="ncnn"):
         import ncnn

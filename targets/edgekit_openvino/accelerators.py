@@ -39,11 +39,7 @@ INTERFACES = (
 
 
 def find_accelerator(device: str) -> Accelerator | None:
-    """Return Intel's GPU or NPU if OpenVINO's plug-in finds one.
-
-    Raises:
-        MissingDependency: openvino is not installed.
-    """
+    """Return Intel's GPU or NPU if OpenVINO's plug-in finds one."""
     core = openvino().Core()
     for interface in named(INTERFACES, device):
         plugin = interface.kind.upper()
@@ -61,13 +57,7 @@ def open_on(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> OpenvinoRunner:
-    """Load ``model.xml`` on Intel's GPU or NPU and run it once on zeros. The plug-ins run the whole graph, or
-    refuse it.
-
-    Raises:
-        MissingDependency: openvino is not installed.
-        EngineError: there is no such device, or it refused the model.
-    """
+    """Load ``model.xml`` on Intel's GPU or NPU and run it once on zeros; it runs whole or is refused."""
     accelerator = find_accelerator(device)
     if accelerator is None:
         devices = ", ".join(openvino().Core().available_devices)

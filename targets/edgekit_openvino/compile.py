@@ -127,8 +127,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that OpenVINO's reader refuses; all are named.
-        MissingDependency: openvino is not installed.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"openvino supports {', '.join(PRECISIONS)}, not {precision}")
@@ -151,7 +149,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 
 def _files(read: Any) -> dict[str, Content]:
-    """Return the IR of a model that was read."""
     _name_nodes(read, "")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         xml = Path(folder) / XML_FILE
@@ -222,10 +219,7 @@ def _bodies(node: Any) -> list[Any]:
 def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     """Return a finding for each node that OpenVINO leaves unconverted in a partial conversion.
 
-    Args:
-        content: The refused model, serialized.
-        target: The target or profile named in the findings.
-        message: OpenVINO's error for the whole model; the finding if no node is the cause.
+    ``message``: OpenVINO's error for the whole model; the finding if no node is the cause.
     """
     import onnx
 

@@ -65,9 +65,7 @@ def open_decoder(
     """Load ``model.xml`` with ``model.bin``; arguments: see ``registry.open_decoder``.
 
     Raises:
-        MissingDependency: openvino is not installed.
         UsageError: ``capacity`` exceeds the positions of the file.
-        EngineError: OpenVINO refused the model.
     """
     shape = DecoderShape.from_options(options)
     slots = check_capacity(capacity, shape)
@@ -96,11 +94,7 @@ class _CompiledModels:
             self.adapters[name] = {site: tensor(array, shared_memory=True) for site, array in inputs.items()}
 
     def compiled(self, exact: bool) -> Any:
-        """Return the compiled model; with ``exact``, inputs of products are not rounded.
-
-        Raises:
-            EngineError: OpenVINO refused the model.
-        """
+        """Return the compiled model; with ``exact``, inputs of products are not rounded."""
         if exact not in self._compiled:
             rounds = self.rounds and not exact
             floats = "bf16" if rounds and set(instruction_sets()) & set(BF16) else "f32"

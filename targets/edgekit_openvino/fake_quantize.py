@@ -110,10 +110,6 @@ def _only_varying(node: ir.Node) -> ir.Value | None:
 def _ends(node: ir.Node, real: ir.Value | None) -> list[Array]:
     """Return the least and greatest number that a QuantizeLinear or DequantizeLinear can represent, in the
     shape that a FakeQuantize takes; none where they are not known.
-
-    Args:
-        node: The QuantizeLinear or DequantizeLinear.
-        real: The floats that are quantized.
     """
     scale, zero_point, dims = array_of(input_of(node, 1)), array_of(input_of(node, 2)), dims_of(real)
     if scale is None or zero_point is None or zero_point.dtype not in (np.uint8, np.int8):

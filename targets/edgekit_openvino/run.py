@@ -67,11 +67,7 @@ A handed-over array costs 4 us, copies cost more from about 128 KB on. Relu(x + 
 
 
 def engine_version() -> str:
-    """Return name and version of the installed engine, e.g. ``OpenVINO 2026.4.1``.
-
-    Raises:
-        MissingDependency: openvino is not installed.
-    """
+    """Return name and version of the installed engine, e.g. ``OpenVINO 2026.4.1``."""
     return f"OpenVINO {openvino().__version__.partition('-')[0]}"
 
 
@@ -90,10 +86,6 @@ def open_runner(
     ``options["arithmetic"]``: ``bf16``: floats are computed in bf16. On AVX-512 without bf16, OpenVINO
     emulates it: numbers are right, times are not those of a processor that has it. Any other processor
     computes in fp32.
-
-    Raises:
-        MissingDependency: openvino is not installed.
-        EngineError: OpenVINO refused the model.
     """
     if any(spec.is_open for spec in inputs) and RANGE_FILE in files:
         files = {PACKED_FILE: files[RANGE_FILE], BIN_FILE: files[BIN_FILE]}
@@ -120,9 +112,6 @@ def compiled_model(
     """Return an ``openvino.CompiledModel`` with EdgeKit's settings.
 
     Args:
-        files: ``model.xml`` and ``model.bin``.
-        options: Options as given to ``open_runner``.
-        threads: Threads for one run; None is OpenVINO's default.
         counted: Measure every layer's time, for ``OpenvinoRunner.counters``.
         placement: Another device than the CPU, and its settings.
 
@@ -307,11 +296,7 @@ class OpenvinoRunner:
 
 
 def _refuse_unfed(compiled: Any, inputs: Sequence[TensorSpec]) -> None:
-    """Reject unknown inputs: OpenVINO would compute an input that is not set from stale memory.
-
-    Raises:
-        EngineError: the file reads a value that is not an input of the model.
-    """
+    """Reject unknown inputs: OpenVINO would compute an input that is not set from stale memory."""
     fed = {spec.name for spec in inputs}
     for port in compiled.inputs:
         names = port.get_names()

@@ -45,11 +45,7 @@ class _AvailableDevice(NamedTuple):
 
 
 def find_accelerator(device: str) -> Accelerator | None:
-    """Return the accelerator that ONNX Runtime would use; None if no such provider or device is here.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-    """
+    """Return the accelerator that ONNX Runtime would use; None if no such provider or device is here."""
     available = _find(device)
     if available is None:
         return None
@@ -66,12 +62,7 @@ def open_on(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> OrtRunner:
-    """Load ``model.onnx`` on an accelerator and run it once on zeros. The CPU runs nodes without a kernel.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-        EngineError: the accelerator is missing, refused the model, or runs no node.
-    """
+    """Load ``model.onnx`` on an accelerator and run it once on zeros. The CPU runs nodes without a kernel."""
     available = _require_device(device)
     recording = available.interface.recording
     if recording is not None:
@@ -273,8 +264,7 @@ def _devices(ort: Any, interface: Provider) -> list[Any]:
 
 
 def _has_device(ort: Any, interface: Provider) -> bool:
-    """Return whether a provider that is part of onnxruntime would reach a device. ONNX Runtime lists it even
-    without one, and then runs everything on the CPU."""
+    """Return whether the provider reaches a device: without one, ONNX Runtime lists it and uses the CPU."""
     if interface.provider == OPENVINO:
         devices = ort.capi._pybind_state.get_available_openvino_device_ids()
         return any(str(name).partition(".")[0] == interface.kind.upper() for name in devices)

@@ -58,8 +58,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
 
 
 def _with_kernels(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
-    """Return the model itself, or with nodes written out for which the installed version has no kernel, with
-    its file's content, and the nodes that are left without one."""
+    """Return the model with nodes that lack a kernel written out, its file, and the nodes that remain."""
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, bytes], list[Finding]]:
         content = save_model(_written(model))
@@ -81,9 +80,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that ONNX Runtime has no kernel for; all are named.
         ModelError: the model is over 2 GB.
-        MissingDependency: onnxruntime is not installed.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)}, not {precision}")
@@ -140,7 +137,6 @@ def _has_float_island(model: ir.Model) -> bool:
 
 
 def _written(model: ir.Model) -> ir.Model:
-    """Return the canonical model in the forms that are fast on ONNX Runtime."""
     fast = with_prelu_written_out(with_quick_gelu(with_integer_gemms(with_bytes_read(model))))
     fast = with_padded_channels(fast)
     return with_older_opset(with_shared_transposes(fast))
@@ -166,8 +162,6 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     first one.
 
     Args:
-        content: The model that was refused, serialized with the shapes of its values.
-        target: The target or profile named in the findings.
         message: ONNX Runtime's error for the whole model; the finding when each node alone is accepted.
     """
     model = onnx.ModelProto.FromString(content)

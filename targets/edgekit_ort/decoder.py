@@ -41,9 +41,7 @@ def open_decoder(
     """Load ``model.onnx`` with ``model.data`` beside it; arguments: see ``registry.open_decoder``.
 
     Raises:
-        MissingDependency: onnxruntime is not installed.
         UsageError: ``capacity`` exceeds the positions of the file.
-        EngineError: ONNX Runtime refused the model.
     """
     shape = DecoderShape.from_options(options)
     slots, path = check_capacity(capacity, shape), files[MODEL_FILE]
@@ -66,7 +64,6 @@ class _Caches:
     """Caches of all texts of one session: keys, then values, of each layer.
 
     Attributes:
-        session: ONNX Runtime's session.
         lengths: Number of tokens of each text; None where a place is free.
         parts: Keys, then values, of each layer: [texts, kv_heads, capacity + SPARE, head_dim] each.
         sites: Products that adapters change, as in the artifact's options.
@@ -91,7 +88,6 @@ class _Caches:
         return np.frombuffer(pages, dtype, math.prod(size)).reshape(size)
 
     def take(self) -> int:
-        """Acquire a free place, or a new one."""
         if None not in self.lengths:
             self._grow()
         place = self.lengths.index(None)
@@ -108,7 +104,6 @@ class _Caches:
         self.lengths.append(None)
 
     def load(self, name: str, matrices: Matrices) -> None:
-        """Load an adapter, once."""
         if name not in self.adapters:
             value = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_numpy
             inputs = adapter_inputs(self.sites, matrices)
@@ -118,7 +113,6 @@ class _Caches:
         """Run one step of texts in adjacent places.
 
         Args:
-            first: Place of the first one.
             tokens: int64 [texts, tokens].
             rows: Number of last tokens for which logits are computed.
             adapter: Name of a loaded adapter; "": none.
@@ -143,12 +137,6 @@ class _Caches:
 class _Binding:
     """Caches of some texts, bound to ONNX Runtime once; tokens and logits while their shapes stay the same.
     A step of one token costs little more than the run.
-
-    Args:
-        session: ONNX Runtime's session.
-        parts: Keys, then values, of each layer.
-        adapter: Inputs of the graph for the adapter.
-        vocabulary: Number of columns of the logits.
     """
 
     def __init__(

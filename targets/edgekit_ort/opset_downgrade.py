@@ -23,6 +23,5 @@ OLDER_OPSET = 20
 
 
 def with_older_opset(model: ir.Model) -> ir.Model:
-    """Return a copy of the model with opset 20, or the model itself where a node would not be the same in
-    it."""
+    """Return a copy of the model with opset 20, or the model itself where a node would change in it."""
     return with_opset(model, OLDER_OPSET) or model

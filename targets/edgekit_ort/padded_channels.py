@@ -4,7 +4,7 @@
 
 ONNX Runtime's QLinearConv copies the channels at each position of its window. It copies 4 of them in less
 time than 1 to 3, and 8 than 5 to 7. The added integers are the zero point and their weights 0, so the sums
-stay the same. Networks for pictures begin with such a Conv (``tests/benchmarks/bench_roofline.py``).
+stay the same. Networks for pictures begin with such a Conv.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MULTIPLE, MOST_CHANNELS = 4, 7
 """Most channels to pad."""
 MOST_ADDED = 75
 """Most added channels times positions of the window; beyond it, their multiplications cost more than the
-copies save (``tests/benchmarks/bench_padded_channels.py``)."""
+copies save (docs/measured/quantization.md)."""
 
 
 def with_padded_channels(model: ir.Model) -> ir.Model:

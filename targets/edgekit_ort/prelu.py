@@ -21,8 +21,7 @@ LEAST_ELEMENTS = 512
 
 
 def with_prelu_written_out(model: ir.Model) -> ir.Model:
-    """Return a copy of the model with every float32 PRelu of at least LEAST_ELEMENTS written out, or the
-    model itself."""
+    """Return a copy with float32 PRelus of at least LEAST_ELEMENTS written out, or the model itself."""
     return rewritten_copy(model, _is_slow, _write_out)
 
 

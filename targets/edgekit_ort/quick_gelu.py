@@ -19,8 +19,7 @@ DOMAIN = "com.microsoft"
 
 
 def with_quick_gelu(model: ir.Model) -> ir.Model:
-    """Return a copy of the model with QuickGelu for every SiLU after a DequantizeLinear, or the model
-    itself."""
+    """Return a copy with QuickGelu for every SiLU after a DequantizeLinear, or the model itself."""
     return rewritten_copy(model, _silu_after_integers, _fuse)
 
 

@@ -66,11 +66,7 @@ ASSIGNMENT = "session.record_ep_graph_assignment_info"
 
 
 def engine_version() -> str:
-    """Name and version of the installed engine.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-    """
+    """Name and version of the installed engine."""
     return f"ONNX Runtime {_onnxruntime().__version__}"
 
 
@@ -88,10 +84,6 @@ def open_runner(
     ``options["widened_weights"]``: only weights are stored as integers. ``options["wide_sums"]``: products
     of integers are summed exactly on every processor. ``options["arithmetic"]``: ``bf16``: MatMul multiplies
     in bf16 where the processor does.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-        EngineError: ONNX Runtime refused the model.
     """
     path, shared = files[MODEL_FILE], files.get(SHARED_FILE)
     fast_math = options.get("arithmetic") == "bf16" and not cpu.lacking(options)
@@ -127,13 +119,11 @@ def open_session(
     """Open an ``onnxruntime.InferenceSession`` with EdgeKit's settings.
 
     Args:
-        model: A path, or the serialized model.
         threads: Threads within one op; ops run one after the other.
         optimize: Apply all graph optimizations; False runs the graph as it is written.
         keep_float_regions: Keep float weights between Q/DQ pairs as they are.
         widened_weights: Only weights are stored as integers: convert them to floats at load. Otherwise they
             are widened at each run, or multiplied by a kernel that is slower than the float one.
-        fast_math: Whether to set FAST_MATH.
         wide_sums: Whether to set EXACT_SUMS where the processor needs it.
         profile_into: Path prefix of the file that ``end_profiling`` writes the time of every node into.
         weights_in: Folder of the file with a serialized model's weights.

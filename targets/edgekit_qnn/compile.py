@@ -44,8 +44,6 @@ OPSETS = (21, 22)
 
 
 class _Written(NamedTuple):
-    """A model as it is written to the file, and what its compilation gave."""
-
     content: bytes
     context: dict[str, bytes]
     nodes: int
@@ -66,9 +64,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that the NPU does not take; all are named.
         ModelError: the model is over 2 GB.
-        MissingDependency: onnxruntime-qnn is not installed.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"qnn supports {', '.join(PRECISIONS)}, not {precision}")
@@ -134,8 +130,6 @@ def refused_nodes(
     """Return a finding for each node that is not on the NPU.
 
     Args:
-        content: The rejected model, as in the file.
-        profile: The target or profile named in the findings.
         message: The error for the whole model; the finding if each node alone is accepted.
         original_names: Node before types were set -> its name for the user; casts between types are
             not named.
@@ -159,7 +153,6 @@ def refused_nodes(
 
 
 def _failing(model: onnx.ModelProto, arch: str) -> list[str]:
-    """Return the names of the nodes that fail to compile alone."""
     compiles: dict[bytes, bool] = {}
     names = []
     for node, probe in probes(model):

@@ -38,11 +38,7 @@ PLACEMENT = "session.record_ep_graph_assignment_info"
 
 
 def engine_version() -> str:
-    """Return name and version of the installed engine, e.g. ``onnxruntime-qnn 2.7.0``.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
+    """Return name and version of the installed engine, e.g. ``onnxruntime-qnn 2.7.0``."""
     emulator = " (HTP emulator)" if emulated() else ""
     return f"onnxruntime-qnn {_qnn().__version__}{emulator}"
 
@@ -63,10 +59,6 @@ def open_runner(
 
     ``options["htp_arch"]``: the version of the NPU that the context binary is for, which is emulated on
     x86-64. ``threads``: number of threads of the emulator's host code; the NPU has its own.
-
-    Raises:
-        MissingDependency: onnxruntime-qnn is not installed.
-        EngineError: it refused the files, or could not place all of them on the NPU.
     """
     arch, refused = str(options.get("htp_arch") or DEFAULT_ARCH), ""
     names = [spec.name for spec in outputs]
@@ -96,7 +88,6 @@ def open_session(
     """Open an ``onnxruntime.InferenceSession`` on the NPU.
 
     Args:
-        model: A path, or the serialized model.
         arch: Version of the NPU to compile for and to emulate, e.g. ``73``; a device has its own.
         threads: Number of threads in ONNX Runtime's own pool.
         whole: Reject a graph that is not wholly on the NPU.

@@ -59,8 +59,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that can't be written, or what the compiler says it refuses.
-        MissingDependency: the toolkit's environment is not there.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"rknn supports {', '.join(PRECISIONS)}, not {precision}")

@@ -25,11 +25,7 @@ INSTALL = f"install {PACKAGE} on the board with pip; the driver and librknnrt.so
 
 
 def engine_version() -> str:
-    """Name and version of the installed engine, e.g. ``rknn-toolkit-lite2 2.3.2``.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
+    """Name and version of the installed engine, e.g. ``rknn-toolkit-lite2 2.3.2``."""
     try:
         return f"{PACKAGE} {version(PACKAGE)}"
     except PackageNotFoundError:
@@ -46,7 +42,6 @@ def open_runner(
     """Load ``model.rknn``. ``threads`` means nothing to an NPU.
 
     Raises:
-        MissingDependency: rknn-toolkit-lite2 is not installed.
         EngineError: it refused the file, or the NPU's driver is missing or older than the file.
     """
     engine = engine_version()

@@ -25,11 +25,7 @@ BUILD_SECONDS, RUN_SECONDS = 1800.0, 600.0
 
 
 def engine_version() -> str:
-    """Name and version of the simulator.
-
-    Raises:
-        MissingDependency: the toolkit's environment is not there.
-    """
+    """Name and version of the simulator."""
     environment("simulating a Rockchip NPU")
     return f"the simulator of {VERSION}"
 
@@ -41,12 +37,7 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> SimulatedNetwork:
-    """Build ``model.onnx`` again, for the simulator.
-
-    Raises:
-        MissingDependency: the toolkit's environment is not there.
-        EngineError: it refused the model.
-    """
+    """Build ``model.onnx`` again, for the simulator."""
     child = ToolchainChild(environment("simulating a Rockchip NPU"), CHILD)
     try:
         (child.folder / SOURCE_FILE).write_bytes(files[SOURCE_FILE].read_bytes())

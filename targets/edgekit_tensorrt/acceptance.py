@@ -73,7 +73,6 @@ def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Accepta
     """Parse and build a file in a child process, where ``compiler_version`` is not None.
 
     Args:
-        content: The ONNX file.
         quantized_nodes: Names of the nodes that are meant to run on int8 or fp8.
     """
     name = str(compiler_version())

@@ -71,7 +71,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that violate a rule, or that NVIDIA's compiler refuses; all are named.
         ModelError: the model is over 2 GB.
     """
     if precision not in PRECISIONS:
@@ -120,8 +119,7 @@ def compile_range(
 
 
 def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
-    """Return the kind of integers in the golden inputs, the vector's digest, and the file's outputs on the
-    host, as files."""
+    """Return the golden inputs' kind of integers, the vector's digest, and the host's outputs as files."""
     inputs, outputs = signature(emitted)
     reference = Reference(reference_executor.with_roundings(emitted))
     for integers in INTEGERS:
@@ -168,8 +166,7 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
 
 
 def _float8_lacking(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Return a finding for each pair in float8, if the profile does not list fp8 among the chip's
-    precisions."""
+    """Return a finding for each float8 pair if the profile doesn't list fp8 among the precisions."""
     fast = profile.facts.get("precisions")
     if fast is not None and "fp8" in fast.value:
         return []
@@ -182,8 +179,7 @@ def _float8_lacking(model: ir.Model, profile: Profile) -> list[Finding]:
 
 
 def quantized_nodes(model: ir.Model) -> list[str]:
-    """Return the names of the nodes that are meant to run on int8 or fp8: both sides come from a
-    DequantizeLinear."""
+    """Return the names of nodes meant to run on int8 or fp8: both sides come from a DequantizeLinear."""
     names = []
     for node in model.graph:
         if node.op_type in WEIGHTED_OPS and len(node.inputs) > 1:

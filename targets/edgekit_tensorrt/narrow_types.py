@@ -92,7 +92,6 @@ def _there_and_back(node: ir.Node) -> None:
 
 
 def _is_whole(value: ir.Value | None) -> bool:
-    """Check whether all numbers are known to be whole."""
     if value is None:
         return False
     array = array_of(value)
@@ -112,7 +111,6 @@ def _is_whole(value: ir.Value | None) -> bool:
 
 
 def _is_within(value: ir.Value, dtype: ir.DataType) -> bool:
-    """Check whether all numbers are known to fit the integer type."""
     node, limits = value.producer(), np.iinfo(dtype.numpy())
     while node is not None and node.op_type in ("Round", *MOVES) and node.inputs[0] is not None:
         node = node.inputs[0].producer()

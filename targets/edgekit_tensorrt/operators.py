@@ -38,7 +38,6 @@ class Operators:
     Attributes:
         types: Operator -> names of its element types, at the floor.
         newer: Operators that only a newer parser supports.
-        sources: List -> its source document.
     """
 
     types: Mapping[str, frozenset[str]]

@@ -27,11 +27,7 @@ FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
 
 def engine_version() -> str:
-    """Return name and version of the reference executor.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-    """
+    """Return name and version of the reference executor."""
     from importlib.metadata import version
 
     return f"ONNX Runtime {version('onnxruntime')} for TensorRT"
@@ -44,12 +40,7 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> StandIn:
-    """Load ``model.onnx``.
-
-    Raises:
-        MissingDependency: onnxruntime is not installed.
-        EngineError: ONNX Runtime refused the model.
-    """
+    """Load ``model.onnx``."""
     return StandIn(ir.load(files[MODEL_FILE]), str(options["precision"]))
 
 

@@ -51,12 +51,9 @@ class FormRule:
     """Form of a node that TensorRT does not support well.
 
     Attributes:
-        name: Name of the rule in tests.
         ops: Operators that the rule applies to; () for all.
         code: Code of the finding; EK10.. is an error, EK11.. a warning (edgekit.diagnostics).
-        breaks: Function that describes the problem of a node, or returns None.
         fix: Remedy for the user; may be empty.
-        source: Document or measurement that supports the rule.
     """
 
     name: str
@@ -73,8 +70,7 @@ it the parser needs constant axes only (LIST), which they have; the model's own 
 
 
 def broken_rules(model: ir.Model, target: str, *, ranged: bool = False) -> list[Finding]:
-    """Return a finding for each node and rule that it breaks, in the order of the graph; ``ranged``: without
-    NOT_OF_A_RANGE."""
+    """Return a finding for each node and rule that it breaks, in order; ``ranged`` omits NOT_OF_A_RANGE."""
     findings = []
     rules = [rule for rule in RULES if not ranged or rule.name not in NOT_OF_A_RANGE]
     for node in model.graph.all_nodes():
@@ -269,7 +265,6 @@ def _scale(node: ir.Node) -> str | None:
 
 
 def _stored(node: ir.Node) -> str | None:
-    """Check the type that a pair stores."""
     value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     if value is None or value.dtype in (None, ir.DataType.INT8, ir.DataType.FLOAT8E4M3FN):
         return None

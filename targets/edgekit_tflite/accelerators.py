@@ -43,9 +43,6 @@ LOGGED = b"INFO: "
 def find_accelerator(device: str) -> Accelerator | None:
     """Return the GPU as LiteRT reaches it: on Linux by Vulkan, elsewhere by the system's own interface.
     tflite-runtime has none, and neither has an NPU.
-
-    Raises:
-        MissingDependency: the engine is not installed.
     """
     reached = engine_version().startswith(LABEL) and (sys.platform != "linux" or vulkan_drivers())
     for interface in named(INTERFACES, device) if reached else ():
@@ -68,12 +65,7 @@ def open_on(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> GpuRunner:
-    """Load ``model.tflite`` on a GPU and run it once on zeros.
-
-    Raises:
-        MissingDependency: the engine is not installed.
-        EngineError: there is no GPU, or it can't run an operator of the file.
-    """
+    """Load ``model.tflite`` on a GPU and run it once on zeros."""
     version, path = engine_version(), files[FILE]
     if find_accelerator(device) is None:
         raise EngineError(absent(version, device))

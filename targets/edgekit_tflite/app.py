@@ -37,12 +37,6 @@ def app_files(
 
     Pictures become inputs with their channels last, as Android's tools give them.
 
-    Args:
-        files: ``model.tflite``, as ``compile_model`` built it.
-        options: Options of the same artifact.
-        card: The bundle's card.
-        outputs: The source model's outputs.
-
     Raises:
         UsageError: the metadata cannot express something that the card needs.
     """
@@ -114,7 +108,6 @@ def _store_channels_last(model: Any, index: int, entry: Mapping[str, Json], card
 
 
 def _preparation(image: ImageInput) -> str:
-    """Describe in words the preparation that the metadata has no field for."""
     resized = {
         "stretch": "stretched to size",
         "letterbox": f"fitted at its proportions, {image.place}, the rest {image.pad}",

@@ -198,8 +198,6 @@ class Builder(StoredValues):
         """Return ``x.reshape(shape)``: free when each group of axes is stored together and in order.
 
         Args:
-            x: The value.
-            shape: New logical shape, of the same size.
             prefer: The perm of the result if data has to be moved anyway.
         """
         if x.const is not None:
@@ -291,10 +289,7 @@ class Builder(StoredValues):
         """Emit a broadcasting operator; all operands get the layout that moves the fewest bytes.
 
         Args:
-            code: Operator.
-            operands: Values that broadcast by numpy's rule.
             dtype: Element type of the result; None means the last operand's.
-            options: Options of the operator.
         """
         if self.is_too_narrow(code, operands):
             wide = self.elementwise(code, [self.cast(v, "int32") for v in operands], dtype, **options)

@@ -74,8 +74,6 @@ def compile_model(
     """Compile the canonical model.
 
     Args:
-        model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Profile named in the findings.
         precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. ``fp16-arithmetic``:
             both in float16, the latter where the processor has it. With integer weights:
             ``int8-weights`` computes with floats; ``int8-dynamic`` has the kernel quantize the activations at

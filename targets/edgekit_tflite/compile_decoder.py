@@ -90,9 +90,7 @@ def _canonical(writer: _TfliteDecoder) -> ir.Model:
 class _TfliteDecoder(DecoderWriter):
     """Writer of a program.
 
-    Args:
-        turned, weights, context: The arguments of ``DecoderWriter``.
-        tokens: Number of tokens per run; more than one: for prompts, without logits.
+    ``tokens``: number per run; more than one: for prompts, without logits.
     """
 
     slides = False

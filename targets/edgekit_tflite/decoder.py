@@ -35,9 +35,7 @@ def open_decoder(
     """Load ``model.tflite``; arguments: see ``registry.open_decoder``.
 
     Raises:
-        MissingDependency: the engine is not installed.
         UsageError: ``capacity`` exceeds the positions of the file.
-        EngineError: the engine refused the file.
     """
     shape = DecoderShape.from_options(options)
     slots = check_capacity(capacity, shape)
@@ -48,9 +46,6 @@ class _Program:
     """Program of an interpreter, with a cache in its inputs.
 
     Args:
-        interpreter: Interpreter with memory for its first program.
-        signature: Signature of the program.
-        shape: Shape of the cache.
         window: Number of tokens that a token sees in a sliding layer; 0: no layer slides.
     """
 
@@ -97,7 +92,6 @@ class _Program:
             self.view(name)[...] = 0
 
     def follow(self, other: _Program, start: int, end: int) -> None:
-        """Copy tokens ``start`` to ``end`` of another program's cache."""
         if start < end:
             for name in self.names:
                 self.view(name)[0, :, start:end] = other.view(name)[0, :, start:end]
@@ -126,8 +120,7 @@ class _LoadedInterpreter:
     def read(self, tokens: Sequence[int], length: int) -> int:
         """Read leading tokens of a prompt that follows ``length`` others, without logits.
 
-        Returns:
-            Number of tokens read; 0 where one run per token is faster.
+        Returns the number of tokens read: 0 where one run per token is faster.
         """
         count = min(len(tokens), self._prompt_tokens)
         if not count or count < WORTH * self._prompt_tokens:
@@ -143,7 +136,6 @@ class _LoadedInterpreter:
         return count
 
     def step(self, token: int, length: int) -> Array:
-        """Run a token that follows ``length`` others, and return its logits."""
         with self._failures():
             self.main.run([token], length)
             return self.main.logits()
@@ -157,8 +149,7 @@ class _LoadedInterpreter:
 
 
 class TfliteDecoder:
-    """Loaded ``DecoderRunner``. Runners of one ``another()`` share an interpreter: on a switch, the
-    cache of the next runner is copied in."""
+    """Loaded ``DecoderRunner``. Those of one ``another()`` share an interpreter: a switch copies a cache."""
 
     device = "CPU"
 
@@ -191,7 +182,6 @@ class TfliteDecoder:
         self._shorten(length)
 
     def _shorten(self, length: int) -> None:
-        """Drop the tokens from ``length`` on."""
         self.length = length
         if self._loaded.active is self:
             self._loaded.in_prompt = min(self._loaded.in_prompt, length)

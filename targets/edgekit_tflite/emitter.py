@@ -40,8 +40,7 @@ SHARED_UP_TO_BYTES = 4096
 class Emitter(LoweredNode):
     """Emitter that fills one graph; of ONNX it uses only the name of the node being lowered.
 
-    Attributes:
-        plain: Whether to write for an interpreter without XNNPACK: TFLite Micro's kernels.
+    ``plain``: whether to write for an interpreter without XNNPACK: TFLite Micro's kernels.
     """
 
     def __init__(self, precision: str) -> None:

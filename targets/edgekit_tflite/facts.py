@@ -48,10 +48,6 @@ SCALE_RATIOS = {
 def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
     """Return facts about a compilation for the report.
 
-    Args:
-        builder: The builder of ``graph``.
-        graph: The pruned graph.
-
     Returns:
         ``ops``: operator -> count; ``transposes`` and ``transposed_bytes``: data that is moved;
         ``outside_xnnpack``: operators on plain kernels. Where all kernels are plain, ``nodes``: operator

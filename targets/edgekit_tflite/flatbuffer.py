@@ -91,9 +91,6 @@ class Program(NamedTuple):
 
     Attributes:
         graph: Tensors without a reader are written too, prune before.
-        inputs: Names of ``graph.inputs`` in the signature.
-        outputs: Names of ``graph.outputs`` in the signature.
-        signature: Its key.
     """
 
     graph: Graph

@@ -22,8 +22,7 @@ MOST_CHANNELS = 4
 
 
 def space_to_depth(b: Builder, parts: Sequence[Value], axis: int) -> Value | None:
-    """Return the Concat of ``parts`` along the channels as one rearrangement of what they are slices of, or
-    None."""
+    """Return the Concat of ``parts`` along the channels as one rearrangement of their source, or None."""
     views = [part.view for part in parts]
     first = views[0]
     if first is None or axis != 1 or parts[0].rank != 4 or len(parts) < 4:
@@ -65,7 +64,6 @@ def blocks_as_channels(
     16, and an image has 3. 6x6 by 2 over 3 channels becomes 3x3 over 12.
 
     Args:
-        b: Builder.
         x: Image, N, C, H, W.
         weights: Constant, out, C, rows, columns.
         frame: The window of ``weights`` over ``x``.

@@ -30,7 +30,6 @@ class Tensor:
         shape: Physical shape, as stored.
         dtype: numpy dtype name.
         data: The content of a constant, else None.
-        quantization: Scale and zero point of integers, or None.
         producer: Index of the operator that computes it, or None.
         readers: Number of operator inputs that read it.
     """
@@ -87,8 +86,7 @@ class Graph:
         self.ops.append(op)
 
     def pruned(self) -> Graph:
-        """Return the same program without operators whose outputs nothing reads, and without unused
-        tensors."""
+        """Return the same program without unread operators and unused tensors."""
         needed = set(self.outputs)
         ops: list[Op] = []
         for op in reversed(self.ops):

@@ -25,8 +25,6 @@ def transpose_input(model: Any, index: int, order: Sequence[int], content: Calla
 
     Args:
         model: Table ``Model``; it is changed.
-        index: Place of the input in the subgraph.
-        order: Permutation of the input's axes.
         content: Returns the bytes of a buffer by its number.
     """
     editor = _Editor(model, tuple(order), content)
@@ -72,7 +70,6 @@ class _Editor:
         return transposed
 
     def _read(self, before: int, after: int) -> None:
-        """Change all that reads one tensor to read another one."""
         for op in self.subgraph.operators:
             op.inputs = _replaced(op.inputs, before, after)
         self.subgraph.outputs = _replaced(self.subgraph.outputs, before, after)

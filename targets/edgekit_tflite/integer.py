@@ -26,7 +26,6 @@ class IntegerPlan:
     """Plan of the nodes and values that are computed on integers.
 
     Attributes:
-        forms: Integer node -> its form.
         float_reasons: Float node -> the reason, in a model that has pairs.
         shifted: uint8 values that are held as int8, less 128; only their pairs read them.
         stored: int8 graph inputs and values moved from them -> their quantization.

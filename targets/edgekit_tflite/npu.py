@@ -33,7 +33,6 @@ class Sdk(NamedTuple):
     Attributes:
         module: LiteRT's module of the vendor; the SDK's ends with the same name.
         package: Name of the SDK's package; pip downloads the SDK from its vendor, under the vendor's licence.
-        install: Instruction to install it.
     """
 
     module: str
@@ -58,7 +57,6 @@ def npu_files(files: Mapping[str, bytes], chip: str) -> dict[str, bytes]:
     """Return the file for the NPU of a chip, and a text about it.
 
     Args:
-        files: An artifact's, with ``model.tflite``.
         chip: Vendor and chip as LiteRT names them, e.g. ``Qualcomm SM8650``.
 
     Raises:

@@ -44,12 +44,8 @@ def op_times(
     each operator of EfficientNet-Lite0 was repeated on its own, the operators took a quarter less time.
 
     Args:
-        graph: Graph of the file.
         values: Tensor -> its stored content in a whole run.
         run_whole: Function that runs the whole file once; it is timed in each round.
-        threads: Number of threads of the interpreter.
-        runs: Number of runs of each operator.
-        folder: Folder for the files.
 
     Raises:
         EngineError: the engine refused a single operator.
@@ -111,8 +107,7 @@ def _opened(part: Graph, path: Path, threads: int) -> Any:
 
 
 def _empty_call(folder: Path) -> Callable[[], object]:
-    """Return a call that computes almost nothing, a Relu of one number; a run of the whole program has it
-    once."""
+    """Return a call that computes almost nothing, a Relu of one number; a whole run has it once."""
     ends = [Tensor(name, (1,), "float32") for name in ("x", "y")]
     path = folder / "call.tflite"
     invoke: Callable[[], object] = _opened(Graph(ends, [Op("RELU", (0,), (1,))], [0], [1]), path, 1).invoke

@@ -42,8 +42,7 @@ def _by_rank(for_more_axes: int) -> Rule:
 
 
 def _hybrid(x: Tensor, weights: Tensor, one_scale: int, many_scales: int) -> int | None:
-    """Return the version for float data and int8 weights, by whether the weights have one scale or one for
-    each output channel; None for other types."""
+    """Return the version for float data and int8 weights with one or many scales; None for other types."""
     if x.dtype != "float32" or weights.dtype != "int8":
         return None
     scales = weights.quantization.scale if weights.quantization is not None else ()

@@ -30,8 +30,7 @@ def relu(b: Builder, X: Value) -> Value:
 
 
 def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
-    """Clamp integers to bounds. Return them unchanged if their scale, or that of the pair after it, ends
-    there anyway."""
+    """Clamp integers to bounds; unchanged if their scale, or that of the next pair, ends there anyway."""
     assert b.node is not None
     assert x.quantization is not None
 

@@ -40,8 +40,6 @@ def filled(b: Builder, x: Value, pads: Sequence[tuple[int, int]], number: float,
     """Pad ``x`` to ``shape`` with a stored number. XNNPACK supports PAD, but not PADV2.
 
     Args:
-        b: Builder.
-        x: The value.
         pads: (before, after) of each physical axis.
         number: Fill value in the stored type of ``x``: an integer if ``x`` is quantized.
         shape: Logical shape of the result.
@@ -166,8 +164,7 @@ def conv_transpose(
 
 
 def dilated(weights: Array, dilations: Sequence[int]) -> Array:
-    """Return the weights with zeros between their elements, so that a dense window reads them at a
-    distance."""
+    """Return the weights with zeros between their elements, for a dense window that reads at a distance."""
     if all(d == 1 for d in dilations):
         return weights
     sizes = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]

@@ -108,8 +108,7 @@ def _gathered_nd(b: Builder, x: Value, indices: Value, shape: tuple[int, ...]) -
 
 
 def element_positions(b: Builder, data: Value, indices: Value, axis: int) -> Value:
-    """Return the full index in ``data`` of each element that ``indices`` name along ``axis``, along a last
-    axis."""
+    """Return the full index in ``data`` of each element named along ``axis``, along a last axis."""
     axis %= data.rank
     grid = [np.asarray(g, np.int32) for g in np.indices(indices.shape)]
     idx = wrapped(b, indices, data.shape[axis])

@@ -144,7 +144,6 @@ def strided_slice(
 
 
 def _sliced(b: Builder, x: Value, begin: Sequence[int], shape: tuple[int, ...]) -> Value:
-    """Slice ``shape`` elements of ``x`` from ``begin`` on."""
     stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, shape)]
     return b.emit("SLICE", [x, *stored], b.new(shape, x.dtype, x.perm, x.quantization))
 

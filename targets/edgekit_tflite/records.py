@@ -44,7 +44,6 @@ def packed(root: Record, identifier: bytes, room_bytes: int = 1024) -> bytes:
     """Serialize a table and all that it holds.
 
     Args:
-        root: The table.
         identifier: Four bytes that name the kind of file.
         room_bytes: Initial size of the builder's buffer in bytes, which doubles as needed.
     """

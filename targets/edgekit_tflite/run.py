@@ -42,11 +42,7 @@ PLANES_LIMIT = 8
 
 
 def engine_version() -> str:
-    """Return name and version of the installed engine, e.g. ``LiteRT 2.3.0`` or ``tflite-runtime 2.14.0``.
-
-    Raises:
-        MissingDependency: neither is installed.
-    """
+    """Return name and version of the installed engine, e.g. ``LiteRT 2.3.0`` or ``tflite-runtime 2.14.0``."""
     return _engine()[0]
 
 
@@ -61,19 +57,11 @@ def open_runner(
     """Load ``model.tflite``, which the engine maps. ``threads=None`` takes its default, one thread.
 
     Args:
-        files: ``model.tflite``.
-        inputs: The source model's inputs.
-        outputs: The source model's outputs.
         options: ``signature``: name of the signature; ``inputs`` and ``outputs``: for each value ``name``,
             its name in the source model, and ``signature_name``, its name in the signature;
             ``precision``: precision of products; ``needs_isa``: processor extensions, one of which is needed
             for it, else fp32.
-        threads: Threads for one run.
         watched: Whether to keep every value of a run; then no delegate is applied, as it would keep none.
-
-    Raises:
-        MissingDependency: the engine is not installed.
-        EngineError: the engine refused the file, or its inputs and outputs do not match.
     """
     path = files[FILE]
     version, interpreter = open_interpreter(path, threads, watched)
@@ -294,11 +282,7 @@ def bindings(
 def _refuse_unfed(
     interpreter: Any, signature: Mapping[str, int], inputs: Sequence[Binding], path: Path
 ) -> None:
-    """Reject unknown inputs: the engine would compute an input that is not set from stale memory.
-
-    Raises:
-        EngineError: the file reads a value that is not an input of the model.
-    """
+    """Reject unknown inputs: the engine would compute an input that is not set from stale memory."""
     fed, names = {index for _, index, *_ in inputs}, {index: name for name, index in signature.items()}
     for detail in interpreter.get_input_details():
         if detail["index"] not in fed:

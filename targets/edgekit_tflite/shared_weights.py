@@ -64,7 +64,6 @@ def _move_buffers(model: Any, contents: list[Array], places: dict[bytes, int]) -
 
 
 def _add(merged: Any, model: Any, codes: dict[tuple[int, int], int], name: str) -> None:
-    """Add the graph of a model as one more signature."""
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
     for operator in graph.operators:
         code = model.operatorCodes[operator.opcodeIndex]

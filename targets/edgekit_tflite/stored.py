@@ -123,9 +123,7 @@ class StoredValues(Emitter):
 
         Args:
             weights: Float, or int8 with one scale or one for each index of an axis.
-            order: Order of the axes in the kernel.
             axis: Physical axis of the output channels.
-            shape: Final shape, to which it is reshaped.
         """
         assert weights.const is not None
         stored = weights.const.transpose(order)

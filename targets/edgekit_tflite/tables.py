@@ -34,9 +34,7 @@ class Table:
     """Table of a flatbuffer.
 
     Args:
-        data: The flatbuffer.
         offset: Offset of the table in bytes.
-        description: Name of the table, for messages.
 
     Raises:
         DamagedFileError: it does not lie within the data.

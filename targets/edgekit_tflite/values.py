@@ -57,8 +57,6 @@ class Value:
         perm: stored = logical.transpose(perm).
         tensor: Index in the graph; -1 for a constant, which is placed when it is used.
         const: The logical array of a constant.
-        quantization: Scale and zero point of stored integers.
-        view: The slice it is, when it is one.
         columns: The last axis is stored in this order of its indices. Only what multiplies it with constant
             weights may read such a value (``b.flatten``).
     """

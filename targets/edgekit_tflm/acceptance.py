@@ -42,10 +42,7 @@ def compared_without_scales(model: ir.Model, target: str) -> list[Finding]:
 def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) -> list[Finding]:
     """Return a finding for each node that TFLM has no kernel for or rejects; empty if the file runs.
 
-    Args:
-        artifact: Artifact with ``model.tflite``.
-        nodes: Operator and ONNX node of each operator of the file, in order.
-        target: Target named in the findings.
+    ``nodes``: operator and ONNX node of each operator of the file, in order.
     """
     without = {node: code for code, node in nodes if code not in KERNELS}
     if without:

@@ -14,8 +14,7 @@ from edgekit.compiler.model.rewriting import add_constant, new_node, replace_nod
 
 
 def with_quantized_bytes(model: ir.Model) -> ir.Model:
-    """Return a copy of the model with these forms, or the model itself if it has no such Cast. The model is
-    not changed."""
+    """Return a copy of the model with these forms, or the model itself if it has no such Cast."""
     if not any(map(_widens, model.graph)):
         return model
     copy = model.clone()

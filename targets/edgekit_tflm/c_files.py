@@ -24,8 +24,6 @@ def export_files(
     """Write ``model.c`` and ``model.h``, for ``edgekit export``.
 
     Args:
-        files: Files of the artifact.
-        options: Options of the artifact.
         evidence: Evidence of the variant; its ``runner.arena`` is the arena that TFLM recorded.
         title: Title of the exported files, from which the C names are made.
     """

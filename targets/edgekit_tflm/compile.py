@@ -44,8 +44,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """Compile the canonical model.
 
     Args:
-        model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Profile of a microcontroller, with or without an Ethos-U.
         precision: ``fp32``; a model with Q/DQ pairs is computed on integers.
 
     Raises:
@@ -100,7 +98,6 @@ def _refused(model: ir.Model, artifact: Artifact, profile: Profile) -> list[Find
 
 
 def _options(artifact: Artifact, ends: IntegerEnds, profile: Profile) -> dict[str, Json]:
-    """Return the runner's options: inputs and outputs with scales, and the device that it stands in for."""
     named = {
         key: [{**entry, **ends.described(entry["name"])} for entry in artifact.options[key]]
         for key in ("inputs", "outputs")

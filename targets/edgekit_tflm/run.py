@@ -50,11 +50,7 @@ class _End(NamedTuple):
 
 
 def engine_version() -> str:
-    """Return name and version, e.g. ``TFLite Micro 0.dev20261023182759``.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
+    """Return name and version, e.g. ``TFLite Micro 0.dev20261023182759``."""
     _module()
     from importlib.metadata import version  # here: it costs a cold start 15 ms
 
@@ -71,16 +67,9 @@ def open_runner(
     """Load ``model.tflite``. TFLM computes on one thread.
 
     Args:
-        files: ``model.tflite``.
-        inputs: The source model's inputs.
-        outputs: The source model's outputs.
         options: ``inputs`` and ``outputs``: the stored form of each value, with ``scale`` and
             ``zero_point`` where an integer stands for a float; ``precision``; ``stands_in_for``: the device.
         threads: Not used.
-
-    Raises:
-        MissingDependency: the engine is not installed.
-        EngineError: the engine refused the file, or its inputs and outputs do not match.
     """
     version, path = engine_version(), files[FILE]
     content = path.read_bytes()
@@ -254,7 +243,6 @@ def _converted(stored: Array, end: _End) -> Array:
 
 
 def _module() -> Any:
-    """Import TFLM's runtime module."""
     purpose = "running a .tflite file as a microcontroller does"
     with need_package("tflite-micro", purpose, extra="tflm", module="tflite_micro"):
         from tflite_micro.python.tflite_micro import runtime

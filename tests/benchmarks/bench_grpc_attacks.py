@@ -30,7 +30,7 @@ import numpy as np
 from edgekit.runtime import Session
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.grpc_messages import SERVICE, messages
-from tests.benchmarks.bench_serve_faults import memory_mb
+from tests.benchmarks.bench_serve_load import memory_mb
 from tests.benchmarks.grpc_attacks import ATTACKS
 from tests.fixtures.proxies import proxied
 

@@ -31,7 +31,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.benchmarks.bench_serve_faults import memory_mb
+from tests.benchmarks.bench_serve_load import memory_mb
 from tests.benchmarks.http_attacks import ATTACKS, LIVE, Attacker
 
 TOKEN = "a-token-of-this-benchmark"

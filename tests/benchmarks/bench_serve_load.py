@@ -41,6 +41,12 @@ class Answer(NamedTuple):
     status: int
 
 
+def memory_mb(pid: int) -> float:
+    """Return the resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 class Wire(asyncio.Protocol):
     """One kept connection, one request at a time."""
 

@@ -15,11 +15,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.quantize.language import quantize_decoder
@@ -29,11 +31,40 @@ from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.runtime.generate.speculation import Speculation
 from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.target.decoder import DecoderRunner
-from tests.benchmarks.bench_draft import loaded
-from tests.benchmarks.bench_speculation import CLASSES, FACTS, TOPICS
+from edgekit.target.registry import decoder_compiler, open_decoder
 
+TOPICS = (
+    "a capacitor", "bread", "the tides", "a bicycle", "rice", "a lighthouse", "glass", "the moon", "a violin",
+    "copper", "a compass", "snow", "a bridge", "honey", "a clock", "paper", "a river", "salt", "a kite",
+    "steel",
+)  # fmt: skip
+FACTS = (
+    "{0} has three parts. The first part of {0} is old. The second part of {0} is new. The third part of {0}"
+    " is small. Every part of {0} is checked once a year, and every part of {0} is listed in the register."
+)
+CONTEXT = 512
+CLASSES = {
+    "explain": "Explain in two sentences what you know about {0}.",
+    "story": "Tell me a short story about {0}.",
+    "correct": "Rewrite this text with correct punctuation and repeat it in full: "
+    + FACTS.lower().replace(".", ""),
+    "summarise": "Summarise this text: " + FACTS,
+    "extract": "Copy each sentence of this text as an item of a list:\n" + FACTS,
+}
 FEATURES = ("auto", "lookup", "draft", "together", "next turn", "system prompt")
 SYSTEM = {"role": "system", "content": FACTS.format("a printer")}
+
+
+def loaded(
+    model: LanguageModel, layers: int, variant: str, weights: Mapping[str, Any], folder: Path
+) -> DecoderRunner:
+    """Compile the first layers of a model."""
+    target, precision = variant.split(":")
+    cut = replace(model, config=replace(model.config, layers=layers))
+    own = {name: weights[name] for name in cut.weight_names if name in weights}
+    artifact = decoder_compiler(target).compile_decoder(cut, precision, own, CONTEXT)
+    folder.mkdir(exist_ok=True)
+    return open_decoder(target, write_files(artifact, folder), artifact.options, 1, CONTEXT)
 
 
 class Written(NamedTuple):

@@ -57,24 +57,13 @@ class Model:
         package: Its package's name, or ``shared`` for the project's folder of models.
         member: Path in the archive or folder.
         sha256: Of the file.
-        task: In words.
-        sample: What is fed: a file, what is cut out of it, or words to draw or to say.
-        expect: What the answer has to be, see ``expectations.py``.
-        corrections: Line of the card -> the value that is right: what somebody who looked at the drawn
-            answer changes.
-        refused: Why it is known not to run, where it is.
-        vocabulary: Of a model of texts: ``package``, ``member`` and ``sha256`` of BERT's vocabulary.
+        vocabulary: For a text model, ``package``, ``member`` and ``sha256`` of BERT's vocabulary.
     """
 
     name: str
     package: str
     member: str
     sha256: str
-    task: str
-    sample: Mapping[str, Any]
-    expect: Mapping[str, Any]
-    corrections: Mapping[str, Any] = field(default_factory=dict)
-    refused: str = ""
     vocabulary: Mapping[str, str] = field(default_factory=dict)
 
 

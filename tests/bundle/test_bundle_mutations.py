@@ -1,7 +1,4 @@
-"""No mutation of a bundle gives more than an answer or an EdgeKitError.
-
-benchmarks/bench_bundle_mutations.py is the long form.
-"""
+"""No mutation of a bundle gives more than an answer or an EdgeKitError."""
 
 from __future__ import annotations
 

@@ -141,6 +141,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             "report/*.css",
             "report/*.html",
             "report/*.js",
+            "report/*.txt",
             "toolchain.lock",
             "web/README.md",
             *(f"web/*.{kind}" for kind in ("css", "html", "js", "lock", "ts", "wasm")),

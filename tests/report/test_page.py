@@ -6,8 +6,10 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from html import escape
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -177,17 +179,29 @@ def test_the_library_can_not_end_its_script() -> None:
     assert "</script" not in page_module._library()
 
 
-def test_the_library_is_that_of_its_package() -> None:
-    """Its head names the package and the call that make it."""
-    vl_convert = pytest.importorskip("vl_convert")
-    head, _, script = page_module._file("vega.js").partition("*/\n")
-    version, call = (
-        re.findall(r"vl-convert-python ([0-9.]+)", head),
-        re.findall(r'javascript_bundle\("(.*?)"', head),
-    )
-    if vl_convert.__version__ != version[0]:
-        pytest.skip(f"vega.js is of vl-convert-python {version[0]}")
-    assert script == vl_convert.javascript_bundle(call[0])
+def test_the_library_is_bundled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    page_module._library.cache_clear()
+    script = page_module._library()
+    assert "University of Washington Interactive Data Lab" in script.partition("*/")[0]
+    assert "globalThis.vegaEmbed" in script
+    monkeypatch.setattr("vl_convert.javascript_bundle", None)
+    page_module._library.cache_clear()
+    assert page_module._library() == script
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the rights of a file are POSIX's")
+def test_a_library_that_others_could_have_written_is_bundled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda call: call)
+    cached = tmp_path / f"vega-{version('vl-convert-python')}.js"
+    cached.write_text("stranger()")
+    cached.chmod(0o666)
+    page_module._library.cache_clear()
+    assert page_module._library().endswith("*/\nglobalThis.vegaEmbed = vegaEmbed;")
+    page_module._library.cache_clear()
 
 
 def test_every_chart_is_a_valid_specification() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: no wrong answer, no deadlock; tests/benchmarks/bench_interrupts.py does it longer."""
+"""Ctrl-C at any moment: no wrong answer, no deadlock."""
 
 from __future__ import annotations
 

@@ -356,7 +356,6 @@ def test_without_a_backend_it_says_offline_and_goes_on(street: tuple[Path, Path]
 
 
 def test_memory_and_threads_stay(street: tuple[Path, Path], tmp_path: Path) -> None:
-    """In short, on Linux; tests/benchmarks/bench_camera.py has the long form."""
     if not Path("/proc/self/status").exists():
         pytest.skip("/proc is Linux's")
     fast = write_video(tmp_path / "fast.avi", rate=240.0)

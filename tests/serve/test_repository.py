@@ -189,7 +189,7 @@ def test_swaps_under_load_lose_no_request(repository: Repository) -> None:
     for thread in asking:
         thread.start()
     try:
-        for swap in range(10):  # a hundred in bench_serve_faults.py
+        for swap in range(10):
             assert repository.load(version=1 + (swap + 1) % 2) == (200, {})
     finally:
         stop.set()

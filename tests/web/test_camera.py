@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +50,6 @@ def write_camera(path: Path, frame: np.ndarray[Any, np.dtype[np.uint8]]) -> Path
     planes = b"".join(plane.round().astype(np.uint8).tobytes() for plane in (luma, *halves))
     path.write_bytes(f"YUV4MPEG2 W{width} H{height} F30:1 Ip A1:1 C420jpeg\nFRAME\n".encode() + planes)
     return path
-
-
-@pytest.fixture(scope="module")
-def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    folder = tmp_path_factory.mktemp("host") / "site"
-    write_web(colours_bundle(), folder, [npm_package])
-    with hosted(folder) as host:
-        yield host
 
 
 def small_camera(folder: Path) -> Path:

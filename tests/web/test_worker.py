@@ -22,14 +22,6 @@ def program() -> Iterator[Any]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def site(npm_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    folder = tmp_path_factory.mktemp("host") / "site"
-    write_web(colours_bundle(), folder, [npm_package])
-    with hosted(folder) as host:
-        yield host
-
-
 def test_the_engine_is_loaded_in_the_worker_alone(program: Any, site: Host) -> None:
     """So the page responds during a run; tests/web/measure.py has the times."""
     loaded = "performance.getEntriesByType('resource').map(({name}) => name.split('/').pop())"

@@ -46,7 +46,6 @@ def find_byte_input(requested: str | Mapping[str, str] | None, card: Card | None
 
     Args:
         requested: Layouts like for ``io_layouts.lay_out``; without a name: the card's image input.
-        card: Card of the model.
 
     Raises:
         UsageError: there is no card, or the named input is not one of its image inputs.
@@ -85,10 +84,6 @@ def byte_card(card: Card, name: str) -> Card:
 
 def take_bytes(model: ir.Model, image: ImageInput) -> None:
     """Make the input take bytes: add the card's preprocessing as operators in front of the model, in place.
-
-    Args:
-        model: Model of any opset; its input matches the card.
-        image: The input, and the remaining preprocessing of its pixels.
 
     Raises:
         UsageError: the input is an output too, or the preparation needs an operator that the opset lacks.
@@ -133,12 +128,7 @@ def take_bytes(model: ir.Model, image: ImageInput) -> None:
 
 
 def fold_bytes(model: ir.Model, image: ImageInput) -> None:
-    """Take bytes like ``take_bytes``, folding all that can be folded exactly into the first Convs.
-
-    Args:
-        model: Canonical model; changed in place.
-        image: The image input as declared in the card.
-    """
+    """Take bytes like ``take_bytes``, folding all that can be folded exactly into the first Convs."""
     value = _input(model, image.name)
     image = _without_transpose(value, image)
     convs = _first_convs(value) if image.layout == "NCHW" else []

@@ -27,10 +27,6 @@ class NodeInput(Protocol):
 def constant_ints(value: NodeInput, name: str) -> tuple[int, ...]:
     """Return the integers of a constant input of rank 0 or 1.
 
-    Args:
-        value: The input.
-        name: Name in ONNX, for the error message.
-
     Raises:
         Inexpressible: the model computes it.
     """
@@ -61,7 +57,6 @@ class OneHotArguments(NamedTuple):
     """Arguments of a OneHot: the classes it compares with and the values it writes.
 
     Attributes:
-        depth: Number of classes.
         off: Value where the index is another class, shape (1,).
         on: Value where the index is this class, shape (1,).
         classes: 0 to depth - 1, int32, in a shape that broadcasts along the output's axis of classes.
@@ -79,7 +74,6 @@ def non_negative(indices: Array, sizes: int | Array) -> Array:
     """Return int32 indices with negative ones, which count from the end of an axis, made non-negative.
 
     Args:
-        indices: Integers.
         sizes: Length of the axis of each index; broadcasts against ``indices``.
     """
     return np.where(indices < 0, indices + sizes, indices).astype(np.int32)
@@ -94,7 +88,6 @@ def gathered_range(data_shape: Sequence[int], indices: Array | None, axis: int) 
     """Return the slice equal to a Gather, or None if its indices are computed or not consecutive.
 
     Args:
-        data_shape: Shape of the data.
         indices: Non-negative indices of any shape.
         axis: Non-negative axis.
     """
@@ -158,9 +151,7 @@ class SliceRanges(NamedTuple):
     """Range of a Slice, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
 
     Attributes:
-        begin: Index of the first element.
         step: Distance to the next element, positive.
-        shape: Number of elements taken.
         reversed_axes: Axes that are reversed afterwards: those with a negative step.
     """
 
@@ -217,11 +208,6 @@ def slice_objects(begin: Sequence[int], step: Sequence[int], shape: Sequence[int
 
 def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
     """Return the axes of ReduceSum, ReduceMean ...: non-negative, sorted, each once.
-
-    Args:
-        rank: Rank of the data.
-        axes: The node's input, if it has one.
-        noop_with_empty_axes: The node's attribute.
 
     Returns:
         None if nothing is reduced: each element is a reduction of its own.

@@ -41,11 +41,7 @@ class IntegerEnds:
 
 
 def with_integer_ends(model: ir.Model) -> IntegerEnds:
-    """Replace each input and output that is quantized by one scale anyway by its integers.
-
-    Args:
-        model: Canonical, with Q/DQ pairs. It is not changed.
-    """
+    """Replace each input and output that is quantized by one scale anyway by its integers."""
     copy = model.clone()
     inputs = {str(v.name): quantization for v in copy.graph.inputs if (quantization := _integer_input(v))}
     outputs = {}

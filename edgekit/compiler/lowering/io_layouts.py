@@ -43,11 +43,8 @@ def lay_out(
     """Mark the inputs and outputs of ``model`` with the layouts in which artifacts store them.
 
     Args:
-        model: Canonical model with static shapes; its values are marked.
         requested: Layout of every input and output with four axes, or layouts by name (``EVERY`` for the
             rest). Each may end in ``@`` and the targets that it is for.
-        targets: Targets of the build.
-        byte_input: The input that ``byte_input.find_byte_input`` returned.
 
     Returns:
         The layout of each input and output that is not stored as in the source, with its targets.
@@ -100,7 +97,6 @@ def lay_out(
 
 
 def _chosen(text: str, targets: Sequence[BuildTarget]) -> Sequence[BuildTarget]:
-    """Return the targets that a layout is for."""
     layout, separator, names = text.partition("@")
     if not separator:
         return targets
@@ -126,12 +122,7 @@ def by_target(layouts: Mapping[str, str], targets: Sequence[BuildTarget]) -> lis
 
 
 class _OwnLayouts:
-    """A target's compiler on models without the marks of some inputs and outputs.
-
-    Args:
-        compiler: The target's own.
-        others: Names of the inputs and outputs whose layouts are for other targets.
-    """
+    """A target's compiler on models without the marks of some inputs and outputs."""
 
     def __init__(self, compiler: Compiler, others: frozenset[str]) -> None:
         self._compiler, self._others = compiler, others

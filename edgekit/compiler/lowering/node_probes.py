@@ -15,10 +15,7 @@ def probes(
     """Yield each node and a model of it alone, with values renamed so that equal nodes give equal models.
 
     Nodes with subgraphs, and nodes that read values of unknown types, are left out.
-
-    Args:
-        model: Model with the shapes of its values.
-        inlined_elements: Constants with more elements become inputs.
+    Constants with more than ``inlined_elements`` elements become inputs.
     """
     import onnx
     from onnx import helper

@@ -101,7 +101,6 @@ class OpTable(Generic[H]):
 
         Args:
             entries: Op -> first argument of the function for it.
-            since: First opset of each.
             doc: Description in the table of ops; ``{}`` stands for the entry, ``{op}`` for the op.
         """
 
@@ -153,9 +152,6 @@ class OpTable(Generic[H]):
         program is incomplete: drop it.
 
         Args:
-            build: The target's builder.
-            graph: Its nodes are lowered.
-            opset: Their opset.
             dynamic: Findings of ``open_shapes``. If there are any, nodes with dynamic shapes are not lowered,
                 only looked up.
 
@@ -210,11 +206,6 @@ class OpTable(Generic[H]):
 
 def refuse(profile: str, findings: Sequence[Finding], reason: str) -> None:
     """Check that there are no findings.
-
-    Args:
-        profile: Name of the device profile.
-        findings: Errors of nodes.
-        reason: Reason in words, e.g. ``no form in TFLite``.
 
     Raises:
         UnsupportedError: there are some; all are named.

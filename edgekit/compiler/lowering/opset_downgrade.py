@@ -25,12 +25,7 @@ POOLINGS = ("AveragePool", "LpPool", "MaxPool")
 
 
 def with_opset(model: ir.Model, opset: int) -> ir.Model | None:
-    """Return a copy of the canonical model with an older opset; None if a node has another meaning in it.
-
-    Args:
-        model: Model with opset 23 and static shapes.
-        opset: Older opset, 18 to 22.
-    """
+    """Return a copy of the canonical model with ``opset``, 18 to 22; None if a node differs in it."""
     if model.functions or nodes_changed_since(model, opset):
         return None
     older = model.clone()

@@ -17,7 +17,6 @@ class PadAmounts(NamedTuple):
 
     Attributes:
         begin: First element that is kept; above 0 for negative pads.
-        shape: Number of elements that are kept.
         added: Numbers of elements added (before, after), both non-negative.
     """
 
@@ -41,9 +40,7 @@ class PadPart:
     """Elements of the input that Pad repeats beyond an end of an axis.
 
     Attributes:
-        begin: Index of the first element along the axis.
-        count: Number of elements; may be 0.
-        times: Number of repetitions of these elements; may be 0.
+        count, times: Number of elements, and of their repetitions; either may be 0.
         is_reversed: Whether the elements are in reverse order.
     """
 

@@ -24,13 +24,7 @@ class QuantizationParameters(NamedTuple):
     zero_point: Array
 
     def broadcast(self, shape: Sequence[int], axis: int, block_size: int) -> QuantizationParameters:
-        """Return the parameters in a shape that broadcasts against data of ``shape``.
-
-        Args:
-            shape: Shape of the data.
-            axis: The node's attribute.
-            block_size: The node's attribute; 0 without blocks.
-        """
+        """Return the parameters shaped to broadcast against ``shape``; ``block_size`` is 0 without blocks."""
         return QuantizationParameters(*(_broadcast(parameter, shape, axis, block_size) for parameter in self))
 
     def dequantized(self, integers: Array, axis: int, block_size: int) -> Array:

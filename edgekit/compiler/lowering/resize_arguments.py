@@ -20,13 +20,8 @@ class Resizing(NamedTuple):
 
     Attributes:
         lines: One entry for each axis of the data.
-        mode: ``nearest``, ``linear`` or ``cubic``.
-        nearest_mode: The node's attribute.
-        cubic_coeff_a: The node's attribute.
-        antialias: The node's attribute.
-        exclude_outside: The node's attribute.
+        mode: ``nearest``, ``linear`` or ``cubic``. Other fields are attributes of the node.
         crops: Whether points outside of the image have ``extrapolation_value`` (tf_crop_and_resize).
-        extrapolation_value: The node's attribute.
     """
 
     lines: list[ResizeAxis]

@@ -25,7 +25,6 @@ def zero_padding(model: ir.Model, mask: str, axes: Mapping[str, tuple[int, ...]]
     """Set outputs to zero where there is no token: multiply them by the mask, in place.
 
     Args:
-        model: Model of any opset with static shapes.
         mask: The input that is 1 for a token and 0 for padding.
         axes: Axes of each output that are as long as the text.
 
@@ -79,7 +78,6 @@ def at_shape(model: ir.Model, largest: ir.Model, further: ir.Model) -> ir.Model:
     Args:
         model: ``largest`` itself, or a graph derived from it: with Q/DQ pairs, or other weights.
         largest: Canonical graph at the largest shape.
-        further: The same model's canonical graph at another shape.
 
     Raises:
         UsageError: the nodes of the two graphs differ, or a constant of ``model`` that depends on the shape

@@ -32,11 +32,7 @@ SIZE = "size"
 
 
 def with_range(models: Sequence[ir.Model], sizes: Sequence[int]) -> ir.Model:
-    """Return one graph for all sizes; shapes of values within it are left out.
-
-    Args:
-        models: Graphs of the same model, as an engine gets them.
-        sizes: Their sizes, ascending.
+    """Return one graph for all ``sizes``, ascending; shapes of values within it are left out.
 
     Raises:
         EngineError: they differ in what does not follow from the size; it names the node.

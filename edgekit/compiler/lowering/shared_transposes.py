@@ -15,8 +15,7 @@ from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS, array_of, fin
 
 
 def with_shared_transposes(model: ir.Model) -> ir.Model:
-    """Return a copy that computes large matrices that are transposes of earlier ones from those; ``model``
-    itself if there are none."""
+    """Return a copy that computes large transposes of earlier matrices from those, or ``model`` itself."""
     pairs = transposed_pairs(model.graph)
     if not pairs:
         return model

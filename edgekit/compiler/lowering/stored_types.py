@@ -22,9 +22,7 @@ def stored_type(value: ir.Value, stored: Mapping[ir.DataType, str], engine: str)
     """Return the element type in which an ONNX value is stored.
 
     Args:
-        value: The value.
         stored: ONNX element type -> its type in the format, a numpy name.
-        engine: Name of the engine, for the error.
 
     Raises:
         Inexpressible: the format has none.

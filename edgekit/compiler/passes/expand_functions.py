@@ -56,8 +56,6 @@ def with_expansions(
     expanded.
 
     Args:
-        model: Model to compile. It is not changed; nodes are expanded on a copy.
-        attempt: Compiles a model, and reports the nodes that it does not support.
         unsupported: Ops that are known to be unsupported; they are expanded before the first attempt.
 
     Returns:
@@ -85,7 +83,6 @@ def with_expansions(
 
 
 def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
-    """Replace the finding that an op is unsupported with the reason for this node, if there is one."""
     reason = reasons.get(finding.node)
     if reason is None or finding.code != "EK1001":
         return finding
@@ -102,7 +99,6 @@ def expand_functions(
 
     Args:
         model: With a static shape on every value.
-        predicate: Selects the nodes; those without a decomposition are kept.
         opset: The opset of the nodes; the new nodes use the canonical one.
         reasons: Output: node name -> why it has no decomposition.
 
@@ -158,7 +154,6 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
 
 
 def _schema(node: ir.Node, version: int) -> onnx.defs.OpSchema | None:
-    """Return ONNX's definition of the op, or None."""
     try:
         return onnx.defs.get_schema(node.op_type, version, node.domain)
     except onnx.defs.SchemaError:
@@ -225,7 +220,6 @@ def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Nod
 
 
 def _model_of_own(body: onnx.GraphProto, node: ir.Node) -> ir.Model:
-    """Return a decomposition of this node as a model of its own."""
     proto = _empty_model(CANONICAL_OPSET)
     proto.graph.CopyFrom(body)
     return _with_constants(_connected(proto, _call(node, None, ""), node), node)
@@ -239,7 +233,6 @@ def _empty_model(opset: int) -> onnx.ModelProto:
 
 
 def _connected(proto: onnx.ModelProto, call: onnx.NodeProto, node: ir.Node) -> ir.Model:
-    """Connect the function to the inputs and outputs of the call."""
     for name, value in zip(call.input, node.inputs, strict=True):
         if value is not None:
             proto.graph.input.append(onnx.ValueInfoProto(name=name, type=_type(value)))

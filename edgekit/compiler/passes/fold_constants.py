@@ -52,13 +52,8 @@ def _fold(
 ) -> bool:
     """Replace a node by weights.
 
-    Args:
-        model: The model.
-        graph: The graph that the node is in.
-        node: A node with constant outputs.
-        constants: The constant values.
-        weights: ``id`` of a large array of ``constants`` -> the main graph's weight that holds it;
-            new ones are added.
+    ``weights``: ``id`` of a large array of ``constants`` -> the main graph's weight that holds it;
+    new ones are added.
     """
     if node.op_type == "Identity" and node.outputs[0].is_graph_output():
         return False  # what is left of an output that is the same in every run

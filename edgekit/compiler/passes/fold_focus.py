@@ -33,8 +33,7 @@ Offsets = tuple[int, int]
 
 @node_pass("Conv")
 def fold_focus(model: ir.Model, conv: ir.Node) -> bool:
-    """Fold if the Conv is the only consumer of the Concat, is not dilated, has one group and explicit
-    pads."""
+    """Fold if only the Conv reads the Concat, undilated, with one group and explicit pads."""
     concat = inner(conv.inputs[0], conv, "Concat")
     weight = array_of(conv.inputs[1])
     if concat is None or weight is None or weight.ndim != 4 or len(concat.inputs) != 4:

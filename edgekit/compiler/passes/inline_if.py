@@ -62,11 +62,7 @@ def inline_body(
     """Move the body's nodes and weights before ``node``; the body is empty afterwards.
 
     Args:
-        model: The model; names stay unique.
-        graph: The graph of ``node``.
-        node: The node that has the body, or the original of the body.
         body: A branch, or a copy of a loop's body.
-        inputs: The values for the body's inputs.
         ending: Whether the node is removed afterwards, with the names of its subgraphs.
 
     Returns:

@@ -123,8 +123,7 @@ def _centred(value: ir.Value, axis: int) -> ir.Value | None:
 
 
 def _affine(node: ir.Node, op: str, dims: tuple[int, ...]) -> tuple[ir.Node, Array | None]:
-    """Return the Mul or Add of a constant of shape ``dims`` after the node, and the constant; else the node
-    itself."""
+    """Return the Mul or Add of a constant of shape ``dims`` after the node, and it; else the node."""
     user = only_consumer(node.outputs[0])
     if user is None or user.op_type != op or user.domain:
         return node, None

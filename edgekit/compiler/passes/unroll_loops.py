@@ -193,7 +193,6 @@ def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, index: int, ax
 
 
 def _stack(model: ir.Model, node: ir.Node, values: Sequence[ir.Value], axis: int) -> ir.Value:
-    """Stack the values along a new axis."""
     apart = []
     by_attribute = model.graph.opset_imports.get("", 13) < 13
     axes = None if by_attribute else add_constant(model, np.array([axis], np.int64), f"{node.name}/axis")

@@ -69,13 +69,7 @@ class LossCause:
 
 
 def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules: Rules) -> list[LossCause]:
-    """Return the causes of the accuracy loss of plain int8 with these rules, the worst first.
-
-    Args:
-        model: The canonical float graph.
-        observations: Observations of its values.
-        rules: The target's rules: what it can compute on integers.
-    """
+    """Return the causes of the accuracy loss of plain int8 with these rules, the worst first."""
     kernels = find_kernels(model, rules)
     readers: dict[str, list[Kernel]] = {}
     for kernel in kernels:
@@ -125,10 +119,7 @@ def remedy(
     """Describe a plan's remedy for a cause, and return the remaining noise / signal; None in float.
 
     Args:
-        cause: A cause in the canonical graph.
-        observations: Observations of the canonical graph.
         prepared: Observations of the graph that the plan applies to, after its rewrites.
-        plan: A plan with weights.
     """
     quantized = [name for name in cause.nodes if name in plan.nodes]
     if not quantized:

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from edgekit._version import __version__
 from edgekit.errors import UsageError
-from edgekit.runtime.http_connection import TimedConnection
+from edgekit.runtime import http_connection as http
 
 if TYPE_CHECKING:
     import ssl
@@ -113,8 +113,8 @@ class HttpFiles:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.url = url.rstrip("/") + "/"
-        _checked(self.url)
-        self._proxy = _checked(proxy) if proxy else None
+        http.url_parts(self.url)
+        self._proxy = http.url_parts(proxy) if proxy else None
         if self._proxy is not None and self._proxy.scheme != "http":
             raise UsageError(f"{proxy!r} is not a proxy; expected http://host:port")
         self.limits = limits or DownloadLimits()
@@ -183,26 +183,25 @@ class HttpFiles:
             response.close()
             connection.drop()
 
-    def _follow(self, url: str, offset: int) -> tuple[TimedConnection, HTTPResponse]:
+    def _follow(self, url: str, offset: int) -> tuple[http.TimedConnection, HTTPResponse]:
         scheme = urlsplit(url).scheme
         for _ in range(REDIRECTS_LIMIT + 1):
             connection, response = self._request(url, offset)
             if response.status in (200, 206):
                 return connection, response
             status, target = response.status, response.headers.get("Location", "")
-            retry = response.headers.get("Retry-After", "")
+            after_s = http.seconds_of(response.headers.get("Retry-After", "")) or 0.0
             connection.drop()
             if status not in (301, 302, 303, 307, 308) or not target:
-                after_s = float(retry) if re.fullmatch("[0-9]{1,6}", retry) else 0.0
                 raise FetchError(f"{url}: HTTP status {status}", status, status in AGAIN, after_s)
             url = urljoin(url, target)
             if urlsplit(url).scheme != scheme:
                 raise FetchError(f"{url}: a redirect from {scheme} to another scheme", retryable=False)
         raise FetchError(f"{url}: more than {REDIRECTS_LIMIT} redirects", retryable=False)
 
-    def _request(self, url: str, offset: int) -> tuple[TimedConnection, HTTPResponse]:
+    def _request(self, url: str, offset: int) -> tuple[http.TimedConnection, HTTPResponse]:
         try:
-            parts = _checked(url)
+            parts = http.url_parts(url)
         except UsageError as problem:
             raise FetchError(str(problem), retryable=False) from None
         connection = self._connection(parts)
@@ -224,36 +223,32 @@ class HttpFiles:
         except (OSError, HTTPException, ValueError) as problem:
             self._connected = self._connected or connection.connected
             connection.drop()
-            raise FetchError(f"{url}: {_reason(problem)}") from None
+            raise FetchError(f"{url}: {http.reason_of(problem)}") from None
         self._connected = True
         self.server_time = (response.headers.get("Date") or self.server_time)[:64]
         return connection, response
 
-    def _connection(self, parts: SplitResult) -> TimedConnection:
+    def _connection(self, parts: SplitResult) -> http.TimedConnection:
         context = None
         if parts.scheme == "https":
-            if self._context is None:
-                import ssl  # here: takes 10 ms and a lot of memory
-
-                self._context = ssl.create_default_context()
-            context = self._context
-        host, port = str(parts.hostname), parts.port or (443 if context else 80)
+            context = self._context = self._context or http.default_context()
+        host, port = http.address_of(parts)
         if self._proxy is None:
-            return TimedConnection(host, port, context, self.limits.connect_s)
+            return http.TimedConnection(host, port, context, self.limits.connect_s)
         through = (str(self._proxy.hostname), self._proxy.port or 80)
-        connection = TimedConnection(*through, context, self.limits.connect_s)
+        connection = http.TimedConnection(*through, context, self.limits.connect_s)
         if context is not None:
             connection.set_tunnel(host, port)
         return connection
 
-    def _pieces(self, connection: TimedConnection, response: HTTPResponse) -> Iterator[bytes]:
+    def _pieces(self, connection: http.TimedConnection, response: HTTPResponse) -> Iterator[bytes]:
         began, received, declared = self._clock(), 0, response.length
         while declared is None or received < declared:
             connection.end_s = time.monotonic() + self.limits.silence_s
             try:
                 piece = response.read1(CHUNK_BYTES)
             except (OSError, HTTPException, ValueError) as problem:
-                raise FetchError(f"the response stopped: {_reason(problem)}") from None
+                raise FetchError(f"the response stopped: {http.reason_of(problem)}") from None
             if not piece:
                 break
             received += len(piece)
@@ -276,23 +271,3 @@ def _start(response: HTTPResponse, offset: int) -> int:
     if not offset or match is None or int(match[1]) != offset:
         raise FetchError("the server sent a different range than requested", retryable=False)
     return offset
-
-
-def _checked(url: str) -> SplitResult:
-    """Return the parts of a URL. Raises UsageError if it is not a server's URL."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        raise UsageError(f"{url!r} is not a URL") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
-        raise UsageError(f"{url!r} is not a server's URL; expected https://host/folder or http://host:port")
-    if parts.username is not None:
-        raise UsageError("a URL with a user name is not used")
-    return parts
-
-
-def _reason(problem: Exception) -> str:
-    if isinstance(problem, TimeoutError):
-        return "no response in time"
-    return f"{type(problem).__name__}: {problem}"[:200]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import ContextLengthError, UsageError
@@ -29,6 +28,7 @@ from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import passing_options
+from edgekit.system.forked import tell_of_fork
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class TextSession:
         except BaseException:
             decoders.close()
             raise
-        _open_sessions.add(self)
+        tell_of_fork(self)
 
     # --- making text -------------------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class TextSession:
     ) -> None:
         self.close()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """Replace the locks in a forked process; drop an engine that needs threads."""
         self.tokenizer.forked()
         self._render = None  # it has a lock, too
@@ -365,15 +365,3 @@ class TextSession:
             self._metrics.ended(
                 result, self.active, self.history, self._scheduler.decoder.speculation.as_json()
             )
-
-
-_open_sessions: WeakSet[TextSession] = WeakSet()
-
-
-def _after_fork() -> None:
-    for session in list(_open_sessions):
-        session._forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

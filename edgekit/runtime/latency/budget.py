@@ -12,14 +12,12 @@ costs memory.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
 
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.processing.latency_contract import Latency
@@ -34,6 +32,7 @@ from edgekit.runtime.predictor import SessionProtocol
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import timings
 from edgekit.system.closing import Closing
+from edgekit.system.forked import tell_of_fork
 from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Array
 
@@ -131,7 +130,7 @@ class Budget(Closing):
         if not self._choices:  # none of them loads: use the session's own variant
             variant = variant_of(session, session.active.variant)
             self._choices = [PrecisionChoice(variant.name, 1.0, accuracy(variant))]
-        _open_budgets.add(self)
+        tell_of_fork(self)
 
     def _note_if_session_is_no_choice(self, session: SessionProtocol) -> None:
         """Note if the session's own variant is not among the choices, because then another one is used."""
@@ -317,7 +316,7 @@ class Budget(Closing):
         own_ms, cpu_ms = local_timings.compare([session, self._replicas[cpu_name]], feeds)
         return {name: own_ms, cpu_name: cpu_ms}
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """Replace the locks in a forked process, and drop engines that another thread may have been using."""
         self._lock, self._running = threading.Lock(), threading.Lock()
         if self._replicas:
@@ -338,15 +337,3 @@ class Budget(Closing):
         return local_timings.key(
             self.bundle, variant_of(self._session, name), self._session.threads, "budget"
         )
-
-
-_open_budgets: WeakSet[Budget] = WeakSet()
-
-
-def _after_fork() -> None:
-    for budget in list(_open_budgets):
-        budget._forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
 """Integrity check of an outbox's file: schema, pages, indexes, types, counts.
 
 A file is not trusted before it is checked: a foreign view, trigger or type can run its author's code, never
-end, or crash the reader. A file that fails the check is set aside and rewritten.
+end, or crash the reader. A file that fails the check is set aside; the rows that SQLite still reads go on.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import sqlite3
+import struct
 import zlib
 from collections.abc import Collection, Iterator
 from itertools import chain, repeat
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from edgekit.runtime.outbox.rows import PRIORITIES, SIZE
+from edgekit.runtime.outbox.rows import COLUMNS, PRIORITIES, SIZE, Parcel, parcel_of
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows(
@@ -30,6 +32,8 @@ COUNTS = (
 )  # fmt: skip
 CHECK = "check"
 """Name of the count that is the checksum of the others. Outboxes of the first release have none."""
+PAGE_BYTES = 4096
+LOG_HEAD_BYTES, FRAME_HEAD_BYTES = 32, 24
 STEPS, STEPS_PER_BYTE = 4_000_000, 4
 """SQLite VM steps to check or read a file; rows without a body take 1.3 steps a byte."""
 STEPS_APART = 10_000
@@ -138,10 +142,85 @@ def is_damage(problem: Exception) -> bool:
     return not passing
 
 
-def readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+class Rescue(NamedTuple):
+    """What SQLite read of a damaged file.
+
+    Attributes:
+        parcels: The rows with correct checksums, by number.
+        damaged: Number of rows with wrong ones.
+        counts: Counts by name, without the clock.
+    """
+
+    parcels: list[Parcel]
+    damaged: int
+    counts: dict[str, float]
+
+
+def rescued(path: Path) -> Rescue:
+    """Read the rows of a damaged file from both ends, up to what SQLite cannot read.
+
+    Nothing is read if ``rows`` is not an outbox's table, because a view of that name is somebody's code.
+    """
+    found: dict[int, Parcel | None] = {}
+    counts: dict[str, float] = {}
+    with contextlib.closing(connected(path, sum(f.stat().st_size for f in parts_of(path)))) as connection:
+        entries = list(_readable(connection, "SELECT type, sql FROM sqlite_master WHERE name = 'rows'"))
+        if entries == [(kind, sql) for kind, name, _, sql in _own_schema() if name == "rows"]:
+            for order in ("", " DESC"):
+                for row in _readable(connection, f"SELECT {COLUMNS} FROM rows ORDER BY seq{order}"):
+                    if row[0] in found:
+                        break
+                    found[row[0]] = parcel_of(row)
+        for name, value in _readable(connection, "SELECT name, value FROM counts"):
+            if name in COUNTS and plausible(name, value):
+                counts[name] = value
+    parcels = [parcel for seq in sorted(found) if (parcel := found[seq]) is not None]
+    return Rescue(parcels, len(found) - len(parcels), counts)
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return a file and its log, those of them that exist."""
+    return [part for part in (path, path.with_name(path.name + "-wal")) if part.is_file()]
+
+
+def header_fault(path: Path) -> str:
+    """Return a header fault that SQLite does not report, but which makes the file read-only; or empty."""
+    if not path.is_file() or path.stat().st_size < PAGE_BYTES:
+        return ""
+    with open(path, "rb") as file:
+        versions = file.read(20)[18:]
+    return "" if versions in (b"\1\1", b"\2\2") else f"its header has the versions {versions!r}"
+
+
+def commits_in_log(path: Path) -> list[bool]:
+    """Return whether each frame of a file's write-ahead log ends a transaction.
+
+    Frames of an earlier use of the log, which differ from its header in both salts, do not count.
+    https://sqlite.org/fileformat2.html (4) describes the log.
+
+    Raises: OSError: it cannot be read.
+    """
+    commits: list[bool] = []
+    for log in parts_of(path)[1:]:
+        with open(log, "rb") as file:
+            salts = file.read(LOG_HEAD_BYTES)[16:24]
+            while len(frame := file.read(FRAME_HEAD_BYTES + PAGE_BYTES)) == FRAME_HEAD_BYTES + PAGE_BYTES:
+                if frame[8:12] != salts[:4] and frame[12:16] != salts[4:]:
+                    break
+                commits.append(struct.unpack(">I", frame[4:8]) != (0,))
+    return commits
+
+
+def _readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query up to the first that cannot be read."""
     with contextlib.suppress(sqlite3.Error, UnicodeError):
         yield from connection.execute(query)
+
+
+def remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()
 
 
 def why_of(problem: Exception) -> str:

@@ -6,7 +6,16 @@ import contextlib
 import os
 import threading
 
-from edgekit.runtime.outbox.fork import refuse_fork
+from edgekit.errors import UsageError
+
+
+def refuse_fork(pid: int) -> None:
+    """Check that this process opened the outbox. Raises UsageError if it was forked from the one that did."""
+    if os.getpid() != pid:
+        raise UsageError(
+            f"the outbox was opened by process {pid}, and this is {os.getpid()}, forked from it, where "
+            "nothing is stored or delivered; open one here, with a folder of its own"
+        )
 
 
 class Receipt:

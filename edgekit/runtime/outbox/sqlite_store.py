@@ -6,7 +6,7 @@
 
 Write-ahead log with ``synchronous = FULL``: committed rows survive a power cut. One process at a time: the
 lock is SQLite's own and is released when the process dies. A file is checked when it is opened
-(integrity_check.py). A damaged one is read as far as possible (salvage.py) and rewritten under the next
+(integrity_check.py). A damaged one is set aside, and the rows that SQLite still reads go on under the next
 number, by one rename: a kill at any moment leaves the old file or the new one, and the log of one cannot be
 applied to the other. SQLite has no checksums, so every row has one, and the counts share one.
 
@@ -18,27 +18,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.runtime.outbox.fork import ForkedConnections
-from edgekit.runtime.outbox.integrity_check import (
-    CHECK,
-    COUNTS,
-    SCHEMA,
-    check_of,
-    checked_size_bytes,
-    connected,
-    is_damage,
-    trust,
-    why_of,
-)
+from edgekit.runtime.outbox import integrity_check as integrity
+from edgekit.runtime.outbox.integrity_check import COUNTS, PAGE_BYTES, connected, remove
 from edgekit.runtime.outbox.rows import COLUMNS, PRIORITIES, SIZE, OutboxLimits, Parcel, crc_of, parcel_of
-from edgekit.runtime.outbox.salvage import PAGE_BYTES, header_fault, log_of, remove, rescued
+from edgekit.runtime.session_state import log
 from edgekit.system.atomic_files import flush_folder
+from edgekit.system.forked import keep, tell_of_fork
 
 DISK_RATIO = 3
 """Disk space per byte of rows: a body slightly larger than half a page takes a whole one."""
@@ -64,9 +56,9 @@ class OutboxStore:
     ) -> None:
         self.folder, self._limits = folder, limits
         self._monotonic_s, self._wall_s = monotonic_s, wall_s
-        self._size_bytes, self._flushed = 0, True
-        self._connections = ForkedConnections()  # of the lock, then of the file
-        self._pid = os.getpid()
+        self._size_bytes, self._flushed, self._log_frames = 0, True, 0
+        self._connections: list[sqlite3.Connection] = []  # of the lock, then of the file
+        tell_of_fork(self)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
@@ -75,14 +67,22 @@ class OutboxStore:
             self.close()
             if not isinstance(problem, (OSError, sqlite3.Error)):
                 raise
-            raise UsageError(f"the outbox {folder} cannot be opened: {why_of(problem)}") from None
+            raise UsageError(f"the outbox {folder} cannot be opened: {integrity.why_of(problem)}") from None
 
     def close(self) -> None:
-        """Close the store. Closing twice is allowed. A process that was forked from the one that opened it
-        closes nothing."""
-        if os.getpid() == self._pid:
-            while self._connections:
-                self._close_all()
+        """Close the store. Closing twice is allowed."""
+        while self._connections:
+            self._close_all()
+
+    def forked(self) -> None:
+        """Leave the connections open in a forked process.
+
+        There SQLite would consider itself the last user of the file, checkpoint the log and delete it, while
+        the parent continues to write to it: rows stored since then would be lost.
+        """
+        for connection in self._connections:
+            keep(connection)
+        self._connections = []
 
     def _close_all(self) -> None:
         """Close the connections in reverse order: the file, then the lock."""
@@ -241,22 +241,25 @@ class OutboxStore:
 
     def _open(self) -> None:
         number, path = self._newest()
+        commits = integrity.commits_in_log(path)
         # A transient I/O error can look like corruption, so it must be seen twice.
-        if self._fault(path) and self._fault(path):
-            self._rebuild(number, path)
+        if self._fault(path) and (fault := self._fault(path)):
+            self._rebuild(number, path, fault)
+        elif lost := sum(commits[self._log_frames :]):
+            log().warning("%s: its log is damaged, and %d writes in it are lost", path, lost)
+            with contextlib.suppress(sqlite3.OperationalError), self._transaction():  # e.g. a full disk
+                self._count("damaged", lost)
         self._clear(self._newest()[0])
 
     def _fault(self, path: Path) -> str:
         """Connect; returns the corruption found, or "". Raises: OSError, sqlite3.Error: transient errors."""
-        if log_of(path).remainder:  # before SQLite removes it
-            return "its log is damaged"
-        if fault := header_fault(path):
+        if fault := integrity.header_fault(path):
             return fault
         try:
             self._connect(path)
         except (sqlite3.Error, UnicodeError) as problem:
             self._close_file()
-            if not is_damage(problem):
+            if not integrity.is_damage(problem):
                 raise
             return str(problem)
         return ""
@@ -267,26 +270,27 @@ class OutboxStore:
         return number, self.folder / f"rows-{number}.db"
 
     def _connect(self, path: Path) -> None:
-        size_bytes = sum(p.stat().st_size for p in (path, path.with_name(path.name + "-wal")) if p.exists())
+        size_bytes = sum(part.stat().st_size for part in integrity.parts_of(path))
         connection = connected(path, size_bytes)
         self._connections.append(connection)
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # and no shared memory file
-        if size_bytes <= PAGE_BYTES:  # a new file; salvage.py relies on the position of the tables' roots
+        if size_bytes <= PAGE_BYTES:  # a new file
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("PRAGMA journal_mode = WAL")
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the lock
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_PAGES * PAGE_BYTES}")
         if tables or size_bytes > PAGE_BYTES:
-            self._size_bytes = checked_size_bytes(connection)
-        trust(connection)
+            self._size_bytes = integrity.checked_size_bytes(connection)
+        integrity.trust(connection)
         self._flushed = False
+        self._log_frames = sys.maxsize
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: rows can still be delivered
+            (_, self._log_frames, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._flush()
         if not tables:
-            connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
+            connection.executescript(f"BEGIN IMMEDIATE;{integrity.SCHEMA}COMMIT;")
             flush_folder(self.folder)
             self._size_bytes = 0
         pages = DISK_RATIO * self._limits.size_bytes // PAGE_BYTES + 64
@@ -316,21 +320,19 @@ class OutboxStore:
         """Return the seconds of an internal clock, which setting the device's clock does not affect."""
         return self._start_s + self._monotonic_s()
 
-    def _rebuild(self, number: int, path: Path) -> None:
-        """Rewrite what can be read of a damaged file under the next number.
+    def _rebuild(self, number: int, path: Path, fault: str) -> None:
+        """Set a damaged file aside, and put what can be read of it into a new one, under the next number.
 
         Columns without a checksum are reset: age, tries, and quarantine.
         """
-        draft, copy, new = (self.folder / name for name in ("draft.db", "copy.db", f"rows-{number + 1}.db"))
+        draft, new = self.folder / "draft.db", self.folder / f"rows-{number + 1}.db"
         self._clear(number)
         try:
+            rescue = integrity.rescued(path)
             self._connect(draft)
-            self._flush()
-            rescue = rescued(path, copy, draft.read_bytes()[:PAGE_BYTES])
-            remove(copy)
             now_s = self._now_s()
             with self._transaction() as run:
-                for name, value in (rescue.counts | {"rebuilt": rescue.counts.get("rebuilt", 0.0)}).items():
+                for name, value in rescue.counts.items():
                     run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
                 self._count("rebuilt")
                 self._count("damaged", rescue.damaged)
@@ -342,6 +344,8 @@ class OutboxStore:
             self._close_file()
             self._clear(number)  # frees its space
             raise
+        known = len(rescue.parcels)
+        log().warning("%s is damaged (%s): %d rows were read; it is kept as damaged.db", path, fault, known)
         os.replace(draft, new)
         flush_folder(self.folder)
         remove(self.folder / "damaged.db")
@@ -352,8 +356,7 @@ class OutboxStore:
 
     def _clear(self, number: int) -> None:
         """Remove the leftovers of an interrupted rebuild."""
-        for name in ("draft.db", "copy.db"):
-            remove(self.folder / name)
+        remove(self.folder / "draft.db")
         for path in self.folder.glob("rows-*.db*"):
             if not path.name.startswith(f"rows-{number}.db"):
                 with contextlib.suppress(OSError):
@@ -367,8 +370,8 @@ class OutboxStore:
             yield run
             for name, value in (("clock_s", self._now_s()), ("clock_wall_s", max(self._wall_s(), 0.0))):
                 run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
-            check = check_of(run("SELECT name, value FROM counts").fetchall())
-            run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (CHECK, check))
+            check = integrity.check_of(run("SELECT name, value FROM counts").fetchall())
+            run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (integrity.CHECK, check))
             run("COMMIT")
         except BaseException:
             self._size_bytes = before

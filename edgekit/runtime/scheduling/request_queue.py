@@ -12,7 +12,6 @@ which ends after some idle seconds.
 from __future__ import annotations
 
 import heapq
-import os
 import threading
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ from edgekit.runtime.scheduling.pending import Pending
 from edgekit.runtime.scheduling.run_time import RunTime
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.system.closing import Closing
+from edgekit.system.forked import tell_of_fork
 from edgekit.system.interrupts import Background, Notifier, in_engine
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensor_spec import Array
@@ -98,19 +98,19 @@ class Requests(Closing):
         self._numbers = count()
         self._counts = dict.fromkeys(("answered", "together", "overdue", "refused", "cancelled"), 0)
         self._closed = False
+        tell_of_fork(self)
+
+    def forked(self) -> None:
+        """Start empty in a forked process: the thread exists in the parent only."""
+        self._reset()
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._lock, self._changed = threading.Lock(), Notifier()
         self._queue: list[_Request] = []
         self._thread: Background | None = None
         self._worker: object = None
         self._running_s: float | None = None  # since when
         self._ended_s = 0.0  # when the last run ended
-
-    def _reset_after_fork(self) -> None:
-        if self._pid != os.getpid():  # the thread exists in the parent process only
-            self._reset()
 
     # --- callers -----------------------------------------------------------------------------------------
 
@@ -141,7 +141,6 @@ class Requests(Closing):
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
         checked = fitted(feeds, self._shapes)
         batch = None if self._batching is None else self._batching.batch_of(checked)
-        self._reset_after_fork()
         future = Pending()
         now_s = time.monotonic()
         due_s = inf if deadline_ms is None else now_s + deadline_ms / 1000
@@ -215,7 +214,6 @@ class Requests(Closing):
 
     def expected_s(self) -> float:
         """Estimate the seconds until a new request would be answered, if it is the last in the queue."""
-        self._reset_after_fork()
         with self._lock:
             return self._expected_s()
 
@@ -230,13 +228,11 @@ class Requests(Closing):
         because their deadline had passed; ``refused``: the queue was full; ``cancelled``; and ``waiting``:
         queued now.
         """
-        self._reset_after_fork()
         with self._lock:
             return {**self._counts, "waiting": len(self._queue)}
 
     def close(self) -> None:
         """Cancel queued requests, and let the running one end. Closing twice is fine."""
-        self._reset_after_fork()
         with self._lock:
             self._closed = True
             thread = self._thread

@@ -48,8 +48,6 @@ class ReadyOperator:
     """Operator that is ready to run.
 
     Attributes:
-        op: The operator.
-        kernel: Function that computes it.
         fixed: Operands that are known: literals and constants.
         named: Parameter -> the name, or names, of values from earlier steps.
         last: Values that nothing reads after this step.
@@ -66,7 +64,6 @@ class Executor:
     """Program that is ready to run, any number of times.
 
     Attributes:
-        program: The program to run.
         extremes: Value -> the largest magnitude seen before it was rounded to float16, over all runs.
         states: Name of a state -> its content; zeros at first.
 
@@ -160,9 +157,7 @@ class Executor:
 
         Args:
             feeds: Every input by its name in MIL, of the declared dtype and shape.
-            trace: Function called for every computed value.
             narrow: Function that replaces operands and results, to simulate another program.
-            before: Number of first steps to skip.
             computed: Values of the skipped steps, by name; may hold more.
 
         Raises:
@@ -219,8 +214,7 @@ def _run(
     extremes: dict[str, float] | None = None,
     keep: bool = False,
 ) -> list[Array]:
-    """Return the outputs of one operator, in the declared shapes. Unless ``keep`` is set, they are rounded to
-    the declared types."""
+    """Return one operator's outputs in the declared shapes and, unless ``keep``, the declared types."""
     try:
         returned = kernel(**operands)
     except EngineError:

@@ -74,8 +74,7 @@ def pad(x: Operand, pad: Operand, mode: str = "constant", constant_val: Operand 
 
 
 def checked(indices: Operand, size: int) -> Operand:
-    """Check that indices are within ``size`` from either end, and return them as non-negative ones. Core ML
-    reads arbitrary data outside of this range."""
+    """Return checked, non-negative indices: Core ML reads arbitrary data outside of ``size``."""
     idx = np.asarray(indices).astype(np.int64)
     if idx.size and (idx.min() < -size or idx.max() >= size):
         raise EngineError(f"an index of {int(idx.min())} to {int(idx.max())} into {size} elements")

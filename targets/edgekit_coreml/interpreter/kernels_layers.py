@@ -18,7 +18,6 @@ from edgekit_coreml.interpreter.one_node import run_node
 
 
 def _padding(pad_type: str, pad: Operand, axes: int) -> dict[str, Any]:
-    """Convert MIL's padding to ONNX's attributes."""
     if pad_type == "custom" and pad is not None:
         flat = ints(pad)
         return {"pads": flat[0::2] + flat[1::2]}

@@ -80,7 +80,6 @@ def read_package(specification: Path, weights: Path | None, function: str = "mai
     Args:
         specification: ``Data/com.apple.CoreML/model.mlmodel``.
         weights: ``Data/com.apple.CoreML/weights/weight.bin``; None where the package has none.
-        function: Name of the function.
 
     Raises:
         EngineError: a file is damaged, or not a program with this function.
@@ -110,8 +109,6 @@ def find_in_package(manifest: Path) -> tuple[Path, Path | None]:
 
 
 class _MessageReader:
-    """Reader that turns messages into the dataclasses above; holds the weight file."""
-
     def __init__(self, blob: Array) -> None:
         self._blob = blob
 

@@ -27,8 +27,6 @@ def placed_nodes(
     """Return the nodes of one profiled run, and the number of copies between processors.
 
     Args:
-        events: The profile.
-        session: Its ``onnxruntime.InferenceSession``.
         provider: Name of the accelerator's execution provider.
         label: Its name for users.
     """

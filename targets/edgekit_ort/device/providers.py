@@ -27,7 +27,6 @@ class Provider(Interface):
     """An execution provider of ONNX Runtime.
 
     Attributes:
-        provider: Its name in ONNX Runtime.
         plugin: Package that brings it; "": it is part of a build of onnxruntime.
         libraries: Libraries of the system that the device needs, by system.
         cuda: Whether it needs CUDA's libraries, which are the system's or pip's.

@@ -23,8 +23,6 @@ class RecordedRun:
 
     Args:
         session: An ``onnxruntime.InferenceSession``, not run before except UNRECORDED.
-        inputs: All of its inputs.
-        outputs: The outputs to compute.
         memory: The GPU's memory, as ONNX Runtime names it: ``cuda`` or ``webgpu``.
 
     Raises:

@@ -39,8 +39,6 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int, extents: Extents | N
     """Return the serialized engine of a strongly typed ONNX file.
 
     Args:
-        trt: The module ``tensorrt``.
-        model: The file.
         workspace_mb: Memory for the scratch of a layer, in MiB.
         extents: Shapes of the inputs of a model with a range: the engine's one optimization profile.
 
@@ -86,12 +84,7 @@ class TensorRtRunner:
     """A loaded engine with its buffers.
 
     Args:
-        trt: The module ``tensorrt``.
-        cuda: CUDA's runtime library.
         plan: The serialized engine, built here.
-        inputs: The source model's.
-        outputs: The source model's.
-        precision: Precision that the file states.
         extents: Shapes of a model with a range. It takes every size between them.
 
     Raises:
@@ -183,8 +176,7 @@ class TensorRtRunner:
         return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def record(self) -> None:
-        """Record the launches of one run as a CUDA graph, after a run. Where that fails there is none, nor
-        with a range, because a graph is of one size."""
+        """Record one run as a CUDA graph, after a run; none if that fails or sizes vary."""
         assert self._stream is not None
         if self._extents:
             self._graph_problem = "the engine takes a range of sizes"

@@ -60,7 +60,6 @@ def convert(data: bytes, options: ImportOptions) -> Converted:
 
 
 def _refuse_unknown(ops: list[Op]) -> None:
-    """Name every operator that nothing reads, and where the first of them is."""
     unknown = [op for op in ops if find_reader(op) is None]
     counts = Counter(op.options.get("custom_code", op.code) for op in unknown)
     first: dict[str, Op] = {}

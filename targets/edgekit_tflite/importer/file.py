@@ -69,7 +69,6 @@ class TfliteFile:
         graph: Its first subgraph; ``CUSTOM`` operators have ``custom_code`` and ``custom_options``.
         variables: Tensors that keep their content from one run to the next.
         signature: Tensor -> its name in the first signature of the subgraph.
-        metadata: TFLite Metadata, or b"".
     """
 
     graph: Graph

@@ -68,12 +68,7 @@ STEPS: Mapping[int, str] = {
 
 
 def metadata_props(file: TfliteFile, data: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the properties, and notes on parts that could not be read.
-
-    Args:
-        file: The file's parsed contents.
-        data: The file's bytes.
-    """
+    """Return the properties, and notes on parts that could not be read."""
     props = {TENSORS_KEY: _as_text(_tensors(file))}
     notes = []
     if file.metadata:
@@ -206,7 +201,6 @@ def _numbers(table: Table, slot: int) -> Sequence[float]:
 
 
 def _without_empty(entries: Mapping[str, Json]) -> dict[str, Any]:
-    """Drop empty entries."""
     return {key: value for key, value in entries.items() if value not in ("", [], {}, None)}
 
 

@@ -52,12 +52,7 @@ class OnnxGraph:
     """Graph that grows by one operator at a time; ``op`` is the one being read.
 
     Args:
-        file: The file's parsed contents.
         size_bytes: Size of the file in bytes, which limits the data made from it.
-
-    Attributes:
-        source: The .tflite file's graph.
-        notes: Notes on the conversion for the user.
     """
 
     def __init__(self, file: TfliteFile, size_bytes: int) -> None:
@@ -186,8 +181,7 @@ class OnnxGraph:
         return position >= len(self.op.inputs) or self.op.inputs[position] < 0
 
     def is_dynamic_range(self, data: int, weights: int) -> bool:
-        """Check whether floats are multiplied by integer weights: TFLite's kernels quantize the floats at run
-        time."""
+        """Check whether floats meet integer weights: TFLite's kernels quantize the floats at run time."""
         return self.dtype(data) == "float32" and self.quantization(weights) is not None
 
     # What an operator makes
@@ -371,7 +365,6 @@ class OnnxGraph:
             raise UnreadableError(self.op, f"its constants grow to more than {MAX_COPIES} times the file")
 
     def _new(self, name: str) -> str:
-        """Return an unused name."""
         candidate = name
         while candidate in self._use_counts:
             candidate = f"{name}_{self._use_counts[name]}"

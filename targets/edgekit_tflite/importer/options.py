@@ -35,11 +35,6 @@ OPTIONS: Mapping[str, str] = {
 def options_of(entry: Table, code: str, name: str) -> dict[str, Any]:
     """Return every field of the operator's options table, in snake case, with enum values by name.
 
-    Args:
-        entry: The operator.
-        code: Its name in the schema.
-        name: For messages.
-
     Raises:
         DamagedFileError: they lie outside of the file, or are those of another operator.
     """
@@ -56,7 +51,6 @@ def options_of(entry: Table, code: str, name: str) -> dict[str, Any]:
 
 
 def _option(field: str, value: Any) -> Any:
-    """Return an enum's value by its name, and a vector as a tuple."""
     kind = ENUMS.get(_snake(field))
     if kind is not None and isinstance(value, int):
         return next((name for name, number in NUMBERS[kind].items() if number == value), str(value))

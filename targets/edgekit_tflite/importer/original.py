@@ -37,9 +37,7 @@ SECONDS = 300.0
 def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> FrameworkOutputs:
     """Run the file on LiteRT.
 
-    Args:
-        path: The file.
-        samples: Inputs by the names that they have in ONNX.
+    ``samples``: inputs by the names that they have in ONNX.
 
     Raises:
         MissingDependency: LiteRT is not installed.

@@ -129,8 +129,7 @@ def _suppressed(g: OnnxGraph, boxes: str, scores: str, limit: int, options: Opti
 
 
 def _best_of_all(g: OnnxGraph, boxes: str, scores: str, options: Options) -> tuple[str, str, str]:
-    """Return the indices of the boxes, their classes and scores, the best first. Each box stands for its best
-    class."""
+    """Return indices, classes and scores of the boxes, each with its best class; the best box first."""
     best = g.node("ReduceMax", [scores, g.int64([2])], keepdims=1)
     kinds = g.reshape(g.node("ArgMax", [scores], axis=2, keepdims=0), (-1,))
     transposed = g.node("Transpose", [best], perm=(0, 2, 1))
@@ -140,8 +139,7 @@ def _best_of_all(g: OnnxGraph, boxes: str, scores: str, options: Options) -> tup
 
 
 def _best_by_class(g: OnnxGraph, boxes: str, scores: str, options: Options) -> tuple[str, str, str]:
-    """Return the indices, classes and scores if each class is suppressed by itself; the best of all classes
-    are kept."""
+    """Return indices, classes and scores, each class suppressed by itself; the best of all are kept."""
     transposed = g.node("Transpose", [scores], perm=(0, 2, 1))
     box, kind = _suppressed(g, boxes, transposed, options.detections_per_class, options)
     places = g.node("Concat", [g.reshape(values, (-1, 1)) for values in (kind, box)], axis=1)

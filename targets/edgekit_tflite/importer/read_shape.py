@@ -166,7 +166,6 @@ def pad(g: OnnxGraph, op: Op) -> None:
 
 
 def _scalar_value(g: OnnxGraph, i: int) -> str:
-    """Return a tensor of one element, of rank 0."""
     content = g.constant_floats(i)
     if content is not None and content.size == 1:
         return g.constant(content.reshape(()))

@@ -16,7 +16,6 @@ class OpReader(NamedTuple):
     """Reader of an operator.
 
     Attributes:
-        read: Function that writes the operator in ONNX.
         inputs: Minimum number of inputs; the rest may be left out.
         outputs: Minimum number of outputs.
     """
@@ -46,10 +45,7 @@ def reads_as(codes: Mapping[str, str], inputs: int = 1, fused: bool = False, **a
     """Register operators that are one node of ONNX: operator -> the node's op.
 
     Args:
-        codes: The operators.
         inputs: Number of inputs, which are the node's.
-        fused: Whether an activation may be fused into them.
-        attributes: The node's.
     """
 
     @reads(*codes, inputs=inputs)

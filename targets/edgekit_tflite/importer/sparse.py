@@ -31,13 +31,6 @@ def dense(
 ) -> Array:
     """Decode the dense array of a sparse tensor.
 
-    Args:
-        sparsity: ``SparsityParameters`` of the tensor.
-        content: Stored values of the tensor.
-        shape: Shape of the dense array.
-        dtype: Element type of the dense array.
-        name: Name of the tensor for messages.
-
     Raises:
         DamagedFileError: the levels don't fit the shape or the values.
     """

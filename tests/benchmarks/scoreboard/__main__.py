@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import subprocess
 import sys
@@ -18,16 +17,16 @@ from tests.benchmarks.scoreboard.cell import THREADS, run_cell
 from tests.benchmarks.scoreboard.makers import MAKERS, ROOT, TEXT_MAKERS, Workshop
 from tests.benchmarks.scoreboard.networks import FIXED, NETWORKS, draw, labels_of, prepare
 from tests.benchmarks.scoreboard.page import write_page
+from tests.benchmarks.scoreboard.results import DRAW, key_of, load_results, save, write_results
 
 PAGE = ROOT / "docs" / "scoreboard.md"
-RESULTS = ROOT / "docs" / "scoreboard" / "results"
-DRAWN_FILE = "drawn.json"
+RESULTS = ROOT / "docs" / "scoreboard" / "results.json"
 CELL_LIMIT_S = 3600
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scoreboard", description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the results")
     parser.add_argument("--page", type=Path, default=PAGE, help="file of the page")
     parser.add_argument("--work", type=Path, help="folder of networks, artifacts and environments")
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -96,13 +95,13 @@ def all_cells(options: argparse.Namespace) -> None:
     """Run each cell without a result in a process of its own, so that a crash costs one cell."""
     drawn = stored_draw(options.results, options.seed)
     names = options.networks or [*(network.name for network in FIXED), *drawn]
-    for name in names if options.retime else ():
-        for engine in options.engines:
-            result_path(options.results, name, engine).unlink(missing_ok=True)
+    if options.retime:
+        again = {key_of(name, engine) for name in names for engine in options.engines}
+        kept = {key: cell for key, cell in load_results(options.results).items() if key not in again}
+        write_results(kept, options.results)
     for network in names:
         for engine in options.engines:
-            path = result_path(options.results, network, engine)
-            if path.is_file() and not options.again:
+            if key_of(network, engine) in load_results(options.results) and not options.again:
                 continue
             began = time.perf_counter()
             flags = [f"--{key}={getattr(options, key):g}" for key in ("seconds", "search", "limit")]
@@ -126,14 +125,13 @@ def stored_draw(results: Path, seed: int | None) -> list[str]:
 
     The draw is stored, so that a run that resumes has the same networks.
     """
-    path = results / DRAWN_FILE
-    if seed is None and path.is_file():
-        return list(json.loads(path.read_text("utf-8"))["networks"])
+    stored = load_results(results)
+    if seed is None and DRAW in stored:
+        return list(stored[DRAW]["networks"])
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     names = [network.name for network in draw(seed)]
-    results.mkdir(parents=True, exist_ok=True)
     entry = {"seed": seed, "date": time.strftime("%Y-%m-%d", time.gmtime()), "networks": names}
-    path.write_text(json.dumps(entry, indent=1) + "\n", "utf-8")
+    save(entry, results, DRAW)
     return names
 
 
@@ -141,19 +139,6 @@ def failed(network: str, engine: str, reason: str) -> dict[str, Any]:
     """Return the result of a cell that could not be run."""
     date = time.strftime("%Y-%m-%d", time.gmtime())
     return {"network": network, "engine": engine, "date": date, "failure": reason, "entries": []}
-
-
-def result_path(results: Path, network: str, engine: str) -> Path:
-    return results / f"{network}.{engine}.json"
-
-
-def save(result: dict[str, Any], results: Path) -> None:
-    """Write the result of a cell, whole or not at all."""
-    path = result_path(results, result["network"], result["engine"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    part.replace(path)
 
 
 if __name__ == "__main__":

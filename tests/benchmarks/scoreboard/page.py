@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections import Counter
@@ -17,6 +16,7 @@ from tests.benchmarks.scoreboard.chart import draw_chart, uses_metric
 from tests.benchmarks.scoreboard.entry_child import PROMPT, WRITTEN
 from tests.benchmarks.scoreboard.makers import MAKERS
 from tests.benchmarks.scoreboard.networks import FIXED, NETWORKS, POOL
+from tests.benchmarks.scoreboard.results import DRAW, cells_of, load_results
 from tests.benchmarks.scoreboard.verdict import (
     AHEAD,
     BEHIND,
@@ -81,26 +81,16 @@ VERDICTS = (AHEAD, FRONT, OFF, BEHIND, NONE)
 MARK = "\\*"
 
 
-def load_results(results: Path) -> list[Cell]:
-    """Load the results of the cells, in the order of the registry."""
-    cells = [json.loads(path.read_text("utf-8")) for path in results.glob("*.*.json")]
-    order = {name: number for number, name in enumerate(NETWORKS)}
-    engines = {name: number for number, name in enumerate(MAKERS)}
-    return sorted(cells, key=lambda cell: (order.get(cell["network"], 99), engines.get(cell["engine"], 9)))
-
-
 def write_page(results: Path, page: Path) -> None:
     """Write the page beside its folder of charts.
 
     Args:
-        results: Folder of the cells' results.
+        results: File of the cells' results.
         page: File to write; the charts go to the folder of its name without suffix.
     """
-    cells = load_results(results)
-    drawn_file = results / "drawn.json"
-    drawn = (
-        json.loads(drawn_file.read_text("utf-8")) if drawn_file.is_file() else {"networks": [], "seed": None}
-    )
+    stored = load_results(results)
+    cells = cells_of(stored)
+    drawn = stored.get(DRAW, {"networks": [], "seed": None})
     known = tomllib.loads(CAUSES.read_text("utf-8"))
     lines = [
         *head(cells, drawn),

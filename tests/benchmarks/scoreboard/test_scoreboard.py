@@ -17,7 +17,8 @@ import pytest
 from tests.benchmarks.scoreboard.cell import run_cell
 from tests.benchmarks.scoreboard.makers import ROOT, TEXT_MAKERS, Maker, Workshop, load_made, pinned
 from tests.benchmarks.scoreboard.networks import DRAWN, FIXED, NETWORKS, POOL, draw
-from tests.benchmarks.scoreboard.page import load_results, write_page
+from tests.benchmarks.scoreboard.page import write_page
+from tests.benchmarks.scoreboard.results import DRAW, load_results, save
 from tests.benchmarks.scoreboard.verdict import AHEAD, BEHIND, FRONT, NONE, OFF, Point, judge, verdict_of
 from tests.fixtures.graphs import Graph
 from tests.fixtures.large_gguf import FORMS, write_large
@@ -175,24 +176,22 @@ def scoreboard(*words: object, **variables: str) -> subprocess.CompletedProcess[
 
 
 def test_the_command_resumes_and_records_a_cell_that_cannot_run(tmp_path: Path) -> None:
-    results, page = tmp_path / "results", tmp_path / "scoreboard.md"
-    results.mkdir()
-    kept = results / "YOLOX-nano.ort.json"
-    kept.write_text(json.dumps(cell("YOLOX-nano", "ort", ours=1.0, theirs=2.0)), "utf-8")
-    before = kept.read_bytes()
+    results, page = tmp_path / "results.json", tmp_path / "scoreboard.md"
+    before = cell("YOLOX-nano", "ort", ours=1.0, theirs=2.0)
+    save(before, results)
     words = (
         *("--results", results, "--page", page, "--work", tmp_path / "work", "all", "--seed", "7"),
         *("--networks", "YOLOX-nano", "ResNet-8", "--engines", "ort"),
     )
     scoreboard(*words, EDGEKIT_SHARED=str(tmp_path / "nothing"))
-    assert kept.read_bytes() == before
-    failed = json.loads((results / "ResNet-8.ort.json").read_text("utf-8"))
+    after = load_results(results)
+    assert after["YOLOX-nano.ort"] == before
+    failed = after["ResNet-8.ort"]
     assert "is absent" in failed["failure"]
     assert f"- ResNet-8 on ort: {failed['failure']}" in page.read_text("utf-8")
-    drawn = json.loads((results / "drawn.json").read_text("utf-8"))
-    assert drawn["networks"] == [network.name for network in draw(7)]
+    assert after[DRAW]["networks"] == [network.name for network in draw(7)]
     scoreboard(*words, "--retime", EDGEKIT_SHARED=str(tmp_path / "nothing"))
-    assert "is absent" in json.loads(kept.read_text("utf-8"))["failure"]
+    assert "is absent" in load_results(results)["YOLOX-nano.ort"]["failure"]
 
 
 def test_runtimes_are_pinned() -> None:
@@ -281,16 +280,15 @@ def test_a_rejected_int8_counts_as_fp32_and_by_force() -> None:
 
 def test_the_page_has_counts_a_chart_and_a_table_of_each_network(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    results, page = tmp_path / "results", tmp_path / "scoreboard.md"
-    results.mkdir()
+    results, page = tmp_path / "results.json", tmp_path / "scoreboard.md"
     every = [
         cell("YOLOX-nano", "ort", ours=8.0, theirs=10.0),
         cell("YOLOX-nano", "tflite", ours=12.0, theirs=10.0),
         cell("palm-full", "ort", ours=8.0, theirs=10.0),
     ]
     for one in every:
-        (results / f"{one['network']}.{one['engine']}.json").write_text(json.dumps(one), "utf-8")
-    (results / "drawn.json").write_text('{"seed": 1, "networks": ["palm-full"]}', "utf-8")
+        save(one, results)
+    save({"seed": 1, "networks": ["palm-full"]}, results, DRAW)
     write_page(results, page)
     text = page.read_text("utf-8")
     assert "| of every scoreboard | as shipped | 1 | 2 | 0 | 1 | 0 | 1 | 0 |" in text
@@ -309,11 +307,10 @@ def test_the_page_has_counts_a_chart_and_a_table_of_each_network(tmp_path: Path)
 
 def test_a_language_model_has_its_tokens_a_second(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    results = tmp_path / "results"
-    results.mkdir()
+    results = tmp_path / "results.json"
     one = cell("SmolLM2-135M", "ort", ours=1000.0, theirs=2000.0)
     one["entries"][1] |= {"read_cpu_ms_1": 640.0, "token_cpu_ms_1": 8.0}
-    (results / "SmolLM2-135M.ort.json").write_text(json.dumps(one), "utf-8")
+    save(one, results)
     write_page(results, tmp_path / "scoreboard.md")
     text = (tmp_path / "scoreboard.md").read_text("utf-8")
     assert "| ms, 2 threads | pp512 t/s | tg128 t/s | MB |" in text
@@ -322,7 +319,7 @@ def test_a_language_model_has_its_tokens_a_second(tmp_path: Path) -> None:
 
 def test_the_stored_page_is_that_of_the_stored_results(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    results = ROOT / "docs" / "scoreboard" / "results"
+    results = ROOT / "docs" / "scoreboard" / "results.json"
     assert load_results(results)
     write_page(results, tmp_path / "scoreboard.md")
     stored = ROOT / "docs" / "scoreboard.md"

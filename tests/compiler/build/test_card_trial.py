@@ -21,16 +21,6 @@ from edgekit.report.page import page_of
 from tests.fixtures import models
 
 pytestmark = pytest.mark.needs_ort
-CLASSIFIER = """
-<ir_version: 8, opset_import: ["": 17]>
-classifier (float[1,3,8,8] image) => (float[1,3] scores)
-<float[3,3,1,1] w = {1,0,0, 0,1,0, 0,0,1}, float[3] b = {0,0,0}>
-{
-    a = Conv(image, w, b)
-    p = GlobalAveragePool(a)
-    scores = Flatten(p)
-}
-"""
 
 
 def photographs(folder: Path, shift: int = 0, count: int = 24) -> Path:
@@ -59,7 +49,7 @@ def card(colour: str = "RGB", **task: Any) -> Card:
 
 
 def test_a_float_build_says_what_the_model_is_worth(tmp_path: Path) -> None:
-    model = models.write(tmp_path, CLASSIFIER)
+    model = models.write(tmp_path, models.COLOUR_CLASSIFIER)
     bundle = edgekit.build(model, targets=["ort"], card=card(), samples=photographs(tmp_path / "photographs"))
     assert bundle.manifest["samples"]["labels"] == {
         "metric": "top-1",
@@ -82,7 +72,7 @@ def test_a_float_build_says_what_the_model_is_worth(tmp_path: Path) -> None:
 def test_a_card_that_finds_nothing_stops_the_build_before_anything_is_compiled(
     tmp_path: Path, precision: str
 ) -> None:
-    model, stages = models.write(tmp_path, CLASSIFIER), list[Stage]()
+    model, stages = models.write(tmp_path, models.COLOUR_CLASSIFIER), list[Stage]()
     samples = photographs(tmp_path / "photographs")
     options: dict[str, Any] = {"targets": ["ort"], "precision": precision, "samples": samples}
     with pytest.raises(CardError) as refused:
@@ -102,7 +92,10 @@ def test_a_card_that_finds_nothing_stops_the_build_before_anything_is_compiled(
 
 
 def test_eight_samples_do_not_stop_a_card_that_is_half_right(tmp_path: Path) -> None:
-    model, folder = models.write(tmp_path, CLASSIFIER), photographs(tmp_path / "photographs", count=8)
+    model, folder = (
+        models.write(tmp_path, models.COLOUR_CLASSIFIER),
+        photographs(tmp_path / "photographs", count=8),
+    )
     lines = (folder / "labels.csv").read_text().splitlines()
     (folder / "labels.csv").write_text(
         "\n".join([*lines[:4], *(re.sub(",.*", ",1", line) for line in lines[4:])])
@@ -112,7 +105,7 @@ def test_eight_samples_do_not_stop_a_card_that_is_half_right(tmp_path: Path) -> 
 
 
 def test_labels_of_another_numbering_or_model_do_not_blame_the_card(tmp_path: Path) -> None:
-    model = models.write(tmp_path, CLASSIFIER)
+    model = models.write(tmp_path, models.COLOUR_CLASSIFIER)
     shifted = photographs(tmp_path / "shifted")
     text = (shifted / "labels.csv").read_text()
     (shifted / "labels.csv").write_text(
@@ -135,14 +128,14 @@ def test_labels_of_another_numbering_or_model_do_not_blame_the_card(tmp_path: Pa
 
 
 def test_labels_that_are_malformed_do_not_end_a_float_build(tmp_path: Path) -> None:
-    model, folder = models.write(tmp_path, CLASSIFIER), photographs(tmp_path / "photographs")
+    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), photographs(tmp_path / "photographs")
     (folder / "labels.csv").write_text("file,class_index\n0.png,0\n")
     bundle = edgekit.build(model, targets=["ort"], card=card(), samples=folder)
     assert "labels.csv has no line for 1.png" in bundle.manifest["samples"]["labels"]["unused"]
 
 
 def test_force_without_labels_is_refused(tmp_path: Path) -> None:
-    model, folder = models.write(tmp_path, CLASSIFIER), photographs(tmp_path / "photographs")
+    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), photographs(tmp_path / "photographs")
     (folder / "labels.csv").unlink()
     with pytest.raises(UsageError, match=r"--force applies to int8 and to labelled samples; leave it out"):
         edgekit.build(model, targets=["ort"], card=card(), samples=folder, force=True)
@@ -151,7 +144,7 @@ def test_force_without_labels_is_refused(tmp_path: Path) -> None:
 def test_the_command_line_ends_with_2_and_with_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
-    model, folder = models.write(tmp_path, CLASSIFIER), photographs(tmp_path / "photographs")
+    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), photographs(tmp_path / "photographs")
     toml = '[inputs.image]\nkind = "image"\nshape = [1, 3, 8, 8]\nlayout = "NCHW"\ncolour = "{}"\n'
     toml += 'resize = "stretch"\nstd = [255, 255, 255]\n[task]\nkind = "classify"\ndecode = "logits"\n'
     toml = f'title = "colours"\n{toml}outputs = {{{{ scores = "scores" }}}}\n'

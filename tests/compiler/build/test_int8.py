@@ -310,22 +310,10 @@ def test_a_target_without_rules(model: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "int8 was skipped: ort has no quantization rules" in bundle.report
 
 
-CLASSIFIER = """
-<ir_version: 8, opset_import: ["": 17]>
-classifier (float[1,3,8,8] image) => (float[1,3] scores)
-<float[3,3,1,1] w = {1,0,0, 0,1,0, 0,0,1}, float[3] b = {0,0,0}>
-{
-    a = Conv(image, w, b)
-    p = GlobalAveragePool(a)
-    scores = Flatten(p)
-}
-"""
-
-
 def test_labelled_photographs_give_the_tasks_own_metric(tmp_path: Path) -> None:
     """Red, green and blue pictures; one in four is labelled wrongly."""
     pil = pytest.importorskip("PIL.Image")
-    path = models.write(tmp_path, CLASSIFIER)
+    path = models.write(tmp_path, models.COLOUR_CLASSIFIER)
     folder = tmp_path / "photographs"
     folder.mkdir()
     rows = ["file,class_index"]

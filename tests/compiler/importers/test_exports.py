@@ -1,7 +1,4 @@
-"""Exports of small trained networks, on every engine, against their frameworks' own answers.
-
-``tests/benchmarks/bench_import_frameworks.py --save`` makes both files.
-"""
+"""Exports of small trained networks, on every engine, against their frameworks' own answers."""
 
 from __future__ import annotations
 

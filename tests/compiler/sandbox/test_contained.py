@@ -9,7 +9,6 @@ import re
 import select
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +41,8 @@ from edgekit.errors import (
 from edgekit.processing.card import load_card
 from edgekit.system import confinement
 from edgekit.system.progress import Stage
-from tests.fixtures import child_processes, models, spare_networks
+from tests.compiler.sandbox.new_children import children
+from tests.fixtures import models, spare_networks
 from tests.fixtures.command_line import Call
 
 pytestmark = pytest.mark.needs_ort
@@ -55,27 +55,6 @@ g (int64[1,4] a, int64[1,4] b) => (int64[1,4] y)
 }
 """
 LEAST = -(2**63)
-EARLIER: set[int] = set()
-"""Children of this process from before a test: those that other tests left."""
-
-
-@pytest.fixture(autouse=True)
-def earlier() -> None:
-    EARLIER.clear()
-    EARLIER.update(child_processes.children())
-
-
-def children() -> list[int]:
-    return [pid for pid in child_processes.children() if pid not in EARLIER]
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The system's temporary folder, empty."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 def test_the_bundle_is_the_same(tmp_path: Path, temporary: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from edgekit.compiler.sandbox.contained import build_contained
 from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, SECONDS, TIMES_MODEL, ChildLimits
 from edgekit.errors import CrashError
 from edgekit.system.memory import UNKNOWN_BYTES
+from tests.compiler.sandbox.new_children import children
 from tests.compiler.sandbox.starving import STARVATIONS, Starving
-from tests.fixtures import child_processes, models
+from tests.fixtures import models
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.spare_networks import samples as spare_samples
 from tests.fixtures.spare_networks import spare_network
@@ -40,27 +40,6 @@ g (float[1,1,10000,1] x) => (float[1,1,10000,1] y)
     [y] y = ReduceMax <axes = [3]> (d)
 }
 """.replace("{ROW}", "{" + ", ".join(["0.5"] * 10_000) + "}")
-EARLIER: set[int] = set()
-"""Children of this process from before a test: those that other tests left."""
-
-
-@pytest.fixture(autouse=True)
-def earlier() -> None:
-    EARLIER.clear()
-    EARLIER.update(child_processes.children())
-
-
-def children() -> list[int]:
-    return [pid for pid in child_processes.children() if pid not in EARLIER]
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The system's temporary folder, empty."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell of memory")

@@ -1,6 +1,6 @@
 """Decoders against their origins' own code: outputs of small networks, with what that code found in them.
 
-tests/benchmarks/bench_decoders.py --golden made the files, with Ultralytics 8.4.190, transformers 5.23.0 and
+The files were made with Ultralytics 8.4.190, transformers 5.23.0 and
 MediaPipe 0.10.21.
 """
 

@@ -1,4 +1,4 @@
-"""Memory stays as it is over many texts; tests/benchmarks/soak_text_session.py is the long form."""
+"""Memory stays as it is over many texts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,30 @@ import pytest
 
 from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.metrics.text_metrics import TextMetrics
-from tests.benchmarks.soak_text_session import generate_one
 from tests.fixtures.numpy_decoder import CHATML, NumpyDecoder
 
 pytestmark = [pytest.mark.needs_tokenizers, pytest.mark.needs_templates]
+
+
+def generate_one(session: TextSession, draw: random.Random) -> str:
+    """Generate a text of one of five kinds. Return why it ended."""
+    kind = draw.randrange(5)
+    prompt = "".join(
+        draw.choice(["the ", "a cat ", "sat ", "é", "on ", str(draw.random())]) for _ in range(9)
+    )
+    if kind == 0:
+        stream = session.chat(
+            [{"role": "system", "content": "Be kind " * 6}, {"role": "user", "content": prompt}]
+        )
+    else:
+        stream = session.generate("once upon a time " + prompt, max_tokens=12, temperature=0.5, seed=kind)
+    with stream:
+        for number, _ in enumerate(stream):
+            if number >= 6 and kind == 1:
+                stream.cancel()
+            if number >= 12:
+                break
+    return stream.result.reason
 
 
 def test_memory_is_flat(parts: TextParts) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C at random moments; tests/benchmarks/bench_outbox_damage.py --interrupts 30000 is the long form."""
+"""Ctrl-C at random moments."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ def test_a_damaged_file_is_rebuilt_from_what_can_be_read(tmp_path: Path, page: i
         while outbox.deliver(sink).delivered:
             pass
         assert all(parcel.body == b"x" * 500 for parcel in sink.parcels[:-1])
-        # A leaf of the table holds seven rows; the root of it holds the way to all.
+        # A leaf of the table holds seven rows. SQLite also gives up on neighbours that it reads ahead.
         assert sink.keys[-1] == "new"
         if page not in (1, 2):
-            assert len(sink.keys) >= 393
+            assert len(sink.keys) >= 385
         assert outbox.counts()["disk_errors"] == 0
 
 

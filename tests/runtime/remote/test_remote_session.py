@@ -223,10 +223,7 @@ def test_over_tls_and_not_to_a_stranger(session: Session, tmp_path: Path) -> Non
 
 
 def test_a_thousand_requests_under_faults(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0 unanswered, local answers bit by bit those of the session alone.
-
-    How late answers are is in tests/benchmarks/bench_remote_faults.py.
-    """
+    """0 unanswered, local answers bit by bit those of the session alone."""
     monkeypatch.setattr("edgekit.runtime.remote.policy.FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr("edgekit.runtime.remote.policy.LONGEST_PAUSE_S", 0.03)
     paths, _ = storm(session, 1000)
@@ -262,7 +259,7 @@ def test_what_does_not_fit_is_told(session: Session, options: dict[str, Any], te
         ("10.0.0.1:80", "'10.0.0.1:80' is not a server URL; expected http://host:port or https://host"),
         ("ftp://a", "'ftp://a' is not a server URL; expected http://host:port or https://host"),
         ("http://a:b", "'http://a:b' is not a URL"),
-        ("http://me:secret@a", "the URL holds a user name; pass the authorization as a header"),
+        ("http://me:secret@a", "a URL with a user name is not used; pass an authorization as a header"),
     ],
 )
 def test_a_url_that_is_none(session: Session, url: str, text: str) -> None:

@@ -29,7 +29,6 @@ def test_no_power_cut_loses_a_step_or_leaves_what_cannot_be_loaded(tmp_path: Pat
 
 
 def test_random_histories(tmp_path: Path) -> None:
-    """The long form is tests/benchmarks/bench_store_crashes.py."""
     draw, states = random.Random(2), 0
     for number in range(6):
         folder = tmp_path / str(number)

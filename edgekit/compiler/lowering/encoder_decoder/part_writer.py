@@ -35,7 +35,6 @@ class PartWriter:
     """Writes a graph.
 
     Args:
-        model: The model.
         weights: Name -> integers with one scale per output, of the matrices that are stored so; the others
             are floats.
         rows: Whether a target stores a product's matrix as [outputs, inputs], so that it can share it with
@@ -127,11 +126,9 @@ class PartWriter:
         return x if self.config.form.norms_after else self.norm(x, f"{part}.layer_norm")
 
     def embedded(self, x: str, part: str, position: str = "") -> str:
-        """Scale embeddings [rows, width], and add their positions and the first norm where the model has
-        them.
+        """Scale embeddings [rows, width], and add their positions and the first norm where there are any.
 
         Args:
-            x: The embeddings.
             part: ``encoder`` or ``decoder``.
             position: The position of a single row, int64 [1]; "": all positions.
         """
@@ -164,8 +161,7 @@ class PartWriter:
         return self.graph.ops("Split", [x, self.graph.ints(*[self.config.inner] * count)], count, axis=-1)
 
     def turns(self, rows: int) -> Sequence[str]:
-        """Store what ``rotated`` multiplies by at each position, [rows, head_size] each; [] without
-        rotation."""
+        """Store what ``rotated`` multiplies by, [rows, head_size] each; [] without rotation."""
         if not (form := self.config.form).rotary:
             return ()
         angles = rotary_angles(np.arange(rows), form)

@@ -72,12 +72,7 @@ class TokenWriter(PartWriter):
         return self.dequantized(signed_integers(packed).T, packed.scales[:, 0], name)
 
     def _gathered(self, token: str, matrix: str) -> str:
-        """Return the token's embedding [1, width], from the matrix of the logits where that is the embedding.
-
-        Args:
-            token: The token.
-            matrix: Result of ``_matrix``.
-        """
+        """Return the token's embedding [1, width], from the logits' matrix where that is the embedding."""
         g, c, packed = self.graph, self.config, self.weights.get(EMBEDDING)
         by_rows, row = self.rows or not c.form.tied, self.graph.ints(1, self.config.width)
         axis = 0 if by_rows else 1

@@ -28,10 +28,8 @@ class DecoderWriter(ABC):
     """Writes one decoder.
 
     Args:
-        model: The model.
         weights: Name -> integers, of the matrices that are stored so; the others are floats.
         context: Tokens that a cache holds at most.
-        half: Store the float matrices as float16.
         adapted: Weights that adapters change (edgekit/target/adapter.py).
 
     Attributes:
@@ -85,7 +83,6 @@ class DecoderWriter(ABC):
         """Write attention over the cache and the new tokens.
 
         Args:
-            layer: Its index.
             qkv: [1, T, heads * head_size] each, before the rotation; heads of k and v are ``kv_heads``.
 
         Returns:
@@ -248,11 +245,6 @@ class DecoderWriter(ABC):
 
 
 def rotation_tables(frequencies: Array, context: int) -> tuple[Array, Array]:
-    """Compute cos and sin of every position, float32 [context, head_size / 2].
-
-    Args:
-        frequencies: ``DecoderConfig.inverse_frequencies``.
-        context: Positions.
-    """
+    """Compute cos and sin of every position, float32 [context, head_size / 2]."""
     angles = np.outer(np.arange(context, dtype=np.float64), frequencies)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

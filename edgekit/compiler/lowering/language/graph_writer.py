@@ -98,11 +98,7 @@ class GraphWriter:
         return name
 
     def model(self, external: str) -> onnx.ModelProto:
-        """Return the model.
-
-        Args:
-            external: Name of the file of constants, beside the model, with what ``write_data`` writes.
-        """
+        """Return the model. ``external``: file of constants beside it, with what ``write_data`` writes."""
         places = dict(self._places())
         tensors = [
             _external(name, array, external, places[name])

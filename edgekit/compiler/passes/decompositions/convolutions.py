@@ -123,8 +123,7 @@ def _spaced(tape: Tape, name: str, sizes: list[int], axis: int, stride: int) -> 
 
 
 def _transposed_kernel(tape: Tape, w: tuple[int, ...], groups: int) -> str:
-    """Return C x M/groups x kernel as M x C/groups x kernel. Each kernel is reversed along all of its
-    axes."""
+    """Return C x M/groups x kernel as M x C/groups x kernel, each kernel reversed along all axes."""
     taps = prod(w[2:])
     flat = tape.reshape("i1", (groups, w[0] // groups, w[1], taps))
     swapped = tape("Transpose", flat, perm=[0, 2, 1, 3])

@@ -30,7 +30,6 @@ def _floats(tape: Tape, node: ir.Node, index: int, axis: int) -> str:
 
 
 def _plain(tape: Tape, node: ir.Node, index: int, name: str) -> str:
-    """Reshape a one-element tensor to a scalar."""
     dims = dims_of(input_of(node, index))
     return tape.reshape(name, ()) if dims is not None and prod(dims) == 1 else name
 

@@ -132,7 +132,6 @@ class _Axis:
         return Tap(self.tape("Round", clamped) if self.padding == "reflection" else clamped, weight)
 
     def _reflected(self, x: str, ends: tuple[float, float]) -> str:
-        """Reflect ``x`` at both ends, repeatedly."""
         low, length = ends[0], ends[1] - ends[0]
         if length == 0:
             return self._op("Add", self._op("Mul", x, 0.0), low)

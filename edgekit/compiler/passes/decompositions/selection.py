@@ -115,8 +115,7 @@ def pad(node: ir.Node) -> onnx.GraphProto | None:
 
 @decomposes("ScatterND")
 def scatter_nd(node: ir.Node) -> onnx.GraphProto | None:
-    """Decompose ScatterND with a reduction: compare each place with the place of each update, then reduce
-    over the updates."""
+    """Decompose ScatterND with a reduction: compare places with each update's, reduce over the updates."""
     data, indices = dims_of(node.inputs[0]), dims_of(node.inputs[1])
     if data is None or indices is None or 0 in (*data, *indices):
         return None

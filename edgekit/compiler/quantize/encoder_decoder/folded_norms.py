@@ -25,8 +25,7 @@ Model = TypeVar("Model", bound=EncoderDecoderModel)
 
 
 def with_folded_norms(model: Model) -> Model:
-    """Return the model with the weights of its norms in the matrices that follow; the same where norms follow
-    sums."""
+    """Return the model with norms' weights in the matrices that follow; the same if norms follow sums."""
     if model.config.form.norms_after:
         return model
     before = _norms_before(model.config)

@@ -35,8 +35,6 @@ class NearestWeights(Mapping[str, BlockWeights]):
     """Matrices of a model as int8. One is rounded each time that it is read, and not stored.
 
     Args:
-        model: The model.
-        names: Names of the matrices.
         block: Inputs that share a scale; 0: all of them.
     """
 
@@ -72,8 +70,6 @@ def quantize_decoder(
     matrix have 8 bits.
 
     Args:
-        model: The model.
-        precision: ``int8`` or ``int4``.
         tokens: A calibration text; needed for ``int4`` where the file has other than 4-bit weights. The first
             SEQUENCE * SEQUENCES are used.
         block: Inputs that share a scale; 0: all, for ``int8`` only. A matrix whose inputs it does not divide
@@ -148,9 +144,6 @@ def run_layer(model: LanguageModel, layer: int, x: Array, product: Callable[...,
     """Compute one layer on x, float32 [sequences, tokens, width].
 
     Args:
-        model: The model.
-        layer: Its index.
-        x: The input.
         product: (inputs, names of matrices) -> the products with each transposed matrix.
     """
     c, prefix = model.config, f"model.layers.{layer}."

@@ -37,7 +37,6 @@ class RotatedModel(NamedTuple):
 
     Attributes:
         model: With the new weights. Norms of ``folded`` are in the matrices after them, and 1 here.
-        folded: Names of norms.
         before_head: float32 [width, width]: what the last norm gives is multiplied by it before the head;
             None: by nothing.
         before_down: float32 [block, block]: what each block of down's inputs is multiplied by; None: nothing.
@@ -53,9 +52,7 @@ def rotated_model(model: LanguageModel) -> RotatedModel:
     """Return the same model with rotated channels.
 
     Where an architecture normalizes what attention and the MLP give (Gemma), what is between layers stays.
-
-    Args:
-        model: The model. Its weights are read, and turned, when they are asked for.
+    Weights are read, and turned, when they are asked for.
     """
     c = model.config
     norms = () if c.output_norms else ("input_layernorm", "post_attention_layernorm")

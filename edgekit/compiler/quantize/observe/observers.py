@@ -29,8 +29,7 @@ class Observation:
     """The statistics of one tensor over the calibration set.
 
     Attributes:
-        low: float32 [C]: the exact minimum of each channel.
-        high: float32 [C]: the exact maximum of each channel.
+        low, high: float32 [C]: the exact minimum and maximum of each channel.
         sample: float32 [positions, C]: all channels of some positions, spread over samples and tensor.
         axis: The tensor's channel axis (never negative); None if it was observed per tensor.
         count: Number of values of each channel; 0 if unknown.

@@ -37,9 +37,7 @@ def with_float8_pairs(
     """Return a copy of the model with pairs, and its plan.
 
     Args:
-        model: The canonical float graph. It is not changed.
         rules: Rules of a target with symmetric int8, whose scales reach the largest value seen.
-        observations: Observations by value name.
     """
     plan = place(model, rules, observations, RECIPE)
     weights = {}

@@ -29,7 +29,6 @@ class Kernel:
         rule: The rule that ``nodes[0]`` matches.
         nodes: In order; the last one produces the ``outputs``.
         inputs: Values that must be quantized, with constants if the rule quantizes them.
-        outputs: Values that the kernel produces.
     """
 
     rule: OpRule
@@ -44,8 +43,7 @@ class Kernel:
 
     @property
     def is_agnostic(self) -> bool:
-        """Return whether the kernel is quantization-agnostic: it runs in int8 only next to other int8
-        kernels, because it does not justify a Q/DQ pair by itself."""
+        """Return whether it runs in int8 only next to int8 kernels: alone it isn't worth a Q/DQ pair."""
         return self.rule.weight is None and not self.rule.alone
 
 

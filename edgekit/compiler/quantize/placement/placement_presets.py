@@ -94,8 +94,6 @@ def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:
 
     Args:
         placement: A key of PLACEMENTS.
-        model: The canonical float graph.
-        rules: The target's rules.
     """
     stays_float = PLACEMENTS[placement].stays_float
     kernels = find_kernels(model, rules)

@@ -32,8 +32,6 @@ def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules, float_weights: b
     """Return a copy of the model quantized according to the plan, in standard ONNX operators.
 
     Args:
-        model: The canonical float graph that the plan is for. It is not changed.
-        plan: The plan, with the weights of every node that has any.
         rules: The target's rules; they determine how biases are stored.
         float_weights: Leave weights and biases float, with pairs at the activations only, for training.
 
@@ -139,14 +137,12 @@ class _Writer:
         return rule is not None and rule.output == "inputs" and moves_data(node)
 
     def _add_number(self, value: ir.Value, number: float, name: str, after: ir.Node | None) -> ir.Value:
-        """Add a number to the value and return the sum."""
         node = ir.node("Add", [value, self._constant(f"{name}/constant", np.array(number, np.float32))])
         total = self._named(node, name, ir.DataType.FLOAT, value.shape)
         self._insert(node, after)
         return total
 
     def store_weights(self, node: ir.Node, weights: QuantizedWeights) -> None:
-        """Quantize a node's weights, and its bias if the rules say so."""
         rule = rule_of(node, self._rules)
         if rule is None or rule.weight is None:
             raise ValueError(f"{self._rules.target} has no rule for the weights of {node_name(node)}")
@@ -230,7 +226,6 @@ class _Writer:
         return real
 
     def _insert(self, node: ir.Node, after: ir.Node | None, before: ir.Node | None = None) -> None:
-        """Insert a node after another, before another, or at the start of the graph."""
         if before is not None:
             self._graph.insert_before(before, node)
         elif after is not None:

@@ -55,10 +55,7 @@ def place(
     constant from them.
 
     Args:
-        model: The canonical float graph. It is not changed.
-        rules: The target's rules.
         observations: Observations by value name. Nodes of unobserved or non-finite values stay float.
-        recipe: The range rule.
         float_nodes: Names (first outputs) of nodes to keep in float.
         range_cache: Ranges of earlier plans; choosing ranges takes most of the time.
 
@@ -97,8 +94,7 @@ def place(
 
 
 def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
-    """Return the values that get a pair: inputs of kernels, and outputs that kernels can only produce as
-    integers."""
+    """Return the values that get a pair: kernels' inputs, and outputs only produced as integers."""
     stored: dict[str, ir.Value] = {}
     for kernel in kernels:
         written = () if kernel.rule.output == "asked" else kernel.outputs
@@ -107,13 +103,7 @@ def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
 
 
 def prescribed_values(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> frozenset[str]:
-    """Return the values whose scale must not change: a kernel prescribes it, or they are constants.
-
-    Args:
-        model: The graph that the plan is for.
-        plan: A plan from :func:`place`.
-        rules: The target's rules.
-    """
+    """Return the values whose scale must not change: a kernel prescribes it, or they are constants."""
     floats = [node_name(node) for node in model.graph if node_name(node) not in plan.nodes]
     kernels = find_kernels(model, rules, floats)
     fixed = {id(plan.activations[name]) for name in _fixed(kernels, rules) if name in plan.activations}

@@ -278,9 +278,6 @@ def rewritten(
     rewritten.
 
     Args:
-        model: The canonical float graph. It is not changed.
-        observations: Observations of its values.
-        rules: The target's rules.
         float_nodes: Names of nodes to keep in float; they have the same names in the new graph.
 
     Returns:

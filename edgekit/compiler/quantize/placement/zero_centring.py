@@ -39,10 +39,6 @@ def can_center(values: Sequence[ir.Value], kernels: Sequence[Kernel]) -> bool:
 
     Every layer with weights that reads them must absorb the offset in its bias and must not pad; other int8
     consumers may only move data.
-
-    Args:
-        values: Values that share one scale.
-        kernels: All kernels of the plan.
     """
     if any(array_of(value) is not None for value in values):
         return False

@@ -48,13 +48,10 @@ def measure_block_snr_db(
     and the worst output otherwise (``Evaluator.change_db``).
 
     Args:
-        context: The build's search context.
         graph: The graph that a plan with these float nodes applies to.
         rules: The target's rules, with the settings of the placement.
-        floats: Nodes that stay float.
         key: Cache key of the measurements, in addition to the context.
         has_time: Called before each block; the remaining blocks are skipped when it returns False.
-        report: Called with a progress message and counts.
     """
     plan = place(graph.model, rules, graph.observations, DEFAULT, floats, context.range_cache)
     plan = optimize(graph.model, plan, rules, context.calibration, BASELINE)

@@ -51,16 +51,7 @@ COMPILED_LIMIT = 4
 
 @dataclass(frozen=True, eq=False)
 class CompiledCandidate:
-    """Compiled candidate.
-
-    Attributes:
-        config: The candidate.
-        rules: The target's rules.
-        plan: The quantization plan, with weights.
-        model: The canonical graph with Q/DQ pairs.
-        artifact: Output of the target's compiler.
-        floats: Blocks with weights that stay float, though the target can compute them in int8.
-    """
+    """Compiled candidate; ``floats``: blocks with weights that could be int8, but stay float."""
 
     config: CandidateConfig
     rules: Rules
@@ -72,8 +63,6 @@ class CompiledCandidate:
 
 @dataclass(frozen=True, eq=False)
 class _Quantized:
-    """Candidate before it is compiled."""
-
     rules: Rules
     plan: QuantizationPlan
     model: ir.Model
@@ -84,9 +73,6 @@ class Candidates:
     """Candidates of one target. Use as a context manager: the parent stays loaded for timing.
 
     Args:
-        context: The build's search context.
-        target: The target that they are compiled for.
-        rules: The target's rules.
         parent: The float variant's artifact, or None if it does not run on this machine.
         version: Version of the engine that runs the candidates; "" to run their Q/DQ graphs without one.
         measurements: Measurements of an earlier search of this build, which are not repeated.

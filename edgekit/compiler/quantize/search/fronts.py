@@ -43,8 +43,7 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def with_better_times(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Replace rough times by the time of another recipe, where known: recipes of one structure differ in
-    constants only, so they take the same time."""
+    """Replace a rough time by that of another recipe, which differs in constants only, where known."""
     better = {
         (m.config.placement, m.config.floats, m.float_share): m.ratio
         for m in measurements
@@ -81,8 +80,6 @@ def rejection_reason(candidate: Measurement, winners: Sequence[Measurement], mis
     """Return the reason that a candidate is not shipped. The manifest records this text.
 
     Args:
-        candidate: The candidate that is not shipped.
-        winners: The candidates that are shipped.
         missed: Description of the missed accuracy goal; "" if the candidate meets it.
     """
     if candidate.fidelity is None:
@@ -117,9 +114,7 @@ def best_so_far(
     """Return the number of candidates and the fastest that is accurate enough, or else the most accurate.
 
     Args:
-        measurements: All measurements of the search so far.
         parent_ms: Latency of the float parent in ms, or None if candidates are not timed.
-        is_good_enough: Whether a candidate is faster than the parent, and accurate enough.
     """
     ran = [m for m in measurements if m.fidelity is not None]
     usable = [m for m in ran if is_good_enough(m)]
@@ -141,9 +136,7 @@ def best_with_baseline(
     So no shipped variant is worse than min-max ranges with round-to-nearest.
 
     Args:
-        winner: The best measurement of a search.
         measurements: All measurements of the search; the baseline is added if the search had no time for it.
-        measure: Compiles and measures a candidate.
     """
     baseline = replace(winner.config, recipe=BASELINE)
     other = next((m for m in measurements if m.config == baseline), None)

@@ -63,7 +63,6 @@ class Measurement:
     """Measurement of one candidate.
 
     Attributes:
-        config: The candidate.
         fidelity: Fidelity to the float model on the validation set; None if it could not be run.
         ratio: Latency relative to the float parent; None if it was not timed.
         failure: Reason that it could not be compiled or run; "" otherwise.
@@ -102,8 +101,7 @@ class Measurement:
 
     @property
     def untimed_score(self) -> float:
-        """Return a score that compares untimed candidates: accuracy, capped at saturation, less a penalty for
-        float layers."""
+        """Return a score to compare untimed candidates: capped accuracy, less a penalty for float layers."""
         rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
         return rank - FLOAT_PENALTY[self.unit] * self.float_share
 

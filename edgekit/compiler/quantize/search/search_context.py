@@ -25,15 +25,12 @@ class SearchContext:
 
     Attributes:
         model: The canonical float graph.
-        inputs: Inputs of the source model.
-        outputs: Outputs of the source model.
         observations: Observations of every value of ``model``, on the calibration set.
         calibration: Samples to fit weights on.
         validation: Samples to compare candidates on.
         evaluator: Scores outputs for ``validation``.
         digest: Digest of the model, the samples and the card; a part of the key of each cached measurement.
-        weight_cache: Quantized weights that candidates share.
-        range_cache: Ranges that candidates share.
+        weight_cache, range_cache: Results that candidates share.
     """
 
     model: ir.Model

@@ -27,14 +27,7 @@ WORST_COUNTS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class WeightedKernel:
-    """Kernel with weights.
-
-    Attributes:
-        name: Name of the kernel.
-        nodes: Names of its nodes.
-        first, last: Index of its first and last node in the graph.
-        macs: Multiply-accumulates of one inference.
-    """
+    """Kernel with weights; ``first``, ``last``: node indices; ``macs``: multiply-accumulates per run."""
 
     name: str
     nodes: frozenset[str]
@@ -65,7 +58,6 @@ def float_regions(
     """Return sets of nodes to keep in float, the most promising first: much noise and few MACs.
 
     Args:
-        model: The canonical float graph.
         blocks: The quantized blocks, in the graph's order.
         noise: Block -> noise / signal of the worst output with it alone quantized, where measured.
         min_noise_share: The share (0 to 1) of the noise of all blocks that a region must remove.
@@ -107,7 +99,6 @@ def _until(
 
 
 def _macs(node: ir.Node, weight: int) -> int:
-    """Count the multiply-accumulates of a Conv, ConvTranspose, Gemm or MatMul for one inference."""
     array, dims = array_of(node.inputs[weight]), static_dims(node.outputs[0])
     if array is None or dims is None:
         return 0

@@ -111,8 +111,6 @@ def search_fastest(
 
     Args:
         placements: The target's, the most likely winner first.
-        measure: Compiles and measures a candidate.
-        find_float_regions: Finds nodes to keep in float.
         is_good_enough: Whether the search may end with this candidate. Then the other recipes of its
             structure are measured: default, baseline, MSE ranges (not for classifiers), and no bias
             correction if the baseline is better than these.
@@ -200,15 +198,13 @@ class _FastestSearch:
             self._attempt(replace(structure, recipe=recipe), must=recipe == BASELINE)
 
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """Measure the structure with float regions, and return those that are faster than the parent, by
-        rough timing."""
+        """Measure the structure with float regions; return those roughly timed faster than the parent."""
         best = best_of(self._measurements, structure)
         regions = self._find_float_regions(best.config, min_noise_share(best))[:MAX_REGIONS]
         results = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
         return [result for result in results if result is not None and _roughly_faster(result)]
 
     def _attempt(self, config: CandidateConfig, share: float = 1.0, must: bool = False) -> Measurement | None:
-        """Return the measurement of a candidate; None if there is no time for it."""
         for measurement in self._measurements:
             if measurement.config == config:
                 return measurement
@@ -223,8 +219,7 @@ def _roughly_faster(measurement: Measurement) -> bool:
 
 
 def _first_of(waiting: Sequence[Measurement]) -> Measurement:
-    """Return the fastest measurement, or of those that are as fast up to the error of a rough timing, the
-    most accurate."""
+    """Return the fastest measurement; of those within a rough timing's error, the most accurate."""
     fastest = min(item.time for item in waiting)
     return max((item for item in waiting if item.time <= (1 + ROUGH_ERROR) * fastest), key=lambda m: m.rank)
 
@@ -251,8 +246,7 @@ def search_front(
 def _next_configs(
     placements: Sequence[str], find_float_regions: FindFloatRegions, measurements: Sequence[Measurement]
 ) -> Iterator[CandidateConfig]:
-    """Yield the candidates to measure, in order. ``measurements`` grows meanwhile and is read at each
-    step."""
+    """Yield the candidates to measure, in order; ``measurements`` grows and is read at each step."""
     for placement in placements:
         yield CandidateConfig(placement, QUICK)
     structures = pareto_front([m for m in measurements if m.config.recipe == QUICK])[-MAX_STRUCTURES:]

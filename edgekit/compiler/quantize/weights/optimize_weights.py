@@ -75,17 +75,10 @@ def optimize(
     """Quantize the weights of every node of the plan that has weights.
 
     Args:
-        model: The canonical float graph. It is not changed.
-        plan: From ``place``.
-        rules: Rules of the target that the plan is for.
         samples: The calibration set; the first ``recipe.samples`` are used. Not needed for round-to-nearest
             without bias correction.
-        recipe: Rules for rounding weights.
         cache: Results of earlier calls; new results are added. It does not change the result.
         progress: Called with (done, total) steps.
-
-    Returns:
-        The plan with weights.
 
     Raises:
         EngineError: ONNX Runtime cannot run a node.
@@ -153,7 +146,6 @@ def _shared_weights(
 def _nearest_of(
     product: WeightMatrix, plan: QuantizationPlan, rules: Rules, shared: Mapping[str, _SharedWeights]
 ) -> QuantizedWeights:
-    """Round a layer's weights to nearest, without samples."""
     if product.name in shared:
         return replace(shared[product.name].weights, bias=product.original_bias)
     return to_nearest(product, _stored_as(product, plan), rules)
@@ -229,13 +221,7 @@ def _stored_as(product: WeightMatrix, plan: QuantizationPlan) -> Affine | None:
 
 
 def to_nearest(product: WeightMatrix, affine: Affine | None, rules: Rules) -> QuantizedWeights:
-    """Round to nearest, without samples.
-
-    Args:
-        product: A node with weights.
-        affine: Quantization of its input; None if it reads floats.
-        rules: The target's rules.
-    """
+    """Round to nearest, without samples. ``affine`` of the input is None where it reads floats."""
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
     scales = _scales(product, matrix, affine, rules)
@@ -253,14 +239,7 @@ def _round_product(
 ) -> QuantizedWeights:
     """Quantize one layer using its quantized inputs.
 
-    Args:
-        product: A layer with ``has_columns``.
-        x: Sample -> the input: integers of ``affine``, or floats if ``affine`` is None.
-        affine: Quantization of the input.
-        target: The sampled positions and the float outputs there.
-        rules: The target's rules.
-        recipe: Rules for rounding.
-        shared: The integers that it shares with other layers; only the bias is its own then.
+    ``x``: sample -> the input: integers of ``affine``, or floats if ``affine`` is None.
     """
     matrix = product.matrix()
     corrects = recipe.bias_correction and product.bias is not None
@@ -299,7 +278,6 @@ def _corrected(product: WeightMatrix, real: Array, inputs: Array, expected: Arra
     earlier layers is estimated from few samples, so only its significant part is corrected.
 
     Args:
-        product: A layer that has a bias input.
         real: [groups, outputs, columns]: the dequantized weights.
         inputs: [samples, groups, columns]: means of the quantized inputs.
         expected: [samples, output channels]: means of the float outputs.
@@ -318,9 +296,8 @@ def significant_mean(errors: Array) -> Array:
 
     A mean m of variance v becomes m max(0, 1 - v / m^2) (James and Stein, 1961): an error common to all
     samples is kept almost entirely, one that differs between samples is dropped. After a global pool, where a
-    sample has
-    one position, the plain mean did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any correction,
-    18.2 with this.
+    sample has one position, the plain mean did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any
+    correction, 18.2 with this.
 
     Args:
         errors: float64 [samples, channels].

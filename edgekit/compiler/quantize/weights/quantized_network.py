@@ -21,12 +21,8 @@ class Network:
     """Activations of the quantized network, freed after their last consumer.
 
     Args:
-        model: The canonical float graph.
-        plan: Says where Q/DQ pairs are.
         products: The layers whose inputs will be read, in the graph's order. Only nodes that they depend on
             are run.
-        samples: To run the network on.
-        threads: Threads of one run.
     """
 
     def __init__(

@@ -85,8 +85,7 @@ def nearest(weights: Array, scales: Array, pairs: Array | None = None, limit: in
     Args:
         weights: float [groups, outputs, columns].
         scales: [groups, outputs].
-        pairs: Argument of :func:`channel_scales`.
-        limit: Argument of :func:`channel_scales`.
+        pairs, limit: Arguments of :func:`channel_scales`.
 
     Returns:
         int8 [groups, outputs, columns], in -127 .. 127.
@@ -144,8 +143,7 @@ def gptq(
         scales: [groups, outputs].
         hessian: float64 [groups, columns, columns], positive semidefinite: the inputs' second moments. Dead
             columns and fewer observations than columns are fine.
-        pairs: Argument of :func:`channel_scales`.
-        limit: Argument of :func:`channel_scales`.
+        pairs, limit: Arguments of :func:`channel_scales`.
 
     Returns:
         int8 [groups, outputs, columns], in -127 .. 127.

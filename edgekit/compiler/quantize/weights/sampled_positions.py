@@ -54,13 +54,7 @@ def find_targets(
     matter.
 
     Args:
-        model: The canonical float graph.
-        products: Layers of the model.
-        samples: To run the model on.
-        digests: The ``sample_digest`` of each sample.
         count: Positions per layer, over all samples.
-        values: Keep the outputs themselves, not only their means.
-        report: Called after each sample.
     """
     names = [str(product.node.outputs[0].name) for product in products]
     outputs = {str(value.name) for value in model.graph.outputs}

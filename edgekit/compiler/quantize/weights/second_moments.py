@@ -54,10 +54,6 @@ def moments_of(
     Args:
         product: Layer with ``has_columns``.
         x: Maps a sample to the input: integers of ``affine``, or floats if ``affine`` is None.
-        affine: Quantization of the input.
-        target: The sampled positions and the float outputs there.
-        recipe: Determines which moments are needed.
-        about_mean: Whether to subtract the mean.
     """
     groups, outputs, columns = product.matrix().shape
     blocks = column_blocks(columns)

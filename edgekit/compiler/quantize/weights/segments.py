@@ -35,9 +35,7 @@ denormal."""
 class SampleValues:
     """Values of one tensor over all samples.
 
-    Attributes:
-        arrays: One array for each sample.
-        stored_as: Quantization of the arrays; None if they are not quantized.
+    ``arrays``: one for each sample. ``stored_as``: their quantization; None if they are not quantized.
     """
 
     arrays: list[Array]
@@ -90,16 +88,8 @@ def run_segment(
     """Run nodes on every sample.
 
     Args:
-        nodes: Nodes in the graph's order.
-        plan: The plan that places Q/DQ pairs.
         replaced: (node, input index) -> the constant that replaces this input.
-        inputs: The inputs of the segment, for all samples.
         requested: Value to return -> whether as the integers of its pair, or as floats.
-        count: Number of samples.
-        threads: Threads of one run.
-
-    Returns:
-        The ``requested`` values.
 
     Raises:
         EngineError: ONNX Runtime has no kernel for a node, or fails.
@@ -181,7 +171,6 @@ class _Segment:
             self._domains.add((node.domain, node.version or 1))
 
     def quantize(self, name: str) -> None:
-        """Add the QuantizeLinear of a value."""
         if name + _INTEGERS in self._written:
             return
         affine = self._plan.activations[name]
@@ -247,7 +236,6 @@ class _Segment:
 
 
 def _rename(proto: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Rename the values that the subgraphs of a node read."""
     if not names:
         return
     for graph in subgraphs_of(proto):

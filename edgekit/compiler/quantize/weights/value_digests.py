@@ -73,7 +73,6 @@ def histories(model: ir.Model, plan: QuantizationPlan, settings: Mapping[str, st
     """Return the history of each node of the main graph, by the node's name.
 
     Args:
-        model: The canonical float graph.
         plan: Positions of the pairs; an empty one for the histories of the float network.
         settings: Node -> what its weights depend on besides its inputs, for nodes whose weights are rounded.
     """

@@ -27,7 +27,6 @@ class WeightMatrix:
 
     Attributes:
         node: Conv, ConvTranspose, Gemm or MatMul.
-        rule: Its row in the target's rules.
         weights: float32, in the node's own layout.
         bias: float32 [output channels], zeros if the node has none but could have; None if it cannot have
             one.
@@ -161,8 +160,7 @@ class WeightMatrix:
         return gathered.reshape(self.groups, -1, len(positions))
 
     def _taps(self, positions: Array) -> tuple[Array, Array]:
-        """Return flat input indices of the kernel's elements, int64 [elements, P], and whether they are in
-        bounds."""
+        """Return the kernel elements' flat input indices, int64 [elements, P], and which are in bounds."""
         kernel = self.weights.shape[2:]
         rank = len(kernel)
         source, result = static_dims(self.node.inputs[0]), static_dims(self.node.outputs[0])

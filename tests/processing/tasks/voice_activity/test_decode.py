@@ -1,5 +1,4 @@
-"""Speech segments from probabilities, checked by hand; tests/benchmarks/bench_sounds.py compares them with
-silero-vad's own."""
+"""Speech segments from probabilities, checked by hand."""
 
 from __future__ import annotations
 

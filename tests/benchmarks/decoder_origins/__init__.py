@@ -1,1 +1,0 @@
-"""Models of other projects, with those projects' own pre- and post-processing as the reference."""
