@@ -16,9 +16,9 @@ from edgekit.processing.card import ABOUT
 from edgekit.processing.inputs import audio, audio_features, image, tensor, text
 from edgekit.processing.latency_contract import STAGES, Latency
 from edgekit.processing.schedule import DAYS, Schedule
-from edgekit.processing.tasks import all_tasks, find_decoder
-from edgekit.processing.tasks.decoder import Decoder
-from edgekit.processing.tasks.task_spec import TaskSpec
+from edgekit.processing.task_decoder import Decoder
+from edgekit.processing.task_spec import TaskSpec
+from edgekit.processing.task_table import all_tasks, find_decoder
 
 PAGE = Path(__file__).resolve().parents[1] / "card-keys.md"
 

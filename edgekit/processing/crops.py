@@ -11,11 +11,11 @@ import numpy as np
 from edgekit.errors import EngineError
 from edgekit.processing.cascade import CascadeStage
 from edgekit.processing.geometry.warp import crop_corners, crop_text, perspective
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.detect import Detections
+from edgekit.processing.predictions.detect_text import TextRegions
 from edgekit.processing.predictions.label import label_of
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.detect.prediction import Detections
-from edgekit.processing.tasks.detect_text.prediction import TextRegions
-from edgekit.processing.tasks.pose.prediction import Keypoints
+from edgekit.processing.predictions.pose import Keypoints
 from edgekit.tensor_spec import Array
 
 Way = Callable[[Array], Array]

@@ -15,9 +15,9 @@ import numpy as np
 from edgekit.errors import UsageError
 from edgekit.processing.crops import boxes_of
 from edgekit.processing.predictions.cascaded import Cascaded
-from edgekit.processing.tasks import all_tasks
-from edgekit.processing.tasks.detect.prediction import Detections
-from edgekit.processing.tasks.pose.prediction import Keypoints
+from edgekit.processing.predictions.detect import Detections
+from edgekit.processing.predictions.pose import Keypoints
+from edgekit.processing.task_table import all_tasks
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
 
@@ -124,7 +124,7 @@ def draw(prediction: Any, canvas: Canvas) -> None:
         return
     name, module = type(prediction).__name__, type(prediction).__module__
     for task in all_tasks():
-        if task.drawing and f"{task.package}.{task.predictions.get(name)}" == module:
+        if task.drawing and name in task.predictions and task.full_name(task.predictions[name]) == module:
             task.load(task.drawing).draw(prediction, canvas)
             return
     raise UsageError(

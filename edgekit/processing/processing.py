@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CardError, EngineError, UsageError
-from edgekit.processing.tasks import find_decoder
+from edgekit.processing.task_table import find_decoder
 from edgekit.target.tensor_checks import not_finite
 from edgekit.tensor_spec import Array, is_finite
 

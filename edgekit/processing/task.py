@@ -7,7 +7,7 @@ from dataclasses import Field, asdict, dataclass, fields
 from typing import Any
 
 from edgekit.errors import CardError
-from edgekit.processing.tasks import find_decoder, find_task, has_task, task_kinds
+from edgekit.processing.task_table import find_decoder, find_task, has_task, task_kinds
 from edgekit.system.formats.strict_tables import (
     as_lists,
     choice,
@@ -27,7 +27,7 @@ class Task:
     """Task of a model, with the decoder of its outputs.
 
     Attributes:
-        kind: Name of a task in ``edgekit.processing.tasks``, e.g. ``classify`` or ``detect``.
+        kind: Name of a task in ``edgekit.tasks``, e.g. ``classify`` or ``detect``.
         decode: Name of one of the task's decoders, which fits the form of the outputs.
         outputs: Role of an output in the decoder -> its name in the model.
         labels: Class names by class number; "" for an unused number.

@@ -16,7 +16,7 @@ from edgekit.processing import processing
 from edgekit.processing.cascade import CascadeStage, read_stages
 from edgekit.processing.crops import cut, in_frame
 from edgekit.processing.predictions.cascaded import Cascaded
-from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.predictions.classify import Classes
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:

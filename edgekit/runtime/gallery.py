@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.processing.tasks.embed.prediction import Embedding
+from edgekit.processing.predictions.embed import Embedding
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array

@@ -11,8 +11,6 @@ from pathlib import Path
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import reason_of
 from edgekit.processing.generation import is_generation
-from edgekit.processing.tasks.text2text import TASK as TEXT2TEXT
-from edgekit.processing.tasks.transcribe import TASK as TRANSCRIBE
 from edgekit.runtime.store.candidate_check import check_candidate
 from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
@@ -22,6 +20,8 @@ from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
 from edgekit.serve.served_text2text import ServedText2Text
 from edgekit.system.memory import resident_bytes
+from edgekit.tasks.text2text import TASK as TEXT2TEXT
+from edgekit.tasks.transcribe import TASK as TRANSCRIBE
 from edgekit.tensor_spec import Json
 
 AHEAD = timedelta(minutes=5)

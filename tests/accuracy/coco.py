@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.evaluate.picture_files import read_picture
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.detect import Detections
 from edgekit.tensor_spec import Array
 
 Pictures = Mapping[int, Array]  # by COCO's image id

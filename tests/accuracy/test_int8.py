@@ -14,8 +14,8 @@ from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.model.onnx_file import open_model
 from edgekit.compiler.model.reference import Reference
 from edgekit.processing import load_card, processing
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime import Session
 from tests.accuracy.coco import mean_average_precision, read_photographs
 

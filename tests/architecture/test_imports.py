@@ -25,33 +25,6 @@ FLOORS = (
     "target",
     "processing",
     "bundle",
-    "runtime.clopper_pearson",
-    "runtime.device_builds",
-    "runtime.gallery",
-    "runtime.generated_text",
-    "runtime.http_connection",
-    "runtime.local_timings",
-    "runtime.session_card",
-    "runtime.session_state",
-    "runtime.background",
-    "runtime.fallback",
-    "runtime.outbox",
-    "runtime.deadline",
-    "runtime.predictor",
-    "runtime.cascade",
-    "runtime.loading",
-    "runtime.metrics",
-    "runtime.traces",
-    "runtime.caching",
-    "runtime.chain",
-    "runtime.session_chain",
-    "runtime.generate",
-    "runtime.remote",
-    "runtime.streaming",
-    "runtime.latency",
-    "runtime.scheduling",
-    "runtime.session",
-    "runtime.store",
     "runtime",
     "release.updates",
     # Host side.
@@ -69,6 +42,7 @@ FLOORS = (
     "compiler.sandbox",
     "compiler.explain",
     "compiler.bench",
+    "tasks",  # of these, a device loads all files but those of HOST_OF_TASK
     "release.provenance",
     "release.export",
     "release.fleet",
@@ -85,8 +59,8 @@ FLOORS = (
 DEVICE = FLOORS[: FLOORS.index("compiler.toolchains")]
 BELOW_ALL = ("compiler", "release")
 """Folders of floors: their ``__init__`` holds a docstring and nothing else."""
-HOST_OF_TASK = {"metric": "compiler.evaluate", "recognize": "compiler.card_inference"}
-"""First word of a file in a task's folder -> the floor of this part of the task, which no device loads."""
+HOST_OF_TASK = ("metric", "recognize")
+"""First words of the files in a task's folder that no device loads."""
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
     "drawing.py": {"PIL"},  # host only
@@ -140,9 +114,14 @@ def module_of(path: Path) -> str:
 def floor(module: str) -> str:
     """``system`` of ``edgekit.system.cpu``, ``compiler.model`` of ``edgekit.compiler.model.reference``."""
     parts = module.split(".")[1:]
-    if parts[:2] == ["processing", "tasks"] and (host := HOST_OF_TASK.get(parts[-1].partition("_")[0])):
-        return host
-    return ".".join(parts[: 2 if parts[:1] in (["compiler"], ["release"], ["runtime"]) else 1])
+    return ".".join(parts[: 2 if parts[:1] in (["compiler"], ["release"]) else 1])
+
+
+def on_device(module: str) -> bool:
+    """Whether a device may load the module."""
+    if floor(module) == "tasks":
+        return module.rpartition(".")[2].partition("_")[0] not in HOST_OF_TASK
+    return floor(module) in DEVICE
 
 
 def height(module: str) -> float:
@@ -156,7 +135,7 @@ TARGETS = sorted(path for path in (ROOT / "targets").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 SOURCES = sorted([*CORE.values(), *TARGETS, *TESTS, *(ROOT / "samples").rglob("*.py")])
 DEVICE_FILES = [
-    *(path for module, path in CORE.items() if floor(module) in DEVICE),
+    *(path for module, path in CORE.items() if on_device(module)),
     *(path for path in TARGETS if path.name in ON_DEVICE or path.parent.name in BESIDE_RUN),
 ]
 
@@ -251,7 +230,7 @@ def test_importing_the_device_side_imports_no_host_side() -> None:
 
     def of_the_host(path: Path) -> set[str]:
         ours = {name for name in imports(path, inside_functions=False) if name.startswith("edgekit.")}
-        return {name for name in ours if floor(name) not in DEVICE}
+        return {name for name in ours if not on_device(name if name in CORE else name.rpartition(".")[0])}
 
     assert faults_of(DEVICE_FILES, of_the_host) == {}
 

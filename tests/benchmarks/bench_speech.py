@@ -38,8 +38,7 @@ from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig
 from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.processing.audio_preparation import mono
 from edgekit.processing.inputs.audio import AudioInput
-from edgekit.processing.tasks.transcribe.metric import word_edits
-from edgekit.processing.tasks.transcribe.words import words_of
+from edgekit.processing.transcripts.words import word_edits, words_of
 from tests.benchmarks.whisper_ggml import FLOAT16, Q8, write_ggml
 
 WORKER = Path(__file__).with_name("speech_worker.py")

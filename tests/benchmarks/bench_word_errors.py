@@ -21,8 +21,7 @@ import numpy as np
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.evaluate.sound_files import read_sound
-from edgekit.processing.tasks.transcribe.metric import word_edits
-from edgekit.processing.tasks.transcribe.words import words_of
+from edgekit.processing.transcripts.words import word_edits, words_of
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import table
 

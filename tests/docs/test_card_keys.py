@@ -18,7 +18,7 @@ from edgekit.processing.inputs.text import read_text
 from edgekit.processing.latency_contract import read_latency
 from edgekit.processing.schedule import read_schedule
 from edgekit.processing.task import read_task
-from edgekit.processing.tasks import all_tasks
+from edgekit.processing.task_table import all_tasks
 
 UNKNOWN: dict[str, Any] = {"misspelt": 1}
 READERS: dict[str, Callable[[], object]] = {

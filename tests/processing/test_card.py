@@ -13,8 +13,8 @@ from edgekit.processing import Card, load_card
 from edgekit.processing.card import parse_card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.inputs.tensor import TensorInput
-from edgekit.processing.tasks import find_task, task_kinds
-from edgekit.processing.tasks.detect.yolox import YoloxOptions
+from edgekit.processing.task_table import find_task, task_kinds
+from edgekit.tasks.detect.yolox import YoloxOptions
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.cards import DETECTOR, TOML, X, altered
 

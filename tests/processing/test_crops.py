@@ -10,11 +10,11 @@ import pytest
 from edgekit.errors import EngineError
 from edgekit.processing.cascade import CascadeStage
 from edgekit.processing.crops import cut, in_frame
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.detect.prediction import Detections
-from edgekit.processing.tasks.detect_text.prediction import TextRegions
-from edgekit.processing.tasks.obb.prediction import OrientedDetections
-from edgekit.processing.tasks.pose.prediction import Keypoints
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.detect import Detections
+from edgekit.processing.predictions.detect_text import TextRegions
+from edgekit.processing.predictions.obb import OrientedDetections
+from edgekit.processing.predictions.pose import Keypoints
 from edgekit.tensor_spec import Array
 
 FRAME = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)

@@ -10,17 +10,17 @@ from PIL import Image
 
 from edgekit.errors import UsageError
 from edgekit.processing.drawing import BLEND, COLOURS, Canvas, check_drawing, draw, save_drawing
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.depth.prediction import DepthMap
-from edgekit.processing.tasks.detect.prediction import Detections
-from edgekit.processing.tasks.detect_text.prediction import TextRegions
-from edgekit.processing.tasks.image_to_image.prediction import Picture
-from edgekit.processing.tasks.matting.drawing import GREEN
-from edgekit.processing.tasks.matting.prediction import Matte
-from edgekit.processing.tasks.obb.prediction import OrientedDetections
-from edgekit.processing.tasks.pose.prediction import Keypoints
-from edgekit.processing.tasks.segment.prediction import ClassMap
-from edgekit.processing.tasks.segment_instances.prediction import Instances
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.depth import DepthMap
+from edgekit.processing.predictions.detect import Detections
+from edgekit.processing.predictions.detect_text import TextRegions
+from edgekit.processing.predictions.image_to_image import Picture
+from edgekit.processing.predictions.matting import Matte
+from edgekit.processing.predictions.obb import OrientedDetections
+from edgekit.processing.predictions.pose import Keypoints
+from edgekit.processing.predictions.segment import ClassMap
+from edgekit.processing.predictions.segment_instances import Instances
+from edgekit.tasks.matting.drawing import GREEN
 from edgekit.tensor_spec import Array
 
 RED, BLUE = np.array(COLOURS[0]), np.array(COLOURS[1])

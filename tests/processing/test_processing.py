@@ -15,9 +15,9 @@ from PIL import Image
 from edgekit.errors import CardError, EngineError, UsageError
 from edgekit.processing import Card
 from edgekit.processing.card import parse_card
+from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.processing import decode, placement, prepare
-from edgekit.processing.tasks.classify.prediction import Classes
 
 Array = npt.NDArray[Any]
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import UsageError
-from edgekit.processing.tasks.embed.prediction import Embedding
+from edgekit.processing.predictions.embed import Embedding
 from edgekit.runtime import Gallery
 from edgekit.runtime.gallery import Match
 

@@ -21,7 +21,7 @@ from edgekit.compiler.model.onnx_file import open_model, save_model
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card, load_card
 from edgekit.processing.task import Task
-from edgekit.processing.tasks.classify.decode import ClassifyOptions
+from edgekit.processing.task_table import find_decoder
 from edgekit.runtime.gallery import Gallery
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
@@ -98,7 +98,8 @@ def match_labels(
             "of one model"
         )
     _append(opened.graph, outputs[name], vectors)
-    options = ClassifyOptions(top=min(ClassifyOptions().top, len(labels)), scale=scale)
+    defaults = find_decoder("classify", "logits").options()
+    options = replace(defaults, top=min(defaults.top, len(labels)), scale=scale)
     matched = Task("classify", "logits", {"scores": OUTPUT}, tuple(labels), options)
     return LabelMatcher(save_model(opened), replace(card, task=matched))
 

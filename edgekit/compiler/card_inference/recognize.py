@@ -13,7 +13,7 @@ from edgekit.compiler.card_inference.recognized import (
     Recognizers,
     TextOutputs,
 )
-from edgekit.processing.tasks import all_tasks, has_decoder
+from edgekit.processing.task_table import all_tasks, has_decoder
 
 LEAST_POOLED = 64
 """Numbers from which a vector for a text is an embedding."""

@@ -13,7 +13,7 @@ import numpy as np
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
-from edgekit.processing.tasks import find_task
+from edgekit.processing.task_table import find_task
 from edgekit.tensor_spec import Array
 
 CHANGES = ("flip", "crop", "brightness")

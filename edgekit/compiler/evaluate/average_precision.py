@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.tensor_spec import Array
 

@@ -13,7 +13,7 @@ from edgekit.processing import processing
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.task import Task
-from edgekit.processing.tasks import find_decoder
+from edgekit.processing.task_table import find_decoder
 from edgekit.tensor_spec import Array, TensorSpec, is_finite
 
 

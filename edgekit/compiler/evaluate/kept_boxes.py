@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.processing.nms import overlaps
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.detect import Detections
 from edgekit.tensor_spec import Array
 
 REFERENCE_SCORE, KEPT_SCORE, KEPT_IOU = 0.3, 0.2, 0.5

@@ -24,7 +24,7 @@ from edgekit.compiler.evaluate.task_metric import metric_of
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.tensor_spec import Array, Json
 

@@ -22,8 +22,8 @@ from edgekit.compiler.evaluate.prepared_files import kind_of_file
 from edgekit.errors import SampleError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
+from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.system.regular_file import read_plain
 
 LABELS_LIMIT_BYTES = 64 << 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.processing.tasks import all_tasks, find_task, has_task
+from edgekit.processing.task_table import all_tasks, find_task, has_task
 from edgekit.tensor_spec import Json
 
 

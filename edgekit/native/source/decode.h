@@ -1,4 +1,4 @@
-// From the model's outputs to the task's answer (edgekit/processing/tasks/).
+// From the model's outputs to the task's answer (edgekit/tasks/).
 #pragma once
 #include <string>
 #include <vector>

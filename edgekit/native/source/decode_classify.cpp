@@ -1,4 +1,4 @@
-// Classes of a whole picture (edgekit/processing/tasks/classify/decode.py).
+// Classes of a whole picture (edgekit/tasks/classify/decode.py).
 #include <algorithm>
 #include <numeric>
 

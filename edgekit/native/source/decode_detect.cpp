@@ -1,4 +1,4 @@
-// Things in a picture with their boxes (edgekit/processing/tasks/detect/).
+// Things in a picture with their boxes (edgekit/tasks/detect/).
 #include <algorithm>
 #include <cmath>
 #include <numeric>

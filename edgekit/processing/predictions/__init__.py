@@ -1,6 +1,6 @@
 """The predictions of all tasks, by name, e.g. ``from edgekit.processing.predictions import Keypoints``.
 
-Each is in the folder of its task and is imported on first use; what several tasks share is in this folder.
+Each is imported on first use.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgekit.processing.predictions.classify import Class as Class
+    from edgekit.processing.predictions.classify import Classes as Classes
+    from edgekit.processing.predictions.detect import Detection as Detection
+    from edgekit.processing.predictions.detect import Detections as Detections
     from edgekit.processing.predictions.image_placement import ImagePlacement as ImagePlacement
     from edgekit.processing.predictions.label import label_of as label_of
     from edgekit.processing.predictions.prediction import Prediction as Prediction
-    from edgekit.processing.tasks.classify.prediction import Class as Class
-    from edgekit.processing.tasks.classify.prediction import Classes as Classes
-    from edgekit.processing.tasks.detect.prediction import Detection as Detection
-    from edgekit.processing.tasks.detect.prediction import Detections as Detections
 
 SHARED = {
     "Cascaded": "cascaded",
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     if name in SHARED:
         return getattr(import_module(f"{__name__}.{SHARED[name]}"), name)
     if not name.startswith("_"):
-        from edgekit.processing.tasks import all_tasks
+        from edgekit.processing.task_table import all_tasks
 
         for task in all_tasks():
             if name in task.predictions:

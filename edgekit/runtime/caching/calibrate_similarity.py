@@ -17,8 +17,8 @@ from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.processing.nms import overlaps
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime.caching.frame_signature import distance, signature_of
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.runtime.predictor import Predictor

@@ -5,7 +5,7 @@
             print(update.text, end="", flush=True)
 
 The sound since the last cut is transcribed again and again as it grows. Words that two successive
-hypotheses share are committed (``processing/tasks/transcribe/agreement.py``), and all words where the speaker
+hypotheses share are committed (``processing/transcripts/agreement.py``), and all words where the speaker
 pauses. The sound is cut at a pause once it is longer than half of ``longest_s``, and at the latest at that
 length: memory and time do not grow. A slow machine makes fewer steps: a hypothesis starts only once the last
 one would be finished if the sound came from a microphone.
@@ -24,8 +24,8 @@ from edgekit.errors import EdgeKitError, UsageError
 from edgekit.processing import processing
 from edgekit.processing.audio_preparation import mono
 from edgekit.processing.inputs.audio import AudioInput
-from edgekit.processing.tasks.transcribe.agreement import LocalAgreement
-from edgekit.processing.tasks.transcribe.quiet import quiet_place
+from edgekit.processing.transcripts.agreement import LocalAgreement
+from edgekit.processing.transcripts.quiet import quiet_place
 from edgekit.runtime.streaming.listening import check_live_rate
 from edgekit.runtime.streaming.voice_detectors import LoudnessDetector, ModelDetector, VoiceDetector
 from edgekit.tensor_spec import Array, Json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.serve.openai.text_responses import JSON, event, json_bytes
 
 if TYPE_CHECKING:
-    from edgekit.processing.tasks.transcribe.prediction import Segment, Transcript
+    from edgekit.processing.predictions.transcribe import Segment, Transcript
     from edgekit.serve.openai.transcriptions import TranscriptionRequest
 
 TEXT = b"text/plain; charset=utf-8"
@@ -69,7 +69,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
 def subtitles(result: Transcript, vtt: bool) -> str:
     """Return a transcript as subtitles: WebVTT, or SubRip.
 
-    >>> from edgekit.processing.tasks.transcribe.prediction import Segment, Transcript
+    >>> from edgekit.processing.predictions.transcribe import Segment, Transcript
     >>> print(subtitles(Transcript("so", [Segment(0.5, 3601.25, "so")]), False), end="")
     1
     00:00:00,500 --> 01:00:01,250

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.processing.card import Card
-from edgekit.processing.tasks import all_tasks
+from edgekit.processing.task_table import all_tasks
 from tests.fixtures import networks
 from tests.fixtures.graphs import Graph
 

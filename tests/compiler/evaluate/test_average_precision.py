@@ -12,7 +12,7 @@ from edgekit.compiler.evaluate.average_precision import (
     mean_change,
     upper_average_precision,
 )
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.detect import Detections
 
 
 def detections(boxes: Any, scores: Any, classes: Any) -> Detections:

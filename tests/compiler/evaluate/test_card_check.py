@@ -13,7 +13,7 @@ from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.evaluate.card_check import check_decoding, check_labels
 from edgekit.errors import CardError
 from edgekit.processing.card import Card, parse_card
-from edgekit.processing.tasks import all_tasks, find_decoder
+from edgekit.processing.task_table import all_tasks, find_decoder
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures import networks
 

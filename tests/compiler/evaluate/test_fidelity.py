@@ -11,8 +11,8 @@ from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.labels import Label
 from edgekit.processing import load_card
+from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 from tests.fixtures.cards import BOXES, CLASSES
 

@@ -10,7 +10,7 @@ from PIL import Image
 from edgekit.bundle import Bundle
 from edgekit.compiler.evaluate.run_bundle import RunResult, check_output, run_files, save_npz
 from edgekit.errors import SampleError, UsageError
-from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.predictions.classify import Classes
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines

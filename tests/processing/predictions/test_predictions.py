@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.detect.prediction import Detections
 
 Array = npt.NDArray[Any]
 WHOLE = ImagePlacement(64, 32, 64, 32)  # the frame is the input

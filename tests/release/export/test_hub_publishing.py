@@ -16,7 +16,7 @@ import edgekit
 from edgekit.compiler.hub.address import HubAddress
 from edgekit.compiler.hub.files import fetch_bundle
 from edgekit.errors import BundleError, MissingDependency, UpdateError, UsageError
-from edgekit.processing.tasks import task_kinds
+from edgekit.processing.task_table import task_kinds
 from edgekit.release.export import hub_card
 from edgekit.release.export.hub_publishing import publish
 from edgekit.runtime import Session

@@ -13,8 +13,8 @@ import pytest
 
 import edgekit
 from edgekit.errors import UsageError
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime import Session
 from edgekit.runtime.caching.calibrate_similarity import (
     LIMITS,

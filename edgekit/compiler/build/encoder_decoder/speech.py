@@ -27,9 +27,8 @@ from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.inputs.audio_features import Features
 from edgekit.processing.inputs.tensor import TensorInput
 from edgekit.processing.task import Task
-from edgekit.processing.tasks.transcribe.metric import word_edits
-from edgekit.processing.tasks.transcribe.options import TOKENIZER_FILE, TranscribeOptions
-from edgekit.processing.tasks.transcribe.words import words_of
+from edgekit.processing.transcripts.options import TOKENIZER_FILE, TranscribeOptions
+from edgekit.processing.transcripts.words import word_edits, words_of
 from edgekit.target.encoder_decoder import FEATURES, MASK, SAMPLES
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.target.token_rules import TokenRules

@@ -31,7 +31,7 @@ from edgekit.processing.card import Card
 from edgekit.processing.inputs.tensor import TensorInput
 from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.task import Task
-from edgekit.processing.tasks.text2text.options import (
+from edgekit.processing.text2text_options import (
     SOURCE_TOKENIZER_FILE,
     TOKENIZER_FILE,
     Text2TextOptions,

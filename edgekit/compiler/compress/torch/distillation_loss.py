@@ -88,7 +88,7 @@ DETECTORS: Mapping[str, DetectorRows] = {
     "yolov5": DetectorRows(2, 4, 5),
     "yolov8": DetectorRows(1, None, 4),
 }
-"""By the card's decoding (edgekit/processing/tasks/detect)."""
+"""By the card's decoding (edgekit/tasks/detect)."""
 
 
 @dataclass(frozen=True)

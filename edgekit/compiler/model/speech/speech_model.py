@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderModel
-from edgekit.processing.tasks.transcribe.words import text_of
 from edgekit.processing.tokenizer import token_texts
+from edgekit.processing.transcripts.words import text_of
 from edgekit.target.sample_stem import stem_sizes
 from edgekit.target.token_rules import TokenRules
 

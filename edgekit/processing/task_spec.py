@@ -1,0 +1,44 @@
+"""Parts of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class TaskSpec(NamedTuple):
+    """A task: what its package holds.
+
+    Modules are named relative to the package, or in full, and loaded on first use, so that a device imports
+    only the decoder that its card names.
+
+    Attributes:
+        kind: Name in cards, e.g. ``detect-text``.
+        package: Import name of the package; ``__name__`` in its ``__init__.py``.
+        decoders: Form of the model's outputs -> module with this form in its ``DECODERS``.
+        predictions: Class of a prediction -> module that defines it; empty if it uses those of another task.
+            The classes of the tasks here are in ``processing/predictions``, for all device code.
+        metric: Module whose ``METRIC`` says how close two models' predictions are (host); "": the SNR does.
+        drawing: Module whose ``draw`` draws the task's predictions into a picture; "": they have none, or
+            another task draws them.
+        recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
+            "": none.
+        mirrored: Whether training may mirror its pictures.
+    """
+
+    kind: str
+    package: str
+    decoders: Mapping[str, str]
+    predictions: Mapping[str, str] = {}
+    metric: str = ""
+    drawing: str = ""
+    recognize: str = ""
+    mirrored: bool = True
+
+    def load(self, module: str) -> Any:
+        """Import a module of the task."""
+        return import_module(self.full_name(module))
+
+    def full_name(self, module: str) -> str:
+        return module if "." in module else f"{self.package}.{module}"

@@ -1,0 +1,18 @@
+"""Classification: the best classes of an input."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="classify",
+    package=__name__,
+    decoders={"logits": "decode", "probabilities": "decode"},
+    predictions={
+        "Class": "edgekit.processing.predictions.classify",
+        "Classes": "edgekit.processing.predictions.classify",
+    },
+    metric="metric",
+    drawing="drawing",
+    recognize="recognize",
+)

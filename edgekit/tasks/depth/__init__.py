@@ -1,0 +1,14 @@
+"""Depth: how far each pixel of a picture is."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="depth",
+    package=__name__,
+    decoders={"inverse": "decode", "metric": "decode", "relative": "decode"},
+    predictions={"DepthMap": "edgekit.processing.predictions.depth"},
+    drawing="drawing",
+    recognize="recognize",
+)

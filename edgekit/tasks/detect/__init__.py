@@ -1,0 +1,33 @@
+"""Detection: things in a picture with their boxes."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="detect",
+    package=__name__,
+    decoders={
+        "blazeface": "blazeface",
+        "centerface": "centerface",
+        "centernet": "centernet",
+        "detr": "detr",
+        "end2end": "end2end",
+        "fastestdet": "fastestdet",
+        "nanodet": "nanodet",
+        "postprocessed": "end2end",
+        "rtdetr": "detr",
+        "ssd": "ssd",
+        "ssd-anchors": "ssd_anchors",
+        "yolov5": "yolov5",
+        "yolov8": "yolov8",
+        "yolox": "yolox",
+    },
+    predictions={
+        "Detection": "edgekit.processing.predictions.detect",
+        "Detections": "edgekit.processing.predictions.detect",
+    },
+    metric="metric",
+    drawing="drawing",
+    recognize="recognize",
+)

@@ -1,0 +1,19 @@
+"""Text detection: where text is in a picture."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="detect-text",
+    package=__name__,
+    decoders={"db": "db"},
+    predictions={
+        "TextRegion": "edgekit.processing.predictions.detect_text",
+        "TextRegions": "edgekit.processing.predictions.detect_text",
+    },
+    metric="metric",
+    drawing="drawing",
+    mirrored=False,
+    recognize="recognize",
+)

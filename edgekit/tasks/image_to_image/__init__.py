@@ -1,0 +1,14 @@
+"""From picture to picture: super-resolution, denoising, style."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="image-to-image",
+    package=__name__,
+    decoders={"picture": "decode"},
+    predictions={"Picture": "edgekit.processing.predictions.image_to_image"},
+    drawing="drawing",
+    recognize="recognize",
+)

@@ -1,0 +1,17 @@
+"""Oriented detection: things in a picture with boxes that are turned."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="obb",
+    package=__name__,
+    decoders={"end2end": "yolo", "yolov8": "yolo"},
+    predictions={
+        "OrientedDetection": "edgekit.processing.predictions.obb",
+        "OrientedDetections": "edgekit.processing.predictions.obb",
+    },
+    metric="metric",
+    drawing="drawing",
+)

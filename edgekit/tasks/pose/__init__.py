@@ -1,0 +1,18 @@
+"""Poses: persons in a picture with their keypoints."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="pose",
+    package=__name__,
+    decoders={"end2end": "yolo", "movenet": "movenet", "movenet-multipose": "movenet", "yolov8": "yolo"},
+    predictions={
+        "KeypointInstance": "edgekit.processing.predictions.pose",
+        "Keypoints": "edgekit.processing.predictions.pose",
+    },
+    metric="metric",
+    drawing="drawing",
+    recognize="recognize",
+)

@@ -1,0 +1,16 @@
+"""Text recognition: what a picture of one line says."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="read-text",
+    package=__name__,
+    decoders={"ctc": "ctc"},
+    predictions={"TextLine": "edgekit.processing.predictions.read_text"},
+    metric="metric",
+    drawing="drawing",
+    mirrored=False,
+    recognize="recognize",
+)

@@ -1,0 +1,15 @@
+"""Segmentation: the class of each pixel of a picture."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="segment",
+    package=__name__,
+    decoders={"binary": "decode", "classes": "decode", "scores": "decode"},
+    predictions={"ClassMap": "edgekit.processing.predictions.segment"},
+    metric="metric",
+    drawing="drawing",
+    recognize="recognize",
+)

@@ -1,0 +1,17 @@
+"""Instance segmentation: things in a picture with their masks."""
+
+from __future__ import annotations
+
+from edgekit.processing.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="segment-instances",
+    package=__name__,
+    decoders={"end2end": "yolo", "yolov5": "yolo", "yolov8": "yolo"},
+    predictions={
+        "Instance": "edgekit.processing.predictions.segment_instances",
+        "Instances": "edgekit.processing.predictions.segment_instances",
+    },
+    metric="metric",
+    drawing="drawing",
+)

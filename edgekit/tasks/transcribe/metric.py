@@ -1,0 +1,19 @@
+"""Transcription: how many words are the float model's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgekit.compiler.evaluate.task_metric import TaskMetric
+from edgekit.processing.predictions.transcribe import Transcript
+from edgekit.processing.transcripts.words import word_edits, words_of
+
+
+def word_accuracy(reference: Sequence[Transcript], predictions: Sequence[Transcript]) -> float | None:
+    """1 - word error rate (edits over the float model's words), at least 0; None where that has no words."""
+    words = sum(len(words_of(transcript.text)) for transcript in reference)
+    edits = sum(word_edits(a.text, b.text) for a, b in zip(reference, predictions, strict=True))
+    return max(0.0, 1 - edits / words) if words else None
+
+
+METRIC = TaskMetric("text 1 - WER", word_accuracy, drop=0.05)

@@ -1,0 +1,75 @@
+"""YOLO-obb outputs made by hand, and what they must decode to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.task_table import find_decoder
+from edgekit.tasks.detect.end2end import End2EndOptions
+from edgekit.tasks.detect.yolov8 import YoloOptions
+from edgekit.tasks.obb.yolo import obb_end2end, obb_yolov8
+
+HALF = ImagePlacement(128, 64, 64, 32, 0.5, 0.5)  # the frame has twice the input's size
+QUARTER = math.pi / 2
+
+
+def test_yolov8_obb() -> None:
+    output = np.zeros((1, 4 + 2 + 1, 40), np.float32)
+    output[0, :, 3] = [20, 10, 8, 4, 0.1, 0.8, QUARTER]
+    output[0, :, 4] = [20, 10, 4, 8, 0.1, 0.7, 0]  # the same rectangle: it goes
+    output[0, :, 5] = [20, 10, 8, 4, 0.1, 0.6, 0]  # across: it stays
+    found = obb_yolov8({"predictions": output}, YoloOptions(), HALF, ["ship", "plane"])
+    expected = np.array([[40, 20, 16, 8, QUARTER], [40, 20, 16, 8, 0]])
+    np.testing.assert_allclose(found.boxes, expected, atol=1e-5)
+    assert found[0].label == "plane"
+    assert found[0].score == pytest.approx(0.8)
+    np.testing.assert_allclose(found.corners[0], [[44, 12], [44, 28], [36, 28], [36, 12]], atol=1e-4)
+
+
+def test_end2end_obb() -> None:
+    rows = np.zeros((1, 300, 7), np.float32)
+    rows[0, 2] = [20, 10, 8, 4, 0.9, 3, 0.5]
+    found = obb_end2end({"predictions": rows}, End2EndOptions(), HALF)
+    np.testing.assert_allclose(found.boxes, [[40, 20, 16, 8, 0.5]], rtol=1e-6)
+    assert found.classes.tolist() == [3]
+
+
+def test_a_stretched_frame_turns_boxes() -> None:
+    """Twice as wide: a square on its corner becomes a flat rhombus, whose sides keep their lengths."""
+    placed = ImagePlacement(128, 32, 64, 32, 0.5, 1)
+    rows = np.zeros((1, 1, 7), np.float32)
+    rows[0, 0] = [20, 10, math.sqrt(2), math.sqrt(2), 0.9, 0, math.pi / 4]  # its width is (1, 1)
+    found = obb_end2end({"predictions": rows}, End2EndOptions(), placed)
+    side = math.hypot(2, 1)
+    np.testing.assert_allclose(found.boxes, [[40, 10, side, side, math.atan2(1, 2)]], rtol=1e-5)
+
+
+def test_a_letterboxed_frame_keeps_angles() -> None:
+    """425 rows become 212: scaled by 0.4988 and not by 0.5 as the columns, which turns no box."""
+    placed = ImagePlacement(640, 425, 320, 320, 0.5, 212 / 425, 0, 54)
+    rows = np.array([[[20, 64, 8, 4, 0.9, 0, 0.75]]], np.float32)
+    found = obb_end2end({"predictions": rows}, End2EndOptions(), placed)
+    np.testing.assert_allclose(found.boxes, [[40, 10 * 425 / 212, 16, 4 * 425 / 212, 0.75]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("decode", "shape"), [("yolov8", (1, 20, 40)), ("end2end", (1, 300, 7))])
+def test_nothing_found(decode: str, shape: tuple[int, ...]) -> None:
+    decoder = find_decoder("obb", decode)
+    outputs = {"predictions": np.zeros(shape, np.float32)}
+    found: Any = decoder.function(outputs, decoder.options(), HALF, ())
+    assert (len(found), found.boxes.shape, str(found), found.as_json()) == (0, (0, 5), "nothing found", [])
+
+
+def test_normalized_positions() -> None:
+    rows = np.array([[[0.25, 0.5, 0.125, 0.25, 0.9, 0, 0.5]]], np.float32)
+    found = obb_end2end({"predictions": rows}, End2EndOptions(normalized=True), HALF)
+    np.testing.assert_allclose(found.boxes, [[32, 32, 16, 16, 0.5]])
+    planes = np.zeros((1, 6, 40), np.float32)
+    planes[0, :, 3] = [0.25, 0.5, 0.125, 0.25, 0.9, 0.5]
+    found = obb_yolov8({"predictions": planes}, YoloOptions(normalized=True), HALF)
+    np.testing.assert_allclose(found.boxes, [[32, 32, 16, 16, 0.5]])
