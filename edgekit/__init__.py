@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from edgekit.batch.build_all import build_all as build_all
     from edgekit.bundle.bundle import Bundle as Bundle
     from edgekit.bundle.variant import Variant as Variant
-    from edgekit.compiler.build.cascade_bundle import build_cascade as build_cascade
-    from edgekit.compiler.build.defer import defer as defer
-    from edgekit.compiler.build.distil import distil as distil
-    from edgekit.compiler.build.match_labels import match_labels as match_labels
     from edgekit.compiler.model.onnx_file import open_model as open_model
+    from edgekit.compiler.pipeline.cascade_bundle import build_cascade as build_cascade
+    from edgekit.compiler.pipeline.defer import defer as defer
+    from edgekit.compiler.pipeline.distil import distil as distil
+    from edgekit.compiler.pipeline.match_labels import match_labels as match_labels
     from edgekit.compiler.sandbox.public import build as build
     from edgekit.compiler.sandbox.public import check as check
     from edgekit.compiler.sandbox.public import draft_card as draft_card
@@ -47,15 +47,15 @@ _HOME = {
     "Variant": "edgekit.bundle.variant",
     "build": "edgekit.compiler.sandbox.public",
     "build_all": "edgekit.batch.build_all",
-    "build_cascade": "edgekit.compiler.build.cascade_bundle",
+    "build_cascade": "edgekit.compiler.pipeline.cascade_bundle",
     "check": "edgekit.compiler.sandbox.public",
-    "defer": "edgekit.compiler.build.defer",
-    "distil": "edgekit.compiler.build.distil",
+    "defer": "edgekit.compiler.pipeline.defer",
+    "distil": "edgekit.compiler.pipeline.distil",
     "draft_card": "edgekit.compiler.sandbox.public",
     "find_profile": "edgekit.target.installed_profiles",
     "import_model": "edgekit.compiler.sandbox.public",
     "load_card": "edgekit.processing.card",
-    "match_labels": "edgekit.compiler.build.match_labels",
+    "match_labels": "edgekit.compiler.pipeline.match_labels",
     "open_model": "edgekit.compiler.model.onnx_file",
     "shrink": "edgekit.compiler.sandbox.public",
 }

@@ -63,7 +63,7 @@ class ContentKeys:
 
 def tool_versions() -> dict[str, str]:
     """Return the versions of all packages that can change a bundle's bytes."""
-    from edgekit.compiler.build import bundle_contents  # here: it loads the whole host side
+    from edgekit.compiler.pipeline import bundle_contents  # here: it loads the whole host side
 
     return bundle_contents.tool_versions()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.batch.stored_files import is_url
-from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.errors import CardError, ProfileError, UsageError
 from edgekit.system.declared_options import declared
 from edgekit.system.formats.plain_text import shortened

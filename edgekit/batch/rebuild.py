@@ -22,11 +22,11 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import read_card_file
 from edgekit.bundle.model_version import model_version, with_version
 from edgekit.bundle.report import checked_evidence
-from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.evaluate.samples import load_samples
 from edgekit.compiler.hub.address import HubAddress, is_hub_address
 from edgekit.compiler.lowering.byte_input import BYTES
 from edgekit.compiler.model.external_names import external_names
+from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.sandbox import public
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
 from edgekit.processing.card import Card, load_card

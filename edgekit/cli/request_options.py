@@ -31,28 +31,28 @@ PLACEHOLDERS = {"integer": "N", "integer range": "N", "float": "X", "float range
 
 def build_request() -> type:
     """Return the class of a build's request."""
-    from edgekit.compiler.build.build_request import BuildRequest
+    from edgekit.compiler.pipeline.build_request import BuildRequest
 
     return BuildRequest
 
 
 def shrink_request() -> type:
     """Return the class of the request for a smaller model."""
-    from edgekit.compiler.build.shrink_request import ShrinkRequest
+    from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
 
     return ShrinkRequest
 
 
 def distil_request() -> type:
     """Return the class of the request for a trained student."""
-    from edgekit.compiler.build.distil_request import DistilRequest
+    from edgekit.compiler.pipeline.distil_request import DistilRequest
 
     return DistilRequest
 
 
 def draft_request() -> type:
     """Return the class of the request for a trained draft."""
-    from edgekit.compiler.build.distil_request import DraftRequest
+    from edgekit.compiler.pipeline.distil_request import DraftRequest
 
     return DraftRequest
 

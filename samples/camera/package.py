@@ -17,7 +17,7 @@ from pathlib import Path
 from fetch import face_detector, person_detector
 
 import edgekit
-from edgekit.compiler.build.build_bundle import Stage
+from edgekit.compiler.pipeline.build_bundle import Stage
 
 CARDS = Path(__file__).resolve().parents[1] / "cards"
 TARGETS = ("ort", "tflite", *(["openvino"] if find_spec("openvino") else []))

@@ -16,10 +16,10 @@ import pytest
 
 import edgekit
 from edgekit.cli.command_group import all_verbs
-from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.distil_draft import distil_draft
-from edgekit.compiler.build.distil_request import DistilRequest, DraftRequest
-from edgekit.compiler.build.shrink_request import ShrinkRequest
+from edgekit.compiler.pipeline.build_request import BuildRequest
+from edgekit.compiler.pipeline.distil_draft import distil_draft
+from edgekit.compiler.pipeline.distil_request import DistilRequest, DraftRequest
+from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
 from edgekit.runtime.generate import TextSession
 from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.serve.serve_request import ServeRequest

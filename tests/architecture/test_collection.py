@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_folder_of_tests_is_entered(pytestconfig: pytest.Config) -> None:
-    """pytest skips folders called ``build`` unless told otherwise, and tests/compiler/build is one."""
+    """pytest skips folders called ``build`` or ``dist``, among others."""
     patterns = pytestconfig.getini("norecursedirs")
     files = (path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py"))
     skipped = {

@@ -38,7 +38,7 @@ FLOORS = (
     "compiler.evaluate",
     "compiler.quantize",
     "compiler.compress",
-    "compiler.build",
+    "compiler.pipeline",
     "compiler.sandbox",
     "compiler.explain",
     "compiler.bench",

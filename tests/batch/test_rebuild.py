@@ -16,8 +16,8 @@ from edgekit.batch.compare_bundles import compare_variants
 from edgekit.batch.rebuild import rebuild
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import model_version
-from edgekit.compiler.build.build_options import build_options
-from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.pipeline.build_options import build_options
+from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.errors import UsageError
 from edgekit.system.declared_options import declared, stored_options
 from tests.fixtures import models

@@ -24,11 +24,11 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from edgekit.compiler.build.language.evaluation import calibration_tokens
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.model.language import LanguageModel
 from edgekit.compiler.model.language.gguf_model import open_gguf_model
+from edgekit.compiler.pipeline.language.evaluation import calibration_tokens
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.target.registry import decoder_compiler
 from tests.benchmarks.genai_folder import write_genai_folder

@@ -25,10 +25,6 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.build.build_options import BuildOptions
-from edgekit.compiler.build.int8_search import best_rejected, search_int8, why_missed
-from edgekit.compiler.build.quantization_data import QuantizationData, collect_quantization_data
-from edgekit.compiler.build.variant_build import runs_here
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import find_labels
@@ -38,6 +34,10 @@ from edgekit.compiler.evaluate.verify import ReferenceOutputs, write_files
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
+from edgekit.compiler.pipeline.build_options import BuildOptions
+from edgekit.compiler.pipeline.int8_search import best_rejected, search_int8, why_missed
+from edgekit.compiler.pipeline.quantization_data import QuantizationData, collect_quantization_data
+from edgekit.compiler.pipeline.variant_build import runs_here
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import best_with_baseline, pareto_front

@@ -46,7 +46,7 @@ EDGEKIT = [sys.executable, "-m", "edgekit"]
 FAULT = re.compile(r"Traceback|report (it|this)|a (bug|fault) (in|of) EdgeKit|a fault of the importer")
 OPTION = re.compile(r"^\s+(--[a-z].*)$|[Aa]dd (--trust-pickle|--shape [^\s,;]+)", re.MULTILINE)
 OUTCOME = "outcome.json"
-TORCH = ("torch", "torchvision", "onnxscript", "edgekit.compiler.build.build_bundle")
+TORCH = ("torch", "torchvision", "onnxscript", "edgekit.compiler.pipeline.build_bundle")
 TABLES = (
     "sklearn.linear_model",
     "sklearn.ensemble",
@@ -56,9 +56,15 @@ TABLES = (
     "xgboost",
     "lightgbm",
     "ai_edge_litert.interpreter",
-    "edgekit.compiler.build.build_bundle",
+    "edgekit.compiler.pipeline.build_bundle",
 )
-JAX = ("jax", "jax2onnx", "onnxruntime", "ai_edge_litert.interpreter", "edgekit.compiler.build.build_bundle")
+JAX = (
+    "jax",
+    "jax2onnx",
+    "onnxruntime",
+    "ai_edge_litert.interpreter",
+    "edgekit.compiler.pipeline.build_bundle",
+)
 PRELOADED = {
     "torchvision": TORCH,
     "PyTorch, own network": TORCH,

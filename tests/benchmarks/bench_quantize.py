@@ -19,11 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from edgekit.compiler.build.quantization_data import collect_quantization_data
 from edgekit.compiler.evaluate.samples import load_samples
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.passes import run_passes
+from edgekit.compiler.pipeline.quantization_data import collect_quantization_data
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import CandidateConfig

@@ -9,8 +9,8 @@ from typing import IO
 
 import numpy as np
 
-from edgekit.compiler.build.encoder_decoder.speech import card_of
 from edgekit.compiler.model.speech.speech_model import SpeechModel
+from edgekit.compiler.pipeline.encoder_decoder.speech import card_of
 from edgekit.processing.audio_features import _filter_bank
 from edgekit.processing.byte_level import bytes_of
 from edgekit.processing.inputs.audio import AudioInput

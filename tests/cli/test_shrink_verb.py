@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.build import shrunk_model
+from edgekit.compiler.pipeline import shrunk_model
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.spare_networks import samples, spare_network
 

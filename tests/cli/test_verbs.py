@@ -108,8 +108,8 @@ def test_ctrl_c(model: Path, call: Call, monkeypatch: pytest.MonkeyPatch, verb: 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edgekit.compiler.build.stages.open_source_model", stop)
-    monkeypatch.setattr("edgekit.compiler.build.check.import_source", stop)
+    monkeypatch.setattr("edgekit.compiler.pipeline.stages.open_source_model", stop)
+    monkeypatch.setattr("edgekit.compiler.pipeline.check.import_source", stop)
     output = ["-o", "m.edgekit"] if verb == "build" else []
     result = call(verb, model, "-t", "ort", *output)
     assert result.exit_code == 130

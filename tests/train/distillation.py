@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import edgekit
-from edgekit.compiler.build.distil import DistilledModel
+from edgekit.compiler.pipeline.distil import DistilledModel
 from edgekit.system.progress import Stage
 from tests.train.conftest import Digits
 from tests.train.digits import digits

@@ -68,7 +68,7 @@ def test_a_learning_rate_that_is_too_high_is_lowered(
     """Unless it was given. A training that begins again, and is stopped after that, is resumed."""
     given = distilled(digits_pair, learning_rate=1.0)
     assert not given.better
-    monkeypatch.setattr("edgekit.compiler.build.distil.LEARNING_RATE", 1.0)
+    monkeypatch.setattr("edgekit.compiler.pipeline.distil.LEARNING_RATE", 1.0)
     lowered = distilled(digits_pair, epochs=4)
     assert lowered.better
     assert lowered.losses[1] > lowered.losses[0] > lowered.losses[-1]

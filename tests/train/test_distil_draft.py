@@ -10,9 +10,9 @@ import pytest
 
 import edgekit
 from edgekit.bundle.draft_entry import draft_of
-from edgekit.compiler.build.distil_draft import DistilledDraft, distil_draft
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
+from edgekit.compiler.pipeline.distil_draft import DistilledDraft, distil_draft
 from edgekit.errors import SampleError, UsageError
 from tests.fixtures.command_line import Call
 from tests.fixtures.gguf_files import write_tiny

@@ -8,11 +8,11 @@ import pytest
 
 import edgekit
 from edgekit.bundle import Bundle
-from edgekit.compiler.build import distilled, shrunk, variant_build
-from edgekit.compiler.build.build_bundle import build_bundle
-from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.pipeline import distilled, shrunk, variant_build
+from edgekit.compiler.pipeline.build_bundle import build_bundle
+from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.report.facts import facts_of
 from edgekit.runtime import Session
 from edgekit.system.progress import Stage

@@ -147,7 +147,7 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
     """Execute the request and return the response lines."""
     breadcrumbs.enter("opening")
     if request.verb == "check":
-        from edgekit.compiler.build.check import check
+        from edgekit.compiler.pipeline.check import check
 
         _collect_from_here()
         return [*messages.findings_lines(check(**request.options)), messages.as_line({"done": "check"})]
@@ -164,8 +164,8 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
         extend_data(extra_bytes)
 
     if request.verb == "shrink":
-        from edgekit.compiler.build.shrink import shrink_model
-        from edgekit.compiler.build.shrink_request import ShrinkRequest
+        from edgekit.compiler.pipeline.shrink import shrink_model
+        from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
         from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
 
         _collect_from_here()
@@ -174,8 +174,8 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
             file.write(shrunk.onnx)
         figures = messages.as_line({"figures": shrunk_figures(shrunk)})
         return [figures, messages.as_line({"done": "shrink"})]
-    from edgekit.compiler.build.build_bundle import build_bundle
-    from edgekit.compiler.build.build_request import BuildRequest
+    from edgekit.compiler.pipeline.build_bundle import build_bundle
+    from edgekit.compiler.pipeline.build_request import BuildRequest
 
     _collect_from_here()
     bundle = build_bundle(BuildRequest(**request.options, progress=progress), claim)
@@ -202,7 +202,7 @@ def _read(request: ChildRequest) -> list[bytes]:
         _collect_from_here()
         figures = drafted_figures(draft_card(**request.options))
     else:
-        from edgekit.compiler.build.import_onnx import import_model
+        from edgekit.compiler.pipeline.import_onnx import import_model
 
         _collect_from_here()
         imported_model = import_model(**request.options)
@@ -230,7 +230,7 @@ def _place() -> str:
 
 def _of_bug(request: ChildRequest, problem: Exception) -> CrashError:
     """Return the message for an unexpected exception."""
-    from edgekit.compiler.build.faults import Faults, traceback_path
+    from edgekit.compiler.pipeline.faults import Faults, traceback_path
 
     model = Path(request.options["model"]).name
     path = traceback_path(Faults("unfinished").write(f"{request.verb}-{os.getpid()}", problem))

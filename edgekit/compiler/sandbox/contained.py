@@ -43,12 +43,12 @@ from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.compiler.build.build_request import BuildRequest
-    from edgekit.compiler.build.import_onnx import ImportedModel
-    from edgekit.compiler.build.shrink_request import ShrinkRequest
-    from edgekit.compiler.build.shrunk_model import ShrunkModel
     from edgekit.compiler.card_inference.draft import Draft
     from edgekit.compiler.compress.goal import ShrinkGoal
+    from edgekit.compiler.pipeline.build_request import BuildRequest
+    from edgekit.compiler.pipeline.import_onnx import ImportedModel
+    from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
+    from edgekit.compiler.pipeline.shrunk_model import ShrunkModel
 
 POLL_S = 0.05
 """How often Ctrl-C is looked for."""
@@ -68,7 +68,7 @@ STOPPED = (130, -1, -2, -15)
 
 
 def check_contained(options: Mapping[str, Any]) -> list[Finding]:
-    """Run ``edgekit.compiler.build.check.check`` with these options, in a child."""
+    """Run ``edgekit.compiler.pipeline.check.check`` with these options, in a child."""
     with _Child("check", options) as child:
         return child.findings(report)
 
@@ -97,7 +97,7 @@ def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
 
 
 def import_contained(options: Mapping[str, Any]) -> ImportedModel:
-    """Run ``edgekit.compiler.build.import_onnx.import_model`` with these options, in a child."""
+    """Run ``edgekit.compiler.pipeline.import_onnx.import_model`` with these options, in a child."""
     with _Child("import", options) as child:
         from edgekit.compiler.sandbox.imported_message import parse_imported  # while the child starts
 

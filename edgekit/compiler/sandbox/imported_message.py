@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.compiler.build.import_onnx import ImportedModel
 from edgekit.compiler.card_inference.draft import Draft
 from edgekit.compiler.importers.conversion import Imported, importers
+from edgekit.compiler.pipeline.import_onnx import ImportedModel
 from edgekit.compiler.sandbox.messages import Broken
 from edgekit.errors import CardError, EdgeKitError
 from edgekit.processing.card import parse_card

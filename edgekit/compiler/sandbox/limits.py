@@ -1,7 +1,7 @@
 """Limits of a model's process: memory, time and files, derived from the model's size and the options.
 
 A build raises the limits of memory and time by what its values need, once it knows their shapes
-(edgekit/compiler/build/memory_need.py). Memory is limited to ``MACHINE_SHARE`` of the machine's, time to
+(edgekit/compiler/pipeline/memory_need.py). Memory is limited to ``MACHINE_SHARE`` of the machine's, time to
 ``MOST_SECONDS``.
 """
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.shrink_request import ShrinkRequest
 from edgekit.compiler.hub.address import HubAddress, is_hub_address
+from edgekit.compiler.pipeline.build_request import BuildRequest
+from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
 from edgekit.compiler.sandbox.contained import (
     build_contained,
     card_contained,
@@ -32,10 +32,10 @@ from edgekit.system.records_folder import model_folder, records_in
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.compiler.build.import_onnx import ImportedModel
-    from edgekit.compiler.build.shrunk_model import ShrunkModel
     from edgekit.compiler.card_inference.draft import Draft
     from edgekit.compiler.importers.contract import Source
+    from edgekit.compiler.pipeline.import_onnx import ImportedModel
+    from edgekit.compiler.pipeline.shrunk_model import ShrunkModel
 
 TRUSTED = "EDGEKIT_TRUSTED"
 """Environment variable: 1 for ``trusted=True`` everywhere."""
@@ -76,7 +76,7 @@ def check(
     options = {**_opening(model, shapes, example_inputs, trust_pickle), "targets": targets}
     if is_contained(options["model"], trusted):
         return check_contained(options)
-    from edgekit.compiler.build.check import check as check_here
+    from edgekit.compiler.pipeline.check import check as check_here
 
     with _recorded(options):
         return check_here(**options)
@@ -110,7 +110,7 @@ def build(request: BuildRequest) -> Bundle:
 def _build(request: BuildRequest) -> Bundle:
     if is_contained(request.model, request.trusted):
         return build_contained(request)
-    from edgekit.compiler.build.build_bundle import build_bundle
+    from edgekit.compiler.pipeline.build_bundle import build_bundle
 
     with _recorded(vars(request)):
         return build_bundle(request)
@@ -136,7 +136,7 @@ def shrink(request: ShrinkRequest) -> ShrunkModel:
     goal = shrink_goal(request.flops, request.size, request.latency)
     if is_contained(request.model, request.trusted):
         return shrink_contained(request, goal)
-    from edgekit.compiler.build.shrink import shrink_model
+    from edgekit.compiler.pipeline.shrink import shrink_model
 
     with _recorded(vars(request)):
         return shrink_model(request)
@@ -175,7 +175,7 @@ def import_model(
     options = _opening(model, shapes, example_inputs, trust_pickle)
     if is_contained(options["model"], trusted):
         return import_contained(options)
-    from edgekit.compiler.build.import_onnx import import_model as import_here
+    from edgekit.compiler.pipeline.import_onnx import import_model as import_here
 
     with _recorded(options):
         return import_here(**options)

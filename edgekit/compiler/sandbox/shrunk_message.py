@@ -6,8 +6,8 @@ reader opens it in a child of its own.
 
 from __future__ import annotations
 
-from edgekit.compiler.build.shrunk_model import ShrunkModel
 from edgekit.compiler.compress.goal import ShrinkGoal
+from edgekit.compiler.pipeline.shrunk_model import ShrunkModel
 from edgekit.compiler.sandbox.messages import Broken
 from edgekit.system.formats.declared_json import decode, encode
 from edgekit.tensor_spec import Json

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.build.language.evaluation import judged, perplexity
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score, worst_snr_db
 from edgekit.compiler.evaluate.labels import Label
 from edgekit.compiler.evaluate.prepared_files import text_placements
@@ -16,6 +15,7 @@ from edgekit.compiler.model.language.gguf_model import open_gguf_model
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.pipeline.language.evaluation import judged, perplexity
 from edgekit.tensor_spec import Array
 from tests.benchmarks.scoreboard.makers import TEXT_MODEL, is_text
 from tests.benchmarks.scoreboard.networks import card_of, samples_of

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.build.language.evaluation import WINDOW_TOKENS, tokens_of
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.samples import Sample, read_files
@@ -21,6 +20,7 @@ from edgekit.compiler.importers.conversion import open_source_model
 from edgekit.compiler.model.language.gguf_model import open_gguf_model
 from edgekit.compiler.model.language.reference_decoder import in_windows
 from edgekit.compiler.model.onnx_file import save_model, signature
+from edgekit.compiler.pipeline.language.evaluation import WINDOW_TOKENS, tokens_of
 from edgekit.processing import load_card
 from edgekit.processing.card import Card
 from edgekit.tensor_spec import Array

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.compiler.build.variant_build import run_reference
 from edgekit.compiler.evaluate.noise_floor import with_perturbed_sums
 from edgekit.compiler.evaluate.verify import FLOOR_MARGIN_DB, compare
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.pipeline.variant_build import run_reference
 
 WIDTH = 64
 

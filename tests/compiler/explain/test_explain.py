@@ -51,7 +51,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     path = tmp_path_factory.mktemp("explained") / "two.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgekit.compiler.build.variant_build.SLOWER_LIMIT", math.inf)
+        patch.setattr("edgekit.compiler.pipeline.variant_build.SLOWER_LIMIT", math.inf)
         return edgekit.build(path, targets=FIVE, precision="auto")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.compiler.build.import_onnx import ImportedModel
+from edgekit.compiler.pipeline.import_onnx import ImportedModel
 
 
 def is_right(found: ImportedModel, engine: str, outputs: Sequence[str]) -> None:

@@ -19,11 +19,11 @@ import pytest
 
 import edgekit
 from edgekit.cli.live_line import LiveLine
-from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.compress.goal import shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
+from edgekit.compiler.pipeline.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.sandbox import child_main, messages
 from edgekit.compiler.sandbox.contained import _death
 from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import edgekit
-from edgekit.compiler.build.import_onnx import import_model
 from edgekit.compiler.card_inference.draft import draft_card
+from edgekit.compiler.pipeline.import_onnx import import_model
 from edgekit.compiler.sandbox import messages
 from edgekit.compiler.sandbox.imported_message import (
     drafted_figures,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.sandbox import watch
 from edgekit.compiler.sandbox.contained import build_contained
 from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, SECONDS, TIMES_MODEL, ChildLimits

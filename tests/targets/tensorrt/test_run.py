@@ -16,8 +16,8 @@ import pytest
 from edgekit_tensorrt import run
 from edgekit_tensorrt.device import presence
 
-from edgekit.compiler.build.build_bundle import build_bundle
-from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.pipeline.build_bundle import build_bundle
+from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
 from edgekit.runtime import Session, local_timings
 from edgekit.runtime.device_builds.build import NO_ROOM, EngineLimits

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.build.encoder_decoder.speech import card_of
 from edgekit.compiler.model.speech.open_speech import open_speech_model
+from edgekit.compiler.pipeline.encoder_decoder.speech import card_of
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.predictions.transcribe import Segment

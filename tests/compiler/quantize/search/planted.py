@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.compiler.build.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.samples import load_samples
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.passes import run_passes
+from edgekit.compiler.pipeline.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.tensor_spec import Array
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from edgekit.compiler.build.int8_evaluation import _name
-from edgekit.compiler.build.int8_search import _Clock
 from edgekit.compiler.evaluate.relative_time import RelativeTimer
 from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.pipeline.int8_evaluation import _name
+from edgekit.compiler.pipeline.int8_search import _Clock
 from edgekit.compiler.quantize.search import block_sensitivity, search_context
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, QUICK, CandidateConfig

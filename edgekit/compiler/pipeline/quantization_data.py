@@ -1,0 +1,140 @@
+"""The quantization data of a build: the split samples, the float model's observed ranges and its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from edgekit.compiler.evaluate.fidelity import Evaluator, Score
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
+from edgekit.compiler.evaluate.labels import Label, find_labels
+from edgekit.compiler.evaluate.output_channels import find_channels
+from edgekit.compiler.evaluate.prepared_files import text_placements
+from edgekit.compiler.evaluate.samples import FileSamples, Sample, Samples, load_into_memory, sample_digests
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.pipeline.held_out import HeldOut
+from edgekit.compiler.quantize.observe.calibrate import Split, graph_digest, observe
+from edgekit.compiler.quantize.placement.float_weights import with_float_weights
+from edgekit.compiler.quantize.search import measurement_cache
+from edgekit.compiler.quantize.search.search_context import SearchContext
+from edgekit.compiler.quantize.weights.value_digests import WeightCache
+from edgekit.processing.card import Card
+from edgekit.system.progress import counted
+from edgekit.tensor_spec import Json
+
+CALIBRATION_SAMPLES = 128
+"""The most samples of the user that are used, spread evenly over all of them."""
+MEASURED = 5
+"""Counts up when what is measured of a candidate changes: older records in the cache are then of no use."""
+PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}
+"""Part of the samples, as the manifest calls it -> its name."""
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizationData:
+    """The data that int8 is built from, shared by all targets.
+
+    Attributes:
+        search_context: Data that candidates are compiled from and compared with in the search.
+        held_out: The test samples: variants are tested on them, and nothing is selected on them.
+        labelled: The float model's score on the validation samples by the task's own metric; None where they
+            have no labels.
+        counts: Samples in each part, and the names of the parts that are not held out; the manifest's keys.
+    """
+
+    search_context: SearchContext
+    held_out: HeldOut
+    labelled: Score | None
+    counts: Mapping[str, Json]
+
+    def summary(self) -> str:
+        """Return the sizes of the parts, as text for the progress output."""
+        counts = self.counts
+        text = f"samples: {counts['fit']} calibration, {counts['choose']} validation, {counts['prove']} test"
+        shared = [PARTS[part] for part in counts["not_held_out"]]
+        return f"{text} ({' and '.join(shared)} not held out: too few samples)" if shared else text
+
+
+def collect_quantization_data(
+    source: ir.Model,
+    canonical: ir.Model,
+    reference: ReferenceOutputs,
+    samples: Samples,
+    parts: Split,
+    card: Card | None,
+    progress: Callable[[int, int], None] | None = None,
+) -> QuantizationData:
+    """Observe the canonical graph, and run the float model on the validation and the held-out samples.
+
+    Args:
+        source: The source model.
+        canonical: The graph to quantize.
+        reference: The source model's outputs for some of the held-out samples; it is not run on these again.
+        samples: All samples.
+        parts: The same, split.
+        card: Card that describes the outputs.
+        progress: Called with (done, total) as samples are observed.
+
+    Raises:
+        SampleError: no samples, or labels that are malformed.
+        ModelError: a value of the model is not a number.
+    """
+    canonical = with_float_weights(canonical)
+    observations = observe(canonical, parts.calibration, progress)
+    runner = Reference(source)
+    output_by_digest = dict(zip(sample_digests(reference.samples), reference.expected, strict=True))
+    evaluators, channels = [], find_channels(canonical.graph)
+    for part in (parts.validation, parts.test):
+        digests = sample_digests(part)
+        expected = keep_outputs(
+            output_by_digest[digest] if digest in output_by_digest else runner.run(part[index])
+            for index, digest in enumerate(counted(digests, "samples"))
+        )
+        placed = text_placements(card, part)
+        evaluators.append(Evaluator(card, expected, _labels(part, card), channels, placed))
+    validation, test = evaluators
+    digest = measurement_cache.key(
+        graph_digest(canonical),
+        samples.digest,
+        card.as_json() if card else None,
+        [[_label_json(label) for label in evaluator.labels or ()] for evaluator in evaluators],
+        validation.metric,
+        MEASURED,
+    )
+    in_memory = load_into_memory(parts.validation)  # every candidate is run on these
+    inputs, outputs = tuple(reference.inputs), tuple(reference.outputs)
+    search_context = SearchContext(
+        canonical,
+        inputs,
+        outputs,
+        observations,
+        parts.calibration,
+        in_memory,
+        validation,
+        digest,
+        WeightCache(),
+    )
+    # The keys are the manifest's.
+    counts = {"fit": len(parts.calibration), "choose": len(parts.validation), "prove": len(parts.test)}
+    held_out = HeldOut(
+        ReferenceOutputs(inputs, outputs, parts.test, test.expected),
+        test,
+        test.evaluate(test.expected).task,
+    )
+    return QuantizationData(
+        search_context,
+        held_out,
+        validation.evaluate(validation.expected).task,
+        {**counts, "not_held_out": list(parts.shared)},
+    )
+
+
+def _labels(part: Sequence[Sample], card: Card | None) -> list[Label] | None:
+    return find_labels(part.paths, card) if isinstance(part, FileSamples) else None
+
+
+def _label_json(label: Label) -> Json:
+    return [label.index, label.boxes.boxes.tolist(), label.boxes.classes.tolist()]

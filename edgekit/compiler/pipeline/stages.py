@@ -1,0 +1,398 @@
+"""Stages of a build: one function each, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import onnx_ir as ir
+
+from edgekit.compiler.evaluate.card_check import check_decoding, check_labels
+from edgekit.compiler.evaluate.samples import (
+    Sample,
+    Samples,
+    load_samples,
+    need_answers,
+    need_variation,
+    spread,
+)
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.importers.contract import ImportOptions, Source
+from edgekit.compiler.importers.conversion import Imported, open_source_model, source_name
+from edgekit.compiler.lowering.byte_input import byte_card, find_byte_input, fold_bytes, take_bytes
+from edgekit.compiler.lowering.io_layouts import by_target, lay_out, refuse_integers_in_float
+from edgekit.compiler.model.input_ranges import input_ranges
+from edgekit.compiler.model.onnx_file import opened_digest, signature
+from edgekit.compiler.model.shape_sets import largest_shapes
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.pipeline.build_options import BuildOptions, precisions_to_compile
+from edgekit.compiler.pipeline.build_request import BuildRequest
+from edgekit.compiler.pipeline.causes import add_float16_causes
+from edgekit.compiler.pipeline.distilled import TrainingParts, distillation, split_for_training
+from edgekit.compiler.pipeline.estimates import estimate_costs
+from edgekit.compiler.pipeline.faults import Fault, Faults
+from edgekit.compiler.pipeline.float8 import add_float8, refuse_without_float8
+from edgekit.compiler.pipeline.held_out import evaluate_held_out
+from edgekit.compiler.pipeline.import_check import ImportCheck, check_import
+from edgekit.compiler.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
+from edgekit.compiler.pipeline.memory_limits import hold_to_memory
+from edgekit.compiler.pipeline.quantization_data import (
+    CALIBRATION_SAMPLES,
+    QuantizationData,
+    collect_quantization_data,
+)
+from edgekit.compiler.pipeline.shrunk import add_shrunk, refuse_what_cannot_shrink, select_shrunk
+from edgekit.compiler.pipeline.variant_build import (
+    VariantBuild,
+    build_variant,
+    lost_variant,
+    refuse_if_all_are_lost,
+    run_reference,
+    runs_here,
+    time_variants,
+)
+from edgekit.compiler.pipeline.ways_out import with_ways_out
+from edgekit.compiler.pipeline.weight_only import (
+    Forms,
+    add_weight_only,
+    find_weight_forms,
+    select_variants,
+    weight_only_context,
+)
+from edgekit.compiler.quantize.observe.calibrate import Split, split
+from edgekit.diagnostics import Finding
+from edgekit.errors import EngineError, UsageError
+from edgekit.processing.card import Card
+from edgekit.processing.image_preparation import from_bytes
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.system import cpu
+from edgekit.system.memory import left_out_of_collections
+from edgekit.system.progress import Notify, Progress, stage
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.check_support import check_canonical, refuse_unsupported
+from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
+from edgekit.target.quant_rules import Rules
+from edgekit.tensor_spec import Json, TensorSpec
+
+VERIFIED_SAMPLES = 8
+"""The most samples of the user that every variant is run on, spread evenly over all of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class BuildJob:
+    """Build job: the model, the targets and the options, fixed once the model is open.
+
+    Attributes:
+        name: File name of the model.
+        source: The model as opened; with ``image``, the card's preparation precedes it.
+        imported: The conversion to ONNX; None if the model was ONNX.
+        canonical: The model after the passes.
+        inputs: Inputs of the source model.
+        outputs: Outputs of the source model.
+        card: Card that describes the inputs and outputs, or None.
+        targets: The targets to build for.
+        options: The options for precision.
+        passes: Changes by the passes, for the manifest.
+        layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
+        precisions: Precisions to compile for every target before quantization, the parent first.
+        int8_rules: Profile name -> rules, for the targets that int8 is searched for.
+        no_int8: Reason that int8 is not searched for the other targets, or "".
+        weight_forms: Weight-only forms of each profile that has some.
+        request: Arguments of the build.
+        faults: Faults of this build so far.
+        nodes: Number of nodes of the model as opened.
+        image: Image input of the user's card, if artifacts take bytes instead; else None.
+    """
+
+    name: str
+    source: ir.Model
+    imported: Imported | None
+    canonical: ir.Model
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    card: Card | None
+    targets: Sequence[BuildTarget]
+    options: BuildOptions
+    passes: Json
+    layouts: Mapping[str, str]
+    precisions: tuple[str, ...]
+    int8_rules: Mapping[str, Rules]
+    no_int8: str
+    weight_forms: Forms
+    request: BuildRequest
+    faults: Faults
+    nodes: int
+    image: ImageInput | None = None
+
+    @property
+    def holds_out(self) -> bool:
+        """Return whether samples are held out for testing, because some are used for calibration."""
+        needed = bool(self.int8_rules) or self.options.makes("quantized") or bool(self.options.shrink)
+        return needed or (bool(self.weight_forms) and self.request.samples is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class BuildSamples:
+    """The samples of a build.
+
+    Attributes:
+        all: The given samples, or random ones.
+        parts: The same, split; None if none are held out.
+        reference: The source model's outputs for the few samples that every variant is verified with.
+        import_check: Comparison of an imported model with its original on them; None if it was ONNX.
+        training: The same samples, with those to train on; None without training.
+    """
+
+    all: Samples
+    parts: Split | None
+    reference: ReferenceOutputs
+    import_check: ImportCheck | None
+    training: TrainingParts | None = None
+
+
+def open_source(
+    model: Source,
+    card: Card | None,
+    targets: Sequence[BuildTarget],
+    options: BuildOptions,
+    request: BuildRequest,
+) -> BuildJob:
+    """Open the model, run the passes, and find the precisions to build."""
+    io, has_samples = request.io, request.samples is not None
+    with stage(request.progress, "opened") as notify:
+        source, imported = _opened(model, card, request)
+        name = source_name(model)
+        inputs, outputs = signature(source)
+        if card:
+            card.check(inputs, outputs)
+            check_labels(card, outputs)
+        image, nodes = find_byte_input(io, card), len(source.graph)
+        canonical = source.clone()
+        passes = run_passes(canonical)
+        layouts = lay_out(canonical, io, targets, image.name if image else "")
+        targets = by_target(layouts, targets)
+        if image is not None and card is not None:
+            take_bytes(source, image)
+            fold_bytes(canonical, image)
+            inputs, card = signature(source)[0], byte_card(card, image.name)
+        quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
+        precisions = precisions_to_compile(options.precision, name, quantized, targets)
+        refuse_without_float8(options, targets, has_samples)
+        refuse_what_cannot_shrink(options, canonical, has_samples, quantized)
+        rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
+        refuse_integers_in_float(layouts, quantized or bool(rules))
+        forms = {} if quantized else find_weight_forms(options, targets)
+        opset = source.opset_imports[""]
+        origin = f"{imported.importer.source_format}, as ONNX " if imported else ""
+        notify(f"{name}  {origin}opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
+    return BuildJob(
+        name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
+        precisions, rules, no_int8, forms, request, Faults(opened_digest(source)), nodes, image,
+    )  # fmt: skip
+
+
+def importing(request: BuildRequest) -> ImportOptions:
+    """Return the options of the importer."""
+    return ImportOptions(example_inputs=request.example_inputs, trust_pickle=request.trust_pickle)
+
+
+def check_targets(job: BuildJob, progress: Progress) -> None:
+    """Check that every target can express the model's nodes."""
+    with stage(progress, "checked") as notify:
+        findings: list[Finding] = []
+        for target in job.targets:
+            name = target.profile.name
+            outcome = job.faults.contain(name, name, partial(check_canonical, job.canonical, [target]))
+            findings += with_ways_out(job.canonical, outcome) if not isinstance(outcome, Fault) else []
+        refuse_unsupported(job.name, job.canonical, findings)
+        notify(", ".join(target.profile.name for target in job.targets))
+
+
+def prepare_samples(
+    job: BuildJob, source: str | Path | Sequence[Sample] | None, progress: Progress
+) -> BuildSamples:
+    """Load and split the samples, and run the source model on those that variants are verified with."""
+    with stage(progress, "reference") as notify:
+        limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
+        ranges = input_ranges(job.canonical) if source is None else {}
+        samples = load_samples(source, job.inputs, job.card, None if job.options.distil else limit, ranges)
+        if job.holds_out:
+            need_variation(samples)
+        training = split_for_training(samples) if job.options.distil else None
+        parts = training.split if training else split(samples.arrays) if job.holds_out else None
+        held_out = parts.test if parts is not None else samples.arrays
+        verified = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
+        reference = _reference(job, samples, verified)
+        if source is not None:
+            need_answers(samples.origin, reference.expected)
+        if job.card:
+            check_decoding(job.card, reference.expected)
+        notify(samples.origin)
+    if job.imported is None:
+        return BuildSamples(samples, parts, reference, None, training)
+    with stage(progress, "compared") as notify:
+        compared = check_import(job.imported, job.source, _of_pixels(reference, job.image), source is None)
+        notify(str(compared))
+    return BuildSamples(samples, parts, reference, compared, training)
+
+
+def _of_pixels(reference: ReferenceOutputs, image: ImageInput | None) -> ReferenceOutputs:
+    """Return the reference with the original's inputs: the card's floats instead of bytes."""
+    if image is None:
+        return reference
+    feeds = [{**sample, image.name: from_bytes(image, sample[image.name])} for sample in reference.samples]
+    return replace(reference, samples=feeds)
+
+
+def _reference(job: BuildJob, samples: Samples, chosen: Sequence[Sample]) -> ReferenceOutputs:
+    try:
+        return run_reference(job.source, job.inputs, job.outputs, chosen)
+    except EngineError as problem:
+        ranges = samples.ranges.items()
+        if not ranges:
+            raise
+        notes = [f"{name} from {limits.low:g} to {limits.high:g}: {limits.reason}" for name, limits in ranges]
+        raise EngineError("\n  ".join([f"{problem}; the inputs were random", *notes])) from problem
+
+
+def build_float_variants(
+    job: BuildJob, reference: ReferenceOutputs, progress: Progress
+) -> list[VariantBuild]:
+    """Compile and verify the variants that need no calibration, for every target."""
+    variants: list[VariantBuild] = []
+    for target in job.targets:
+        checked = job.faults.by_profile.get(target.profile.name)
+        parent, offered = None, _offered(job, target)
+        for precision in offered:
+            with stage(progress, "compiled") as notify:
+                variant = _float_variant(job, target, precision, reference, variants, parent, checked)
+                variants.append(variant)
+                parent = parent or (variant if variant.artifact.files else None)
+                notify(f"{variant.name}  {variant.status}")
+            if checked is not None:
+                break
+        is_float = precision_of(variants[-1].precision).is_float
+        if FULL_PRECISION not in offered and is_float and variants[-1].rejected and checked is None:
+            # fp16 alone was compiled, and rejected: the target still gets a model that works.
+            variants.append(_float_variant(job, target, FULL_PRECISION, reference, variants))
+    return variants
+
+
+def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
+    """Return the precisions to compile for a target: ``auto`` tries bf16 and fp16 arithmetic only if this
+    machine's processor has it, to time it. Without a request it is the profile's own."""
+    if job.options.by_profile and FULL_PRECISION in job.precisions:
+        return [target.profile.own_precision]
+    if job.options.precision != AUTO:
+        return list(job.precisions)
+    features = set(cpu.instruction_sets() if runs_here(target.profile) else ())
+    needed = target.info.instruction_sets
+    rows = [precision_of(precision) for precision in job.precisions]
+    return [row.name for row in rows if not row.is_narrow or features.intersection(needed.get(row.name, ()))]
+
+
+def _float_variant(
+    job: BuildJob,
+    target: BuildTarget,
+    precision: str,
+    reference: ReferenceOutputs,
+    before: Sequence[VariantBuild],
+    parent: VariantBuild | None = None,
+    checked: Fault | None = None,
+) -> VariantBuild:
+    """Build one variant; it is lost if its target meets a fault, now or in the check of the model."""
+    name = f"{target.profile.name}-{precision}"
+    build = partial(build_variant, job.canonical, target, precision, reference, before, parent)
+    outcome = job.faults.contain(target.profile.name, name, build) if checked is None else checked
+    return lost_variant(name, target, precision, parent, outcome) if isinstance(outcome, Fault) else outcome
+
+
+def add_quantized_variants(
+    job: BuildJob, samples: BuildSamples, variants: list[VariantBuild], progress: Progress
+) -> list[VariantBuild]:
+    """Calibrate, search for int8, and add weight-only variants, as far as the options request them.
+
+    The calibration data is shared by all of them, and its memory is freed on return.
+    """
+    progress = job.faults.passing(progress)
+    data = _calibrate(job, samples, progress)
+    for narrow in [v for v in variants if v.is_narrow and v.ran] if data is not None else []:
+        assert data is not None
+        test = partial(evaluate_held_out, narrow, job.canonical, data.held_out, job.options)
+        outcome = job.faults.contain(narrow.profile.name, narrow.name, test)
+        if isinstance(outcome, Fault):
+            narrow.lose(outcome)
+    observed = data.search_context.observations if data is not None else None
+    add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
+    if job.int8_rules and data is not None:
+        with left_out_of_collections(), stage(progress, "searched", live=True) as notify:
+            variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, notify)
+    if job.options.makes("quantized") and data is not None:
+        with stage(progress, "quantized") as notify:
+            variants = add_float8(variants, data, job.options, job.faults)
+            notify(", ".join(v.name for v in variants if v.precision == job.options.precision))
+    if job.weight_forms:
+        with stage(progress, "weights", live=True) as notify:
+            context = weight_only_context(job.canonical, samples.reference, data)
+            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, notify)
+            added = (v.precision for v in variants if "stored_weights" in v.evidence)
+            notify(", ".join(dict.fromkeys(added)) or "no weights are large enough")
+    if job.options.shrink and data is not None:
+        with stage(progress, "shrunk", live=True) as notify:
+            reference, rules = samples.reference, job.int8_rules
+            teaching = distillation(job.options, data.search_context.model, job.card, samples.training)
+            variants = add_shrunk(variants, data, reference, rules, job.options, teaching, job.faults, notify)
+            notify(f"{sum(v.shrunk is not None for v in variants)} smaller variants to time")
+    return variants
+
+
+def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> QuantizationData | None:
+    if samples.parts is None:
+        return None
+    with stage(progress, "calibrated", live=True) as report:
+
+        def observed(done: int, total: int, notify: Notify = report) -> None:
+            notify("", done, total, "samples")
+
+        observed_samples = samples.training.samples if samples.training else samples.all
+        data = collect_quantization_data(
+            job.source, job.canonical, samples.reference, observed_samples, samples.parts, job.card, observed
+        )
+        report(data.summary())
+    return data
+
+
+def estimate_variants(job: BuildJob, variants: Sequence[VariantBuild], progress: Progress) -> None:
+    """Estimate the costs of variants with their target's own tool, if it has one, and reject those that do
+    not fit their device's memories."""
+    if any(target.info.estimate is not None for target in job.targets):
+        with stage(progress, "estimated") as notify:
+            notify(f"{estimate_costs(variants, job.faults)} variants")
+    hold_to_memory(variants)
+
+
+def time_and_select(
+    job: BuildJob, reference: ReferenceOutputs, variants: list[VariantBuild], progress: Progress
+) -> list[VariantBuild]:
+    """Time the variants that run here, and reject or drop those without a gain."""
+    with stage(progress, "timed") as notify:
+        time_variants(variants, reference, job.faults)
+        smaller = [variant for variant in variants if variant.shrunk is not None]
+        variants = [variant for variant in variants if variant.shrunk is None]
+        variants = select_variants(variants, job.options) if job.weight_forms else variants
+        variants = select_shrunk([*variants, *smaller], reference)
+        variants = variants if job.options.fallback else without_fallbacks(variants)
+        notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
+    refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)
+    return variants
+
+
+def _opened(model: Source, card: Card | None, request: BuildRequest) -> tuple[ir.Model, Imported | None]:
+    shapes = {**(card.shapes() if card else {}), **largest_shapes(request.shapes or {})}
+    try:
+        return open_source_model(model, shapes, importing(request))
+    except UsageError as problem:
+        hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
+        raise UsageError(f"{problem}{hint}") from None

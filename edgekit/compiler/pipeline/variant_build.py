@@ -1,0 +1,368 @@
+"""Variants of a build: each is compiled, verified and timed, then kept, or rejected with the reason."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.bundle.evidence import Evidence, Timing
+from edgekit.bundle.variant import Status, status_text
+from edgekit.compiler.evaluate import verify
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
+from edgekit.compiler.evaluate.noise_floor import with_exact_transforms, with_perturbed_sums
+from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.evaluate.saturation import saturating_outputs
+from edgekit.compiler.evaluate.timing import (
+    REPORTED_RUNS,
+    TIMED_RUNS,
+    Timed,
+    confirmed_ratio,
+    opened,
+    time_in_turns,
+)
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.pipeline.faults import Fault, Faults, traceback_path
+from edgekit.compiler.quantize.search.measurement import CandidateConfig
+from edgekit.errors import BuildFault
+from edgekit.system import breadcrumbs
+from edgekit.system.cpu import default_threads, processor_kind
+from edgekit.system.progress import counted
+from edgekit.system.timings import files_digest
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.contract import Artifact
+from edgekit.target.precisions import precision_of
+from edgekit.target.profile import Profile
+from edgekit.tensor_spec import Array, TensorSpec
+
+SLOWER_LIMIT = 1.25
+"""Largest latency relative to the parent, by the fastest runs; slower variants are rejected. In interleaved
+runs equal variants have differed by up to 1.16 on two busy cores; a real slowdown (a cast that stays, an op
+off the fast path) is larger. int8 costs accuracy, so what EdgeKit quantized must be faster."""
+INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
+"""The same for int8, by the key in its evidence. Weight-only int8 is not meant to be faster; up to 1.03 is
+noise where only the two variants are interleaved."""
+NARROW_LIMIT = 1.0
+"""The same for bf16 and fp16 arithmetic: it costs accuracy, and its files are not smaller."""
+SHRUNK_LIMIT = FASTER
+"""The same for smaller models, which cost more: timed with the parent alone, in turns."""
+FLOOR_SAMPLES = 2
+"""Number of samples that the noise floor is measured on; each costs one more run of the reference."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """Manifest data of a variant that computes a smaller model.
+
+    Attributes:
+        multiplications: Multiplications of one run of the source model, and of the smaller one.
+        share: Requested share to remove, 0 to 1.
+        golden: The smaller model's outputs for the bundle's golden vector.
+        outputs_of: The variant that computed them; "" if all variants of the same model share them.
+    """
+
+    multiplications: tuple[int, int]
+    share: float
+    golden: Mapping[str, Array]
+    outputs_of: str = ""
+
+    @property
+    def entry(self) -> str:
+        """Return the name of its golden outputs in the bundle."""
+        return f"shrunk-{self.outputs_of or self.multiplications[1]}"
+
+
+@dataclass
+class VariantBuild:
+    """Variant under construction: ``outcome`` and ``evidence`` change as it is verified, timed and tested.
+
+    Attributes:
+        outcome: Verified, rejected or not run.
+        reason: Engine that verified it, or the reason that it was not verified.
+        forced: Whether to ship it even if it would be rejected, as long as it compiles.
+        objection: Reason that it would have been rejected if it were not forced; "" if there is none.
+        config: Candidate that an int8 variant was made from, else None.
+        shrunk: Data of a smaller model; None for the source model.
+    """
+
+    name: str
+    target: BuildTarget
+    precision: str
+    artifact: Artifact
+    digest: str
+    evidence: Evidence
+    parent: VariantBuild | None
+    outcome: Status = Status.NOT_RUN
+    reason: str = "not verified yet"
+    forced: bool = False
+    objection: str = ""
+    config: CandidateConfig | None = None
+    shrunk: Shrunk | None = None
+
+    @property
+    def profile(self) -> Profile:
+        return self.target.profile
+
+    @property
+    def to_time(self) -> Timed:
+        return Timed(self.target.engine, self.artifact, self.digest)
+
+    @property
+    def status(self) -> str:
+        """Return outcome and reason in the manifest's form."""
+        forced = f", shipped by force: {self.objection}" if self.objection else ""
+        return status_text(self.outcome, self.reason) + forced
+
+    @property
+    def rejected(self) -> bool:
+        return self.outcome is Status.REJECTED
+
+    @property
+    def ran(self) -> bool:
+        return self.outcome is Status.VERIFIED
+
+    @property
+    def by_reference(self) -> bool:
+        """Return whether a reference executor ran it instead of its engine."""
+        return self.ran and "stands_in_for" in self.evidence.get("executed", {})
+
+    @property
+    def timed(self) -> bool:
+        """Return whether its times are its engine's; a reference executor's do not apply to a device."""
+        return self.ran and not self.by_reference
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether it computes floats in a narrower type than its parent."""
+        return precision_of(self.precision).is_narrow
+
+    @property
+    def slower_limit(self) -> float:
+        """Return the largest latency relative to its parent; above it the variant is rejected."""
+        if self.shrunk is not None:
+            return SHRUNK_LIMIT
+        limit = next((limit for kind, limit in INT8_LIMITS.items() if kind in self.evidence), None)
+        if limit is None:
+            return NARROW_LIMIT if self.is_narrow else SLOWER_LIMIT
+        return limit if runs_here(self.profile) else math.inf
+
+    def reject(self, reason: str) -> None:
+        """Reject it, or note the objection if it is forced. The first reason stays."""
+        if self.rejected or self.objection:
+            return
+        if self.forced:
+            self.objection = reason
+        else:
+            self.outcome, self.reason = Status.REJECTED, reason
+
+    def lose(self, fault: Fault) -> None:
+        """Reject it for a fault, even if it is forced: it does not work."""
+        self.outcome, self.reason, self.objection = Status.REJECTED, fault.reason, ""
+        if fault.is_bug:
+            self.evidence["fault"] = {"error": fault.error, "traceback": fault.traceback}
+
+
+def runs_here(profile: Profile) -> bool:
+    """Return whether times measured here apply to the profile: it names this processor kind, or none.
+
+    The gain of integer kernels depends on the processor: up to four times with int8 dot products, none
+    without.
+    """
+    fact = profile.facts.get("arch")
+    return fact is None or processor_kind(fact.value) == processor_kind()
+
+
+def run_reference(
+    source: ir.Model,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    samples: Sequence[Sample],
+) -> ReferenceOutputs:
+    """Run the source model on the samples, and on slightly perturbed ones for the noise floor of each output.
+
+    If an input is not float, sums in the model are perturbed instead.
+    """
+    reference = Reference(source)
+    expected = keep_outputs(map(reference.run, counted(samples, "samples")))
+    chosen = samples[:FLOOR_SAMPLES]
+    if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
+        reference = Reference(with_perturbed_sums(source))
+    perturbed = [reference.run(verify.perturbed(sample, seed)) for seed, sample in enumerate(chosen)]
+    others = [perturbed]
+    if (exact := with_exact_transforms(source)) is not None:
+        reference = Reference(exact)
+        others.append([reference.run(sample) for sample in chosen])
+    floors_db = {}
+    for output in outputs:
+        floors = [_floor_db(output.name, expected[: len(chosen)], runs) for runs in others]
+        floors_db[output.name] = min((floor for floor in floors if floor is not None), default=None)
+    return ReferenceOutputs(inputs, outputs, samples, expected, saturating_outputs(source), floors_db)
+
+
+def build_variant(
+    canonical: ir.Model,
+    target: BuildTarget,
+    precision: str,
+    reference: ReferenceOutputs,
+    before: Sequence[VariantBuild],
+    parent: VariantBuild | None = None,
+) -> VariantBuild:
+    """Compile and verify a variant; artifacts that variants in ``before`` verified are not run again."""
+    profile, compiled_as = target.profile, target.compiled_as(precision)
+    artifact = target.compiler.compile_model(canonical, profile, compiled_as)
+    if target.info.refine is not None:
+        artifact = target.info.refine(canonical, profile, compiled_as, artifact, reference.samples)
+    digest = files_digest(artifact.files)
+    name = f"{profile.name}-{precision}"
+    if parent is not None and (digest, artifact.options) == (parent.digest, parent.artifact.options):
+        copied, cause = deepcopy(parent.evidence), f"identical to {parent.name}"
+        return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, cause)
+    key = (target.name, precision, digest)
+    of_key = (t for t in before if (t.target.name, t.precision, t.digest) == key)
+    same = next((t for t in of_key if t.artifact.options == artifact.options), None)
+    if same is not None:
+        copied = deepcopy(same.evidence)
+        return VariantBuild(
+            name, target, precision, artifact, digest, copied, parent, same.outcome, same.reason
+        )
+    result = verify.verify(artifact, target.executor(), precision, reference)
+    return VariantBuild(
+        name, target, precision, artifact, digest, result.evidence, parent, result.outcome, result.reason
+    )
+
+
+def artifact_variant(
+    name: str,
+    target: BuildTarget,
+    precision: str,
+    artifact: Artifact,
+    forced: bool,
+    run: Callable[[VariantBuild], None],
+) -> VariantBuild:
+    """Return the variant of a compiled model after ``run``; one that can't run here has the reason."""
+    gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
+    evidence: Evidence = {"size_bytes": artifact.size_bytes}
+    variant = VariantBuild(name, target, precision, artifact, files_digest(artifact.files), evidence, None)
+    variant.forced = forced
+    if artifact.facts:
+        variant.evidence["compile"] = dict(artifact.facts)
+    missing = target.missing()
+    if missing is not None:
+        variant.reason = str(missing)
+    else:
+        run(variant)
+    return variant
+
+
+def lost_variant(
+    name: str, target: BuildTarget, precision: str, parent: VariantBuild | None, fault: Fault
+) -> VariantBuild:
+    """Return a rejected variant without an artifact, to report a fault."""
+    variant = VariantBuild(name, target, precision, Artifact({}), "", {"size_bytes": 0}, parent)
+    variant.lose(fault)
+    return variant
+
+
+def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults) -> None:
+    """Time the variants that verified, in turns, and reject those slower than their parent, and those that
+    do not run any more."""
+    by_key = _timings(variants, reference, faults)
+    ran = [variant for variant in variants if variant.timed]
+    for variant in ran:
+        variant.evidence["timing"] = by_key[variant.target.name, variant.to_time.digest]
+    for variant in ran:
+        if variant.parent is not None and variant.parent.timed:
+            compare = partial(_ratio_to_parent, variant, variant.parent, reference)
+            ratio = faults.contain(variant.profile.name, variant.name, compare)
+            if isinstance(ratio, Fault):
+                variant.lose(ratio)
+            elif ratio > variant.slower_limit:
+                variant.reject(f"{ratio:.2f}x the time of {variant.parent.name}")
+    for variant in ran:  # variants with the same bytes share their times; each gets its own copy
+        variant.evidence["timing"] = variant.evidence["timing"].copy()
+        if not runs_here(variant.profile):
+            variant.evidence["timing"]["elsewhere"] = True
+
+
+def _timings(
+    variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults
+) -> dict[tuple[str, str], Timing]:
+    """Map target and digest to the timing of variants that still run; others are lost to their fault."""
+    ran = [variant for variant in variants if variant.timed]
+    unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
+    runs = TIMED_RUNS if any(variant.parent is not None for variant in ran) else REPORTED_RUNS
+    together = f"timing {', '.join(variant.name for variant in ran)}"
+    try:
+        with breadcrumbs.at_risk(together):
+            return dict(zip(unique, time_in_turns(list(unique.values()), reference, runs), strict=True))
+    except Exception:  # whose it is shows when each runs alone
+        for variant in ran:
+            trial = faults.contain(variant.profile.name, variant.name, partial(_run_once, variant, reference))
+            if isinstance(trial, Fault):
+                variant.lose(trial)
+        if all(variant.timed for variant in ran):
+            if not breadcrumbs.has_ended(together):
+                raise
+            return {key: time_in_turns([timed], reference, runs)[0] for key, timed in unique.items()}
+    return _timings(variants, reference, faults)
+
+
+def _run_once(variant: VariantBuild, reference: ReferenceOutputs) -> None:
+    with ExitStack() as stack:
+        opened(stack, variant.to_time, reference, default_threads())[0].run(reference.samples[0])
+
+
+def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:
+    """Return the latency relative to the parent. A variant that seems too slow is timed again."""
+    timing, limit = variant.evidence["timing"], variant.slower_limit
+    if "stored_weights" in variant.evidence or variant.shrunk is not None:
+        timing["ratio"] = ratio_to_parent(variant.to_time, parent.to_time, reference)
+        return timing["ratio"]
+    parent_ms = parent.evidence["timing"]["min_ms"]
+    ratio = float(timing["min_ms"] / parent_ms)
+    if ratio <= limit:
+        return ratio
+    return confirmed_ratio(variant.to_time, parent.to_time, timing, parent_ms, limit, reference)
+
+
+def _floor_db(
+    name: str, expected: Sequence[Mapping[str, Array]], outputs: Sequence[Mapping[str, Array]]
+) -> float | None:
+    """Compute the noise floor of an output in dB, that of the worst sample; None if it is unknown.
+
+    It is computed by sample, because only the first one is the golden vector. For a text detector (PP-OCRv4)
+    on random noise, that sample gives 57 dB and all samples together 78, for the same rounding.
+    """
+    pairs = zip(expected, outputs, strict=True)
+    snrs_db = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
+    return min((snr_db for snr_db in snrs_db if snr_db is not None), default=None)
+
+
+def refuse_if_all_are_lost(
+    name: str, faults: Faults, targets: Sequence[BuildTarget], variants: Sequence[VariantBuild]
+) -> None:
+    """Check that not every variant is lost: a bundle without any variant to run is not made.
+
+    Raises:
+        BuildFault: names each target, its fault and the file of its traceback.
+    """
+    lost = faults.by_profile
+    profiles = [target.profile.name for target in targets]
+    if any(not v.rejected for v in variants) or not all(profile in lost for profile in profiles):
+        return
+    lines = [f"{name} could not be built for any target"]
+    for profile in profiles:
+        path = traceback_path(lost[profile].traceback)
+        lines.append(f"  {profile}  {lost[profile].error}" + (f"; traceback: {path}" if path else ""))
+    is_bug = any(lost[profile].is_bug for profile in profiles)
+    lines.append("  nothing was written" + ("; please report this with the traceback" if is_bug else ""))
+    raise BuildFault("\n".join(lines))

@@ -1,0 +1,134 @@
+"""The search for int8 against its clock: it goes on where it stopped, and auto begins with what int8 does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import edgekit
+from edgekit.compiler.pipeline.int8_evaluation import evaluate_int8
+from edgekit.compiler.pipeline.variant_build import VariantBuild
+from edgekit.compiler.quantize.search.candidates import Candidates
+from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
+from edgekit.system.progress import Stage
+from edgekit.target.contract import Runner
+from tests.compiler.quantize.search import planted
+
+pytestmark = pytest.mark.needs_ort
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that the search sees, on which every measurement takes 10 s, of a small network with latencies
+    that depend on the placement alone."""
+    now, measured = [1000.0], Candidates._measured
+
+    def slow(self: Candidates, config: CandidateConfig) -> Measurement:
+        now[0] += 10.0
+        return measured(self, config)
+
+    def ratio(self: Candidates, config: CandidateConfig, float_share: float, runner: Runner) -> float:
+        return {"all": 0.7, "no riders": 0.65}.get(config.placement, 0.75) + float_share / 4
+
+    monkeypatch.setattr(planted, "SIZE", 8)
+    monkeypatch.setattr(Candidates, "_measured", slow)
+    monkeypatch.setattr(Candidates, "_ratio", ratio)
+    for module in ("int8", "int8_search"):
+        time = SimpleNamespace(monotonic=lambda: now[0])
+        monkeypatch.setattr(f"edgekit.compiler.pipeline.{module}.time", time)
+    return now
+
+
+def searched(folder: Path, cache: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    """A build with a cache of that name, and what its search found."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / cache))
+    given = {"targets": ["ort"], "precision": "int8", "samples": planted.samples(12)}
+    bundle = edgekit.build(planted.sound(folder), **{**given, **options})
+    return bundle, next(v.evidence["search"] for v in bundle.variants if "search" in v.evidence)
+
+
+def test_a_search_that_was_cut_goes_on_until_it_is_whole(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out, counts = [], []
+    for _ in range(8):
+        started = clock[0]
+        bundle, search = searched(tmp_path, "cache", monkeypatch, precision="auto", time_budget=55)
+        left_out.append(search["left_out"])
+        counts.append(len(search["tried"]))
+        if not left_out[-1]:
+            break
+        assert 0 < clock[0] - started < 55 + 30, "some is measured anew, in the time there is"
+    assert left_out[0] > 0, "cut at first"
+    assert left_out[-1] == 0, "whole in the end"
+    assert counts == sorted(counts)
+    spent = clock[0]
+    again, _ = searched(tmp_path, "cache", monkeypatch, precision="auto", time_budget=55)
+    assert clock[0] == spent, "nothing is measured twice"
+    assert again.digest == bundle.digest
+    _, whole = searched(tmp_path, "another", monkeypatch, precision="auto", time_budget=1e6)
+    assert [row["choice"] for row in search["tried"]] == [row["choice"] for row in whole["tried"]]
+
+
+@pytest.mark.parametrize("seconds", [0, 15, 25, 125])
+def test_auto_ships_nothing_worse_than_int8_in_the_same_time(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    chosen = {}
+    for precision in ("int8", "auto"):
+        _, search = searched(tmp_path, precision, monkeypatch, precision=precision, time_budget=seconds)
+        chosen[precision] = [row for row in search["tried"] if not row["lost"]]
+    (int8,) = chosen["int8"]
+    assert any(
+        auto["snr_db"] >= int8["snr_db"] and 0.97 * auto["ratio"] <= int8["ratio"] for auto in chosen["auto"]
+    )
+
+
+def test_the_progress_line_says_what_is_tried(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages: list[Stage] = []
+    searched(tmp_path, "cache", monkeypatch, time_budget=55, progress=stages.append)
+    lines = [(stage.detail, stage.left_s) for stage in stages if stage.left_s is not None]
+    assert lines[0] == ("ort: all, l4, nearest", 55.0)
+    assert ("ort: all, l4, gptq, bias", 45.0) in lines
+    for step in ("rounding weights", "compiling", "running", "timing"):
+        assert f"ort: all, l4, gptq, bias: {step}" in [detail for detail, _ in lines]
+    assert any(stage.detail.startswith("ort  testing on 4 samples  ") for stage in stages)
+
+
+def test_the_most_accurate_one_is_tested_where_the_fastest_fails(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested: list[VariantBuild] = []
+
+    def failing_first(*arguments: Any) -> VariantBuild:
+        tested.append(evaluate_int8(*arguments))
+        if len(tested) == 1:
+            tested[0].reject("its heads are off")
+        return tested[-1]
+
+    def front(measured: Sequence[Measurement]) -> list[Measurement]:
+        return sorted(measured, key=lambda each: each.rank)[:1]  # as where the fastest is the least accurate
+
+    monkeypatch.setattr("edgekit.compiler.pipeline.int8.evaluate_int8", failing_first)
+    monkeypatch.setattr("edgekit.compiler.pipeline.int8.pareto_front", front)
+    monkeypatch.setattr("edgekit.compiler.pipeline.int8.best_with_baseline", lambda winner, *_: winner)
+    bundle, _ = searched(tmp_path, "cache", monkeypatch)
+    _, int8 = bundle.variants
+    assert len(tested) == 2
+    assert (int8.name, tested[0].rejected) == ("ort-int8", True)
+    first, second = (candidate(each.evidence["quantization"]) for each in tested)
+    reasons = {candidate(row): row["lost"] for row in int8.evidence["search"]["tried"] if not row["floats"]}
+    assert reasons[first] == "on the test samples: its heads are off"
+    assert reasons[second] == ""
+    assert candidate(int8.evidence["quantization"]) == second
+
+
+def candidate(row: Mapping[str, Any]) -> str:
+    return json.dumps([row["placement"], row["recipe"]], sort_keys=True)
