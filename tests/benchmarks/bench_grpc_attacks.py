@@ -116,7 +116,7 @@ def trial(name: str, bundle: Path, message: bytes, proxy: str | None, seconds: f
             "--token-file",
             str(folder / "token"),
         ]
-        command += ["--address-share", "1"] if proxy else []
+        command += ["--behind-proxy"] if proxy else []
         log = stack.enter_context(open(folder / "log", "wb"))
         os.sched_setaffinity(0, {0})
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
