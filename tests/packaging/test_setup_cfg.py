@@ -18,8 +18,24 @@ def setup_cfg() -> configparser.ConfigParser:
     return parser
 
 
-def test_every_target_is_typed(setup_cfg: configparser.ConfigParser) -> None:
+def test_every_package_is_listed(setup_cfg: configparser.ConfigParser) -> None:
+    """A forgotten sub-package breaks only the wheel, where no other test looks."""
+    packages = {
+        ".".join(init.parent.relative_to(root).parts)
+        for root, folder in ((ROOT, "edgekit"), (ROOT / "targets", ""))
+        for init in (root / folder).rglob("__init__.py")
+    }
+    tasks = {name for name in packages if name.startswith("edgekit.processing.tasks.")}
+    assert packages - tasks == set(setup_cfg["options"]["packages"].split())
+    # A new task is its folder and no line here: the files of tasks are data of the package above them.
+    assert setup_cfg["options.package_data"]["edgekit.processing.tasks"] == "*/*.py"
+    assert {name.count(".") for name in tasks} == {3}
+
+
+def test_every_target_is_mapped_and_typed(setup_cfg: configparser.ConfigParser) -> None:
     targets = {path.name for path in (ROOT / "targets").iterdir() if (path / "__init__.py").is_file()}
+    mapped = dict(line.split(" = ") for line in setup_cfg["options"]["package_dir"].split("\n") if line)
+    assert mapped == {name: f"targets/{name}" for name in targets}
     for name in targets:
         assert "py.typed" in setup_cfg["options.package_data"][name]
         assert (ROOT / "targets" / name / "py.typed").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import shutil
@@ -109,11 +110,11 @@ def archives(setuptools: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) -> None:
-    packages = {
-        str(path.parent.relative_to(root))
-        for root, top in ((ROOT, "edgekit"), (ROOT / "targets", "."))
-        for path in (root / top).rglob("__init__.py")
-    }
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    packages = {name.replace(".", "/") for name in parser["options"]["packages"].split()}
+    tasks = (ROOT / "edgekit" / "processing" / "tasks").glob("*/__init__.py")
+    packages |= {str(path.parent.relative_to(ROOT)) for path in tasks}
     with zipfile.ZipFile(archives["wheel"]) as wheel:
         names = [name for name in wheel.namelist() if not name.endswith("/")]
     metadata = f"edgekit_sdk-{__version__}.dist-info"
