@@ -25,11 +25,11 @@ def test_every_package_is_listed(setup_cfg: configparser.ConfigParser) -> None:
         for root, folder in ((ROOT, "edgekit"), (ROOT / "targets", ""))
         for init in (root / folder).rglob("__init__.py")
     }
-    tasks = {name for name in packages if name.startswith("edgekit.processing.tasks.")}
+    tasks = {name for name in packages if name.startswith("edgekit.tasks.")}
     assert packages - tasks == set(setup_cfg["options"]["packages"].split())
     # A new task is its folder and no line here: the files of tasks are data of the package above them.
-    assert setup_cfg["options.package_data"]["edgekit.processing.tasks"] == "*/*.py"
-    assert {name.count(".") for name in tasks} == {3}
+    assert setup_cfg["options.package_data"]["edgekit.tasks"] == "*/*.py"
+    assert {name.count(".") for name in tasks} == {2}
 
 
 def test_every_target_is_mapped_and_typed(setup_cfg: configparser.ConfigParser) -> None:
