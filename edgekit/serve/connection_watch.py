@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
@@ -107,6 +108,7 @@ def raised_open_files(needed: int) -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
+@lru_cache(maxsize=4096)  # looked up for each connection, again and again in a flood
 def network_of(host: str) -> str:
     """Return what counts as one address: an IPv4 address, or 64 bits of an IPv6 one, which one client has.
 
@@ -148,6 +150,11 @@ class ConnectionWatch:
             elif now_s > connection.due_s:
                 connection.overdue()
         self.make_room(watched)
+
+    def opened(self, connections: Collection[Any]) -> None:
+        """Make room for a new connection at once if there are too many."""
+        if len(connections) > self.limits.total:
+            self.make_room(connections)
 
     def make_room(self, connections: Iterable[Any]) -> None:
         """End the connections that are too many of one address, or of all."""

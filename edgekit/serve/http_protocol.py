@@ -47,7 +47,7 @@ class HttpProtocol(Watched, HttpToolsProtocol):
 
     def __init__(self, watch: ConnectionWatch, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._watch = watch
+        self.watch = watch
 
     # --- the connection ----------------------------------------------------------------------------------
 
@@ -55,8 +55,7 @@ class HttpProtocol(Watched, HttpToolsProtocol):
         super().connection_made(transport)
         self.opened_s = time.monotonic()
         self.due_s = self.opened_s + HEAD_SECONDS
-        if len(self.connections) > self._watch.limits.total:
-            self._watch.make_room(self.connections)
+        self.watch.opened(self.connections)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the app write no more: uvicorn informs only the newest request, which may wait for others."""

@@ -5,7 +5,6 @@ SIGTERM drains: no new connection is taken, running and queued requests are answ
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import signal
 import socket
@@ -51,10 +50,6 @@ BACKLOG = 1024
 DRAIN_SECONDS = 30
 USER_TIMEOUT_MS = 15_000
 """Time after which the system ends a connection whose client does not acknowledge data."""
-HANDSHAKE_SECONDS = 15.0
-"""Time for a handshake of TLS. uvicorn has no option for it, and event loops wait for a minute."""
-HANDSHAKES = 4096
-"""Files for connections whose handshake of TLS has not ended: nothing counts them."""
 
 
 def token_for(is_loopback: bool, token_file: Path | None, tls: Tls | None = None) -> str | None:
@@ -114,8 +109,7 @@ def serve(request: ServeRequest) -> None:
                 "--tls-cert and --tls-key, or --behind-proxy if a proxy has TLS (docs/serve-behind-nginx.md)"
             )
     bundles = bundles_by_name(request.bundles)
-    handshakes = 0 if tls is None else HANDSHAKES
-    files = raised_open_files(request.connections + FILES + handshakes)
+    files = raised_open_files(request.connections + FILES)
     share = 1.0 if request.behind_proxy else ADDRESS_SHARE
     connections = connection_limits(request.connections, share, files, grpc is not None)
     limit_mb = request.request_memory_mb
@@ -247,7 +241,7 @@ def server_of(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        loop="edgekit.serve.server:new_event_loop",
+        loop="edgekit.serve.tls_handshake:new_event_loop",
         http=http_protocol(watch),
         ws="none"
         if find_spec("websockets") is None
@@ -261,27 +255,6 @@ def server_of(
         **({} if tls is None else tls.uvicorn_options()),
     )
     return Server(config)
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop, if it is installed, with a shorter time for handshakes of TLS."""
-    loop: Any
-    try:
-        import uvloop
-    except ImportError:  # Windows
-        loop = asyncio.new_event_loop()
-    else:
-        loop = uvloop.new_event_loop()
-    create_server = loop.create_server
-
-    def with_time(*arguments: Any, ssl: Any = None, **options: Any) -> Any:
-        if ssl is not None:
-            options |= {"ssl": ssl, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
-        return create_server(*arguments, **options)
-
-    loop.create_server = with_time
-    event_loop: asyncio.AbstractEventLoop = loop
-    return event_loop
 
 
 def _ended(*_: object) -> None:

@@ -13,12 +13,14 @@ from urllib.error import URLError
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.serve import server as server_module
+from edgekit.serve import tls_handshake
+from edgekit.serve.connection_watch import ConnectionLimits
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.server import token_for
 from edgekit.serve.tls import Tls, tls_of
 from tests.fixtures.servers import Running
+from tests.fixtures.threads import until
 
 pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")
 from tests.fixtures.certificates import certificate, saved
@@ -63,7 +65,7 @@ def test_https_and_clients_with_a_certificate(files: dict[str, Path], bundle: Pa
 def test_handshakes_that_never_end_and_plain_bytes(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(tls_handshake, "HANDSHAKE_SECONDS", 0.5)
     tls = tls_of(files["server"], files["server-key"], None)
     server = Running(ServedModels({}, ServeOptions()), tls=tls)
     try:
@@ -78,6 +80,28 @@ def test_handshakes_that_never_end_and_plain_bytes(
                     received = b""
                 assert not received.startswith(b"HTTP")  # at most an alert
         assert ready(f"https://127.0.0.1:{server.port}", context) == 200
+    finally:
+        server.close()
+
+
+def test_handshakes_count_as_connections(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From accept on: those of one address make room for each other, and leave files to others."""
+    monkeypatch.setattr(tls_handshake, "HANDSHAKE_SECONDS", 100.0)
+    tls = tls_of(files["server"], files["server-key"], None)
+    limits = ConnectionLimits(total=8, address=4)
+    server = Running(ServedModels({}, ServeOptions()), tls=tls, connections=limits)
+    try:
+        context = ssl.create_default_context(cafile=str(files["authority"]))
+        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
+        address = ("127.0.0.1", server.port)
+        silent = [socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(12)]
+        for wire in silent[:8]:
+            with suppress(ConnectionResetError):
+                assert wire.recv(1) == b""  # the oldest are closed at once, and not when their time is over
+        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
+        for wire in silent:
+            wire.close()
+        until(lambda: not server.server.server_state.connections)
     finally:
         server.close()
 
