@@ -1,7 +1,7 @@
 """Environments of vendors' compilers that can't be installed next to EdgeKit's packages.
 
 They need another numpy, another onnx, another Python. The user makes a virtual environment, and names its
-Python: ``EDGEKIT_RKNN_PYTHON=/opt/rknn/bin/python``. The variable has the name of the target.
+Python: ``EDGEKIT_<TARGET>_PYTHON=/opt/compiler/bin/python``.
 """
 
 from __future__ import annotations
