@@ -12,6 +12,7 @@ EXTRAS = {
     "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
     "native": "ziglang",
     "mqtt": "paho",
+    "report": "vl_convert",
     "text": "jinja2 llguidance tokenizers",
     "devices": "packaging pip",
     "browser": "segno",
@@ -37,6 +38,7 @@ PACKAGES = {
     "mlflow": "mlflow-skinny",
     "opentelemetry": "opentelemetry-sdk",
     "paho": "paho-mqtt",
+    "vl_convert": "vl-convert-python",
 }
 """Module -> its package, if the package has another name."""
 
