@@ -28,7 +28,7 @@ from edgekit.system.declared_options import declared
 from tests.fixtures import models
 
 PACKAGE = Path(__file__).resolve().parents[2] / "edgekit"
-FILE = Path("compiler", "build", "build_request.py")
+FILE = Path("compiler", "pipeline", "build_request.py")
 NEW = """
     sparsity: float | None = field(default=None, metadata=option(
         "Share of the weights that are zero.", metavar="SHARE",

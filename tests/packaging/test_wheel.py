@@ -113,7 +113,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     packages = {name.replace(".", "/") for name in parser["options"]["packages"].split()}
-    tasks = (ROOT / "edgekit" / "processing" / "tasks").glob("*/__init__.py")
+    tasks = (ROOT / "edgekit" / "tasks").glob("*/__init__.py")
     packages |= {str(path.parent.relative_to(ROOT)) for path in tasks}
     with zipfile.ZipFile(archives["wheel"]) as wheel:
         names = [name for name in wheel.namelist() if not name.endswith("/")]

@@ -11,6 +11,7 @@ from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
+from edgekit.system.cpu import instruction_sets
 from edgekit.target.build_target import resolve
 from edgekit.target.registry import compiler, engine
 from tests.fixtures import models
@@ -45,6 +46,11 @@ def test_a_form(target: str, place: int, name: str, count: int, tmp_path: Path) 
     files = put_down(artifact, tmp_path / "files")
     runner = engine(target).open_runner(files, inputs, outputs, artifact.options, 1)
     dynamic = name == "int8-dynamic"
+    vnni = not {"avx512_vnni", "avx_vnni"}.isdisjoint(instruction_sets())
+    if dynamic and target == "openvino" and not vnni:  # OpenVINO rounds what comes in with VNNI only
+        assert runner.precision == "fp32"
+        runner.close()
+        return
     assert runner.precision == ("int8" if dynamic else "fp32")
     if target == "tflite":
         assert runner.facts()["outside_delegate"] == {}

@@ -125,6 +125,7 @@ def test_integer_ops(out: str, body: str) -> None:
     assert not any(op.startswith("QLinear") for op in left)
 
 
+# Weights below 64: without VNNI, the engine that is compared with adds pairs of products in 16 bits.
 PAIR: dict[str, Weight] = {
     "s": np.array(0.04, np.float32), "z": np.array(120, np.uint8), "r": np.array(0.05, np.float32),
 }  # fmt: skip
@@ -134,7 +135,7 @@ PAIR: dict[str, Weight] = {
 @pytest.mark.parametrize("transposed", [True, False])
 def test_gemm_of_a_scale_a_channel(is_rounded: bool, transposed: bool) -> None:
     rng = np.random.default_rng(3)
-    w = rng.integers(-127, 128, (5, 6) if transposed else (6, 5)).astype(np.int8)
+    w = rng.integers(-63, 64, (5, 6) if transposed else (6, 5)).astype(np.int8)
     weights: dict[str, Weight] = {
         "w": w,
         "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32),
@@ -157,7 +158,7 @@ def test_gemm_of_a_scale_a_channel(is_rounded: bool, transposed: bool) -> None:
 def test_product_of_integers_in_float(bias: str) -> None:
     rng = np.random.default_rng(4)
     weights: dict[str, Weight] = {
-        "w": rng.integers(-127, 128, (6, 5)).astype(np.int8),
+        "w": rng.integers(-63, 64, (6, 5)).astype(np.int8),
         "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32),
         "wz": np.zeros(5, np.int8),
         "b": rng.standard_normal(5).astype(np.float32),
