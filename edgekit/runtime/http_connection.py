@@ -64,7 +64,7 @@ class HttpConnection:
     def __init__(
         self, url: str, headers: Mapping[str, str] | None = None, context: ssl.SSLContext | None = None
     ) -> None:
-        parts = url_parts(url)
+        parts = url_parts(url, "pass an authorization as a header")
         if parts.query or parts.fragment:
             raise UsageError(f"{url!r} has more than a server's URL; expected http://host:port/prefix")
         for name, value in (headers or {}).items():
@@ -232,8 +232,16 @@ def _left_s(end_s: float) -> float:
     return left_s
 
 
-def url_parts(url: str) -> SplitResult:
-    """Return the parts of a server's URL. Raises UsageError if it is not one."""
+def url_parts(url: str, instead: str = "leave it out") -> SplitResult:
+    """Return the parts of a server's URL.
+
+    Args:
+        url: With the scheme http or https.
+        instead: Advice for a URL with a user name.
+
+    Raises:
+        UsageError: it is not such a URL, or has a user name.
+    """
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -242,7 +250,7 @@ def url_parts(url: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
         raise UsageError(f"{url!r} is not a server URL; expected http://host:port or https://host")
     if parts.username is not None:
-        raise UsageError("a URL with a user name is not used; pass an authorization as a header")
+        raise UsageError(f"a URL with a user name is not used; {instead}")
     return parts
 
 
@@ -265,7 +273,7 @@ def seconds_of(retry_after: str) -> float | None:
 
 
 def reason_of(problem: Exception) -> str:
-    """Return why there is no valid response, for the user."""
+    """Return the reason of a failed exchange, for the user."""
     if isinstance(problem, TimeoutError):
         return "no response in time"
     return f"{type(problem).__name__}: {str(problem).strip()}"[:200]

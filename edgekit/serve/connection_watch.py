@@ -43,7 +43,7 @@ class Watched:
 
     def overdue(self) -> None:
         """Close the connection of a client that took too long."""
-        raise NotImplementedError
+        self.transport.abort()
 
 
 @dataclass(frozen=True)

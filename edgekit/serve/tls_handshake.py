@@ -71,10 +71,6 @@ class TlsHandshake(Watched, asyncio.Protocol):
         """Keep a request that came with the end of the handshake."""
         self._received += data
 
-    def overdue(self) -> None:
-        """Close the connection."""
-        self.transport.abort()
-
     def shutdown(self) -> None:
         """Close the connection, because the server ends."""
         self.transport.abort()

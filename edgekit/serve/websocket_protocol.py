@@ -54,9 +54,6 @@ class WebSocketProtocol(Watched, WebSocketsSansIOProtocol):
             self._lease.close()
             self._lease = None
 
-    def overdue(self) -> None:
-        self.transport.abort()
-
     def data_received(self, data: bytes) -> None:
         """Parse bytes up to the end of a message, and hold their memory until the app has taken it."""
         data, self._rest = self._rest + data, b""

@@ -1,4 +1,4 @@
-"""How many connections there may be, which are closed for others, and how long they may wait."""
+"""Limits on the number and the times of connections, and the order in which they are closed."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def http_stream(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
 def test_servers_are_restarted_one_by_one_without_a_lost_request(
     nginx: str, bundle: Path, tmp_path: Path
 ) -> None:
-    """By the lines of the page for several servers."""
+    """The servers of the page's section on several servers, restarted one by one."""
     token = tmp_path / "token"
     token.write_text("t" * 20)
     ports = [free_port(), free_port()]

@@ -27,7 +27,7 @@ ASK = json.dumps({"inputs": [TENSOR]}).encode()
 
 
 def _answers(port: int) -> float:
-    """How many there were, by the metrics."""
+    """Return the number of responses, from the metrics."""
     wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     wire.request("GET", "/metrics")
     lines = wire.getresponse().read().decode().splitlines()

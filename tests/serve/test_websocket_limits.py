@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -282,3 +283,16 @@ def test_small_messages_wait_until_the_app_takes_them(
         while received.count(b'"index"') < 500:
             received += wire.recv(1 << 16)
     until(lambda: server.app.memory.held_bytes == 0)
+
+
+def test_a_client_that_reads_no_answers_is_dropped() -> None:
+    """The limit on pings keeps a real client below this size for minutes, so the transport is made up."""
+    ends: list[str] = []
+    transport = SimpleNamespace(
+        is_closing=lambda: False,
+        get_write_buffer_size=lambda: protocol.UNREAD_BYTES + 1,
+        abort=lambda: ends.append("aborted"),
+    )
+    connection: Any = SimpleNamespace(_rest=b"", close_sent=False, transport=transport)
+    protocol.WebSocketProtocol.data_received(connection, b"\x89\x00")
+    assert ends == ["aborted"]

@@ -143,7 +143,7 @@ def is_damage(problem: Exception) -> bool:
 
 
 class Rescue(NamedTuple):
-    """What SQLite read of a damaged file.
+    """Rows and counts that SQLite read from a damaged file.
 
     Attributes:
         parcels: The rows with correct checksums, by number.

@@ -13,7 +13,6 @@ from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
-from edgekit.system.cpu import instruction_sets
 from edgekit.target.installed_profiles import find_profile
 
 pytestmark = [pytest.mark.needs_ncnn, pytest.mark.needs_ort, pytest.mark.needs_shared]
@@ -54,15 +53,21 @@ def test_fp32_is_the_reference_s(name: str, shared: Path, tmp_path: Path) -> Non
     run_passes(canonical)
     artifact = host.compile_model(canonical, find_profile("ncnn"), "fp32")
     runner = run.open_runner(write_files(artifact, tmp_path), inputs, outputs, artifact.options, 1)
-    random = np.random.default_rng(0)
-    feeds = {spec.name: random.uniform(0, most, spec.shape).astype(spec.dtype) for spec in inputs}
-    results = runner.run(feeds)
-    for output, array in Reference(model).run(feeds).items():
-        if output in ends:
-            continue
-        noise = np.linalg.norm(array.astype(np.float64) - results[output])
-        snr_db = 20 * np.log10(np.linalg.norm(array.astype(np.float64)) / np.maximum(noise, 1e-30))
-        print(f"{name} {output}: {snr_db:.1f} dB")
-        # Without VNNI, ONNX Runtime's own sums of pairs saturate.
-        vnni = not {"avx512_vnni", "avx_vnni"}.isdisjoint(instruction_sets())
-        assert snr_db >= (90 if vnni or name != "resnet8_cifar10_int8_qdq" else 30)
+    draws = 5 if "int8" in name else 1
+    exact = 0
+    for seed in range(draws):
+        random = np.random.default_rng(seed)
+        feeds = {spec.name: random.uniform(0, most, spec.shape).astype(spec.dtype) for spec in inputs}
+        results = runner.run(feeds)
+        snrs_db = {}
+        for output, array in Reference(model).run(feeds).items():
+            if output in ends:
+                continue
+            noise = np.linalg.norm(array.astype(np.float64) - results[output])
+            snrs_db[output] = 20 * np.log10(
+                np.linalg.norm(array.astype(np.float64)) / np.maximum(noise, 1e-30)
+            )
+        print(f"{name} {seed}: {snrs_db} dB")
+        exact += min(snrs_db.values()) >= 90
+    # Sums in another order can round a value half-way between two int8 steps to the other one.
+    assert exact >= (draws - 1 if draws > 1 else 1)
