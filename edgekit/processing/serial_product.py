@@ -36,7 +36,8 @@ def serial_product(rows: Array, matrix: Array) -> Array:
     whole = len(rows) - (len(rows) % ROWS if step >= ROWS else 0)
     for first in range(0, whole, step):
         end = min(first + step, whole)
-        np.matmul(rows[first:end], matrix, out=out[first:end])
+        # numpy before 2.3 multiplies rows that overlap in memory without OpenBLAS, with other roundings.
+        np.matmul(np.ascontiguousarray(rows[first:end]), matrix, out=out[first:end])
     if whole < len(rows):
         last = np.zeros((ROWS, len(matrix)))
         last[: len(rows) - whole] = rows[whole:]
