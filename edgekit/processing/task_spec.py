@@ -20,6 +20,7 @@ class TaskSpec(NamedTuple):
         predictions: Class of a prediction -> module that defines it; empty if it uses those of another task.
             The classes of the tasks here are in ``processing/predictions``, for all device code.
         metric: Module whose ``METRIC`` says how close two models' predictions are (host); "": the SNR does.
+        accuracy: Module whose ``ACCURACY`` is the metric on labelled samples (host); "": it has none.
         drawing: Module whose ``draw`` draws the task's predictions into a picture; "": they have none, or
             another task draws them.
         recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
@@ -32,6 +33,7 @@ class TaskSpec(NamedTuple):
     decoders: Mapping[str, str]
     predictions: Mapping[str, str] = {}
     metric: str = ""
+    accuracy: str = ""
     drawing: str = ""
     recognize: str = ""
     mirrored: bool = True
