@@ -53,7 +53,7 @@ def evaluate(
         card: Card of a model that is not a bundle, or the card's path.
         source: Model that the bundle was built from, to evaluate it too.
         variant: Name of the only variant to evaluate. None means all.
-        engine: Target whose variants are evaluated. None means all.
+        engine: Target whose variants are evaluated, or that runs the model. None means all, or ONNX Runtime.
         threads: Number of threads of one inference. None means the session's default.
 
     Raises:
@@ -62,7 +62,7 @@ def evaluate(
         MissingDependency: the format of the labels needs a package that is not installed.
         ModelError, CardError: the model can't be opened, or the card does not describe it.
     """
-    with _opened(model, card, source) as (name, bundle, float_bundle):
+    with _opened(model, card, source, engine) as (name, bundle, float_bundle):
         bundle_card = card_of(bundle)
         metric = label_metric(bundle_card)
         labelled = metric.read(Path(samples), bundle_card)
@@ -91,6 +91,7 @@ def _opened(
     model: str | os.PathLike[str] | Bundle,
     card: Card | str | os.PathLike[str] | None,
     source: str | os.PathLike[str] | None,
+    engine: str | None,
 ) -> Iterator[tuple[str, Bundle, Bundle | None]]:
     """Yield the name of the float model, the bundle, and the float model as a bundle if there is one."""
     if not isinstance(model, Bundle) and not _is_bundle(Path(model)):
@@ -101,7 +102,7 @@ def _opened(
             )
         if source is not None:
             raise UsageError(f"--source goes with a bundle, but {model} is a model")
-        built = _float_bundle(model, card)
+        built = _float_bundle(model, card, engine)
         yield Path(model).name, built, built
         return
     if card is not None:
@@ -126,13 +127,19 @@ def _is_bundle(path: Path) -> bool:
         return False
 
 
-def _float_bundle(model: str | os.PathLike[str], card: Card | str | os.PathLike[str]) -> Bundle:
-    """Build a model for ONNX Runtime as it is: opened in a child process and verified."""
+def _float_bundle(
+    model: str | os.PathLike[str], card: Card | str | os.PathLike[str], engine: str | None = None
+) -> Bundle:
+    """Build a model as it is, for ONNX Runtime or another engine: opened in a child process and verified."""
     described = card if isinstance(card, Card) else Path(card)
     with step("opening") as notify:
         notify(Path(model).name)
         return build(
-            Path(model), targets=["ort"], card=described, precision=FULL_PRECISION, progress=_unwatched
+            Path(model),
+            targets=[engine or "ort"],
+            card=described,
+            precision=FULL_PRECISION,
+            progress=_unwatched,
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from edgekit.compiler.accuracy.estimates import Estimate
 from edgekit.compiler.evaluate.label_metric import Group
@@ -50,6 +51,20 @@ class VariantAccuracy:
             "groups": groups,
             "worst": [{"sample": name, "fault": fault} for name, fault in self.worst],
         }
+
+
+class Table(NamedTuple):
+    """Table of texts.
+
+    Attributes:
+        columns: Headings.
+        rows: Cells of each row.
+        more: Number of rows that are left out, in words.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    more: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,22 +116,30 @@ class Evaluation:
             "variants": [row.as_json() for row in self.variants],
         }
 
-    def text(self, verbose: bool = False) -> str:
-        """Format as tables: all variants, then parts and the worst samples.
+    def summary(self) -> list[str]:
+        """Return lines on the samples and labels."""
+        counted = "" if self.units == "samples" else f" with {self.labelled} {self.units}"
+        return [
+            f"labels    {self.samples} samples{counted}, {self.form}",
+            *(f"note      {n}" for n in self.notes),
+        ]
+
+    def tables(self, verbose: bool = False) -> list[Table]:
+        """Return the tables of the variants, of their parts and of the worst samples.
 
         Args:
             verbose: Whether all classes and up to WORST samples are listed.
         """
-        counted = "" if self.units == "samples" else f" with {self.labelled} {self.units}"
-        lines = [f"  labels    {self.samples} samples{counted}, {self.form}"]
-        lines += [f"  note      {note}" for note in self.notes]
-        lines += [
-            "",
-            *table(("variant", self.metric, "95 % interval", "loss", "95 % interval"), self._rows()),
-        ]
-        for kind in ("IoU", "best", "size", "class"):
-            lines += self._parts(kind, verbose)
-        lines += self._worst(verbose)
+        columns = ("variant", self.metric, "95 % interval", "loss", "interval of the loss")
+        parts = (self._parts(kind, verbose) for kind in ("IoU", "best", "size", "class"))
+        tables = [Table(columns, self._rows()), *parts, self._worst(verbose)]
+        return [one for one in tables if one.rows]
+
+    def text(self, verbose: bool = False) -> str:
+        """Format as text; ``verbose`` as for :meth:`tables`."""
+        lines = [f"  {line}" for line in self.summary()]
+        for one in self.tables(verbose):
+            lines += ["", *table(one.columns, one.rows), *([f"  {one.more}"] if one.more else [])]
         return "\n".join(lines)
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -129,12 +152,10 @@ class Evaluation:
             rows.append((row.variant, *_cells(row.score), *change))
         return rows
 
-    def _parts(self, kind: str, verbose: bool) -> Iterator[str]:
-        """Yield the table of parts of one kind, of classes the worst first."""
+    def _parts(self, kind: str, verbose: bool) -> Table:
+        """Return the table of parts of one kind, of classes the worst first."""
         ran = [row for row in self.variants if row.score is not None]
         parts = ran[0].groups.get(kind, {}) if ran else {}
-        if not parts:
-            return
         names = list(parts)
         if kind == "class":
             sign = -1 if self.is_error else 1
@@ -148,20 +169,16 @@ class Evaluation:
             )
             for name in shown
         ]
-        yield ""
-        yield from table((kind, self.units, *(shortened(row.variant, 24) for row in ran)), rows)
-        if len(shown) < len(names):
-            yield f"  and {len(names) - len(shown)} better classes (-v lists them)"
+        more = f"and {len(names) - len(shown)} better ones" if len(shown) < len(names) else ""
+        return Table((kind, self.units, *(shortened(row.variant, 24) for row in ran)), rows, more)
 
-    def _worst(self, verbose: bool) -> Iterator[str]:
+    def _worst(self, verbose: bool) -> Table:
         rows = [
             (row.variant, shortened(name), fault)
             for row in self.variants
             for name, fault in row.worst[: WORST if verbose else SHOWN_WORST]
         ]
-        if rows:
-            yield ""
-            yield from table(("variant", "worst samples", "fault"), rows)
+        return Table(("variant", "worst samples", "fault"), rows)
 
 
 def _cells(estimate: Estimate) -> tuple[str, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import edgekit
-from edgekit.errors import SampleError, UsageError
+from edgekit.errors import MissingDependency, SampleError, UsageError
 from tests.fixtures.classifiers import CARD, classifiers
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
@@ -89,3 +90,22 @@ def test_what_can_not_be_evaluated(bundle: Path, photographs: Path, tmp_path: Pa
         edgekit.evaluate(bundle, photographs, card="card.toml")
     with pytest.raises(SampleError, match="is not a folder; pass the folder that holds the samples"):
         edgekit.evaluate(bundle, tmp_path / "none")
+
+
+@pytest.mark.needs_report
+def test_the_report_has_the_tables(bundle: Path, photographs: Path, call: Call, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert call("report", bundle, "-o", page, "--labelled", photographs).exit_code == 0
+    written = page.read_text("utf-8")
+    assert "<h2>Accuracy on labels</h2>" in written
+    assert "0.516 to 0.979" in written
+
+
+def test_variants_without_an_engine_are_listed(
+    bundle: Path, photographs: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = MissingDependency("onnxruntime", "running this", "pip install onnxruntime")
+    monkeypatch.setattr("edgekit.compiler.accuracy.evaluate.Session", Mock(side_effect=missing))
+    result = call("evaluate", bundle, "--samples", photographs)
+    assert result.exit_code == 3
+    assert "not run: onnxruntime is not installed, and running this needs it" in result.stdout

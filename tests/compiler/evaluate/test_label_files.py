@@ -77,9 +77,9 @@ def only(samples: LabelledSamples) -> LabelledBoxes:
     return sample.label  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("place", ["labels/a.txt", "images/a.txt"])
+@pytest.mark.parametrize("place", ["images/val/a.txt", "images/labels/a.txt", "labels/val/a.txt"])
 def test_yolo(tmp_path: Path, place: str) -> None:
-    picture(tmp_path / "images" / "a.png")
+    picture(tmp_path / "images" / "val" / "a.png")
     write(tmp_path / place, "1 0.5 0.5 0.5 1\n\n0 .1 .1 .2 .1 .2 .5\n")
     for folder in (tmp_path, tmp_path / "images"):
         samples = read_boxes(folder, CATS)
@@ -147,7 +147,8 @@ def test_globox_is_named_if_it_is_missing(tmp_path: Path, monkeypatch: pytest.Mo
     ("file", "content", "message"),
     [
         ("a.txt", "1 0.5 0.5\n", "{path}, line 1: '1 0.5 0.5' does not have the form 'class cx cy w h'"),
-        ("a.txt", "1 9 9 9e9 9\n", "{path}, line 1: a box has coordinates far outside the photograph"),
+        ("a.txt", "1 9 9 9e9 9\n",
+         "{path}, line 1: '1 9 9 9e9 9' has coordinates outside 0 to 1 of the picture"),
         ("x.json", {**COCO, "annotations": [{"image_id": 7, "category_id": 3, "bbox": [9, 2, -3, 4]}]},
          "{path}: a box ends before it begins: 9,2 to 6,6"),
         ("x.json", "{", "{path} is not valid JSON: Expecting property name enclosed in double quotes: line 1 "

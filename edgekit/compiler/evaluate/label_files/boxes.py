@@ -15,6 +15,7 @@ import numpy as np
 
 from edgekit.compiler.evaluate.label_files.class_names import class_numbers
 from edgekit.compiler.evaluate.label_files.folder import (
+    NoLabelsError,
     Paths,
     label_paths,
     read_json,
@@ -30,6 +31,8 @@ from edgekit.tensor_spec import Array
 
 COORDINATE_LIMIT = 1e6
 """Largest coordinate, in pixels."""
+RELATIVE_LIMIT = 100.0
+"""Largest relative coordinate: boxes may exceed the photograph, but not a hundredfold."""
 CLASS_FILES = ("classes.txt", "obj.names")
 """Names of YOLO's class numbers, one a line."""
 
@@ -65,18 +68,24 @@ class LabelledBoxes:
     crowds: Array
 
 
-def read_boxes(folder: Path, card: Card) -> LabelledSamples:
+def read_boxes(folder: Path, card: Card, files: Sequence[Path] | None = None) -> LabelledSamples:
     """Read labelled photographs, in the first format that the folder has.
 
+    Args:
+        folder: Folder of the photographs and their labels.
+        card: Card of the model.
+        files: Photographs in the folder. None means all.
+
     Raises:
-        SampleError: there are no photographs or labels, or these are malformed.
+        SampleError: there are no photographs, or the labels are malformed.
+        NoLabelsError: there are no labels.
         MissingDependency: the format needs globox, which is not installed.
     """
-    photographs = sample_paths(folder, PICTURES)
+    photographs = sample_paths(folder, PICTURES) if files is None else files
     readings = ((form, reader(folder, photographs)) for form, reader in READERS.items())
     form, boxes = next(((form, boxes) for form, boxes in readings if boxes is not None), ("", None))
     if boxes is None:
-        raise SampleError(
+        raise NoLabelsError(
             f"{folder} has no labelled boxes. Known formats: a folder labels next to images with a .txt for "
             "each photograph (YOLO), a COCO .json, Pascal VOC or CVAT .xml, LabelMe or VIA .json"
         )
@@ -125,35 +134,37 @@ def _yolo(folder: Path, photographs: Sequence[Path]) -> dict[Path, list[Box]] | 
 
 
 def _yolo_path(photograph: Path) -> Path:
-    """Return the path of a photograph's labels: in a folder ``labels`` instead of the last ``images``, or
-    next to the photograph."""
-    parts = list(photograph.absolute().parts)
+    """Return the path of a photograph's labels: in a folder ``labels`` next to the photograph's folder or
+    instead of the last ``images`` in its path, or next to the photograph. It may be missing."""
+    name = f"{photograph.stem}.txt"
+    paths = [photograph.parent.parent / "labels" / name, photograph.with_name(name)]
+    parts = list(photograph.parts)
     if "images" in parts[:-1]:
-        parts[len(parts) - 2 - parts[-2::-1].index("images")] = "labels"
-        path = Path(*parts).with_suffix(".txt")
-    else:
-        path = photograph.parent.parent / "labels" / f"{photograph.stem}.txt"
-    beside = photograph.with_suffix(".txt")
-    return beside if beside.is_file() and not path.is_file() else path
+        last = max(index for index, part in enumerate(parts[:-1]) if part == "images")
+        paths.append(Path(*parts[:last], "labels", *parts[last + 1 : -1], name))
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _yolo_box(line: str, width: int, height: int, names: Sequence[str], location: str) -> Box:
-    index, *values = line.split()
     try:
-        numbers = [float(value) for value in values]
+        index, *numbers = (float(value) for value in line.split())
     except ValueError:
-        numbers = []
-    if not index.isdecimal() or len(index) > 9 or len(numbers) < 4 or len(numbers) % 2:
+        index, numbers = 0.0, []
+    if len(numbers) < 4 or len(numbers) % 2:
         raise SampleError(f"{location}: {line[:80]!r} does not have the form 'class cx cy w h'")
-    if names and int(index) >= len(names):
-        raise SampleError(f"{location}: class {index}, but {CLASS_FILES[0]} has {len(names)} names")
+    if not (0 <= index < 10**9 and index == int(index)):
+        raise SampleError(f"{location}: {line[:80]!r} does not begin with a class number")
+    if not all(abs(number) <= RELATIVE_LIMIT for number in numbers):  # NaN is not either
+        raise SampleError(f"{location}: {line[:80]!r} has coordinates outside 0 to 1 of the picture")
+    if names and index >= len(names):
+        raise SampleError(f"{location}: class {index:.0f}, but {CLASS_FILES[0]} has {len(names)} names")
     if len(numbers) == 4:
         cx, cy, w, h = numbers
         xs, ys = [cx - w / 2, cx + w / 2], [cy - h / 2, cy + h / 2]
     else:
         xs, ys = numbers[::2], numbers[1::2]
     corners = (min(xs) * width, min(ys) * height, max(xs) * width, max(ys) * height)
-    return Box(names[int(index)] if names else index, _checked(corners, location))
+    return Box(names[int(index)] if names else str(int(index)), _checked(corners, location))
 
 
 def _coco(folder: Path, photographs: Sequence[Path]) -> dict[Path, list[Box]] | None:

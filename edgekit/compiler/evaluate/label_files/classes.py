@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgekit.compiler.evaluate.label_files.class_names import class_numbers
 from edgekit.compiler.evaluate.label_files.folder import (
+    NoLabelsError,
     Paths,
     column_of,
     label_paths,
@@ -23,23 +24,29 @@ TABLES = (".csv", ".tsv")
 FILE_COLUMNS = ("file", "path", "file_name", "filename", "image", "audio", "recording", "id")
 TEXT_COLUMNS = ("text", "sentence", "review")
 NUMBER_COLUMN = "class_index"
-CLASS_COLUMNS = (NUMBER_COLUMN, "label", "class", "class_name", "category", "target", "name")
+CLASS_COLUMNS = (NUMBER_COLUMN, "label", "class", "class_name", "category")
 """Names of columns, in lower case; the first one that a table has is used."""
 
 
-def read_classes(folder: Path, card: Card) -> LabelledSamples:
+def read_classes(folder: Path, card: Card, files: Sequence[Path] | None = None) -> LabelledSamples:
     """Read labelled samples: by a table with a column for the file (or the text) and one for the class, or
     else by the folder that each file is in.
 
+    Args:
+        folder: Folder of the samples and their labels.
+        card: Card of the model.
+        files: Samples in the folder. None means all.
+
     Raises:
-        SampleError: there are no samples or labels, or these are malformed.
+        SampleError: there are no samples, or the labels are malformed.
+        NoLabelsError: there are no labels.
         UsageError: the card's input is not an image, audio or text.
     """
     kind = sample_kind(card)
     for table in label_paths(folder, TABLES):
-        if (samples := _by_table(folder, table, kind, card)) is not None:
+        if (samples := _by_table(folder, table, kind, card, files)) is not None:
             return samples
-    return _by_folder(folder, kind, card)
+    return _by_folder(folder, kind, card, files)
 
 
 def sample_kind(card: Card) -> str:
@@ -56,7 +63,9 @@ def sample_kind(card: Card) -> str:
     return kind
 
 
-def _by_table(folder: Path, path: Path, kind: str, card: Card) -> LabelledSamples | None:
+def _by_table(
+    folder: Path, path: Path, kind: str, card: Card, files: Sequence[Path] | None
+) -> LabelledSamples | None:
     """Read a table; None if it has no such columns."""
     rows = read_table(path)
     column = column_of(rows[0], CLASS_COLUMNS) if rows else None
@@ -80,7 +89,7 @@ def _by_table(folder: Path, path: Path, kind: str, card: Card) -> LabelledSample
             if name in numbers
         ]
         return LabelledSamples(samples, f"the column {column} of {path.name}", notes)
-    paths = Paths(sample_paths(folder, PREPARED[kind]))
+    paths = Paths(sample_paths(folder, PREPARED[kind]) if files is None else files)
     found = [
         (paths.find(row[item_column].strip(), path), name) for row, name in zip(rows, names, strict=True)
     ]
@@ -96,16 +105,22 @@ def _by_table(folder: Path, path: Path, kind: str, card: Card) -> LabelledSample
     return LabelledSamples(samples, f"the column {column} of {path.name}", notes)
 
 
-def _by_folder(folder: Path, kind: str, card: Card) -> LabelledSamples:
-    files = sample_paths(folder, PREPARED[kind])
+def _by_folder(folder: Path, kind: str, card: Card, files: Sequence[Path] | None) -> LabelledSamples:
+    is_part = files is not None
+    files = sample_paths(folder, PREPARED[kind]) if files is None else files
     inside = [file for file in files if file.parent != folder]
-    if not inside:
+    labels = card.task.labels if card.task is not None else ()
+    # A part of the files may lack classes, so their folders can't be numbered in alphabetical order.
+    if not inside or (is_part and not labels):
         column = TEXT_COLUMNS[0] if kind == "text" else FILE_COLUMNS[0]
-        raise SampleError(
+        raise NoLabelsError(
             f"{folder} has no labels. Known formats: a folder for each class, or a table (.csv, .tsv) with "
             f"the columns {column} and {CLASS_COLUMNS[1]} (class names) or {NUMBER_COLUMN}"
         )
-    numbers, notes = class_numbers({file.parent.name for file in inside}, card, str(folder))
+    try:
+        numbers, notes = class_numbers({file.parent.name for file in inside}, card, str(folder))
+    except SampleError as problem:  # folders may be named after anything
+        raise NoLabelsError(str(problem)) from None
     if len(inside) < len(files):
         notes = [*notes, f"{len(files) - len(inside)} files are in no folder of a class and were left out"]
     samples = [

@@ -41,14 +41,14 @@ def label_paths(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     return files_below(folder.resolve().parent if beside else folder, suffixes)
 
 
-def read_label_text(path: Path, limit_bytes: int = LABELS_LIMIT_BYTES) -> str:
+def read_label_text(path: Path) -> str:
     """Read a file of labels.
 
     Raises:
-        SampleError: it is not a plain file of at most ``limit_bytes``, or not in UTF-8.
+        SampleError: it is not a plain file of at most LABELS_LIMIT_BYTES, or not in UTF-8.
     """
     try:
-        return read_plain(path, limit_bytes).decode("utf-8-sig")
+        return read_plain(path, LABELS_LIMIT_BYTES).decode("utf-8-sig")
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise SampleError(f"{path} can't be read as labels: {reason}") from None
@@ -90,6 +90,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
 def column_of(row: Mapping[str, str], names: Iterable[str]) -> str | None:
     """Return the first of these columns that a row has; None if it has none of them."""
     return next((name for name in names if name in row), None)
+
+
+class NoLabelsError(SampleError):
+    """There are no labels in a known format."""
 
 
 class Paths:
