@@ -90,11 +90,7 @@ def rules_of(placement: str, rules: Rules) -> Rules:
 
 
 def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:
-    """Return the names of the nodes that stay float in a placement, for ``place``.
-
-    Args:
-        placement: A key of PLACEMENTS.
-    """
+    """Return the names of the nodes that stay float in a placement, for ``place``."""
     stays_float = PLACEMENTS[placement].stays_float
     kernels = find_kernels(model, rules)
     return frozenset(node_name(node) for k in kernels if stays_float(k) for node in k.nodes)
