@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.target.decoder import DecoderRunner
+from edgekit.generate.device.decoder import DecoderRunner
 from edgekit.tensor_spec import Array, Json
 
 OPTION = "adapters"

@@ -18,10 +18,16 @@ import numpy as np
 
 from edgekit.bundle.manifest import DIGEST, plain_path
 from edgekit.errors import BundleError
+from edgekit.generate.device.adapter import (
+    ADAPTERS_LIMIT,
+    MATRICES_LIMIT,
+    RANK_LIMIT,
+    Matrices,
+    is_adapter_name,
+)
 from edgekit.system.formats.json_schema import ManifestError, list_of, map_of, record, text, text_that, whole
 from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.strict_json import brief
-from edgekit.target.adapter import ADAPTERS_LIMIT, MATRICES_LIMIT, RANK_LIMIT, Matrices, is_adapter_name
 from edgekit.tensor_spec import Json, TensorSpec
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from threading import Lock
 from types import TracebackType
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.text_stream import TextStream
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_stream import TextStream
 
 
 class AsyncTextStream:

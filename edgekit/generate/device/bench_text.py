@@ -50,7 +50,7 @@ def bench_text(
         UsageError: the variant or engine does not exist.
         EngineError: no variant runs here; the text has the reasons.
     """
-    from edgekit.runtime.generate import TextSession
+    from edgekit.generate import TextSession
 
     named = [
         v for v in bundle.variants if v.usable and engine in (None, v.target) and variant in (None, v.name)

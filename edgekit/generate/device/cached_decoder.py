@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from edgekit.errors import EngineError, NonFiniteOutputError
-from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache
-from edgekit.runtime.generate.prefix_files import common_length
+from edgekit.generate.device.adapter import NO_MATRICES, AdapterRunner, Matrices
+from edgekit.generate.device.prefix_cache import WORTH_SAVING, PrefixCache
+from edgekit.generate.device.prefix_files import common_length
 from edgekit.system.forked import leave_to_parent
-from edgekit.target.adapter import NO_MATRICES, AdapterRunner, Matrices
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
-    from edgekit.runtime.generate.text_stream import TextStream
-    from edgekit.target.decoder import BatchRunner, DecoderRunner
+    from edgekit.generate.device.decoder import BatchRunner, DecoderRunner
+    from edgekit.generate.device.text_stream import TextStream
 
 PART_TOKENS = 128
 """Tokens of a prompt that one engine step reads. Between two steps it can be cancelled, and others run."""

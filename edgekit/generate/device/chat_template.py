@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.template_sandbox import Render
-from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
+from edgekit.generate.device.template_sandbox import Render
+from edgekit.generate.device.text_tokens import TextTokenizer, check_length
 
 MESSAGES_LIMIT = 10_000
 DEPTH_LIMIT = 64

@@ -169,10 +169,10 @@ class DecoderCompiler(Protocol):
         """Compile a language model.
 
         Args:
-            model: An ``edgekit.compiler.model.language.LanguageModel``.
+            model: An ``edgekit.generate.host.readers.language.LanguageModel``.
             precision: One of ``PRECISIONS``.
-            weights: Name -> ``edgekit.compiler.lowering.language.BlockWeights`` of the weights that are
-                stored as integers, from ``edgekit.compiler.quantize.language``; {} for floats.
+            weights: Name -> ``edgekit.generate.host.graphs.language.BlockWeights`` of the weights that are
+                stored as integers, from ``edgekit.generate.host.weights.language``; {} for floats.
             context: Tokens that a cache shall hold at most.
             adapted: Names of the weights that adapters change; the runner is then an ``AdapterRunner``.
 

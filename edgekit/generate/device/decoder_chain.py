@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edgekit.bundle.adapter_entry import adapters_of, read_adapter
 from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, UsageError, reason_of
+from edgekit.generate.device import decoder_registry
+from edgekit.generate.device.adapter import NO_MATRICES, Matrices, inputs_bytes
+from edgekit.generate.device.adapter import OPTION as ADAPTERS
+from edgekit.generate.device.adapter_entry import adapters_of, read_adapter
+from edgekit.generate.device.draft_model import DraftModel, draft_for
+from edgekit.generate.device.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime import local_timings
 from edgekit.runtime.chain import Chain
-from edgekit.runtime.generate.draft_model import DraftModel, draft_for
-from edgekit.runtime.generate.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
-from edgekit.target import registry
-from edgekit.target.adapter import NO_MATRICES, Matrices, inputs_bytes
-from edgekit.target.adapter import OPTION as ADAPTERS
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
+    from edgekit.generate.device.decoder import DecoderRunner
     from edgekit.runtime.fallback.policy import Fallback, RankedVariant
-    from edgekit.target.decoder import DecoderRunner
 
 
 class OneDecoder:
@@ -190,7 +190,7 @@ class DecoderChain(Chain["DecoderRunner"]):
         self._states.enter("verifying", variant.name)
         unpacked = unpacked_files.unpack_noted(self._bundle, variant)
         self._states.enter("loading", variant.name)
-        return registry.open_decoder(
+        return decoder_registry.open_decoder(
             variant.target, unpacked.files, variant.options, self._options.threads, self._plan[0].capacity
         )
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 from edgekit.bundle.draft_entry import DraftEntry, draft_of
 from edgekit.errors import EngineError
+from edgekit.generate.device import decoder_registry
+from edgekit.generate.device.cached_decoder import CachePool
+from edgekit.generate.device.decoder import DecoderShape
+from edgekit.generate.device.memory_plan import MemoryPlan, check_draft_memory, plan_memory
+from edgekit.generate.device.prefix_cache import PrefixCache
 from edgekit.runtime import local_timings
-from edgekit.runtime.generate.cached_decoder import CachePool
-from edgekit.runtime.generate.memory_plan import MemoryPlan, check_draft_memory, plan_memory
-from edgekit.runtime.generate.prefix_cache import PrefixCache
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import lacking
 from edgekit.system.timings import milliseconds_of
-from edgekit.target import registry
-from edgekit.target.decoder import DecoderShape
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
-    from edgekit.runtime.generate.text_stream import TextStream
+    from edgekit.generate.device.decoder import DecoderRunner
+    from edgekit.generate.device.text_stream import TextStream
     from edgekit.runtime.session_state import SessionOptions
-    from edgekit.target.decoder import DecoderRunner
 
 
 class DraftModel:
@@ -159,7 +159,7 @@ def draft_for(
         if probe is not None:
             probe(chosen)
         files = unpacked_files.unpack_noted(bundle, chosen).files
-        return registry.open_decoder(chosen.target, files, chosen.options, options.threads, capacity)
+        return decoder_registry.open_decoder(chosen.target, files, chosen.options, options.threads, capacity)
 
     return DraftModel(load, entry.agreement, identity, plan.conversations)
 

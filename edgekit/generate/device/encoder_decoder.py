@@ -27,17 +27,20 @@ prompt more tokens after the same ones. So a text can be written in parts, and e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from edgekit.errors import EngineError, UsageError, reason_of
+from edgekit.generate.device.embedding_table import EmbeddingTable
+from edgekit.generate.device.sample_stem import LEAST_SAMPLES, stem_sizes
+from edgekit.generate.device.text_rules import TextRules
+from edgekit.generate.device.token_rules import TokenRules, log_probability
+from edgekit.target import shapes
 from edgekit.target.contract import Engine, Runner
-from edgekit.target.embedding_table import EmbeddingTable
-from edgekit.target.sample_stem import LEAST_SAMPLES, stem_sizes
-from edgekit.target.text_rules import TextRules
-from edgekit.target.token_rules import TokenRules, log_probability
+from edgekit.target.registry import ACCELERATOR
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
 OPTION = "encoder_decoder"
@@ -165,12 +168,30 @@ def open_runner(
     outputs: Sequence[TensorSpec],
     options: Mapping[str, Json],
     threads: int | None,
-) -> EncoderDecoderRunner:
-    """Load both parts; arguments and errors as ``Engine.open_runner``.
+) -> Runner:
+    """Load both parts, for each shape if there are several; arguments as ``Engine.open_runner``.
 
     Raises:
-        EngineError: the option is malformed, or does not fit the bundle's inputs and outputs.
+        EngineError: the option is malformed, does not fit the bundle's inputs and outputs, or there is an
+            accelerator.
     """
+    if ACCELERATOR in options:
+        raise EngineError("speech models run on the CPU only")
+    if shapes.OPTION in options:
+        opener = partial(_open_parts, engine)
+        return shapes.open_runner(engine, files, inputs, outputs, options, threads, opener)
+    return _open_parts(engine, files, inputs, outputs, options, threads)
+
+
+def _open_parts(
+    engine: Engine,
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> EncoderDecoderRunner:
+    """Load the encoder and the decoder of one shape."""
     embedding, pad = None, 0
     try:
         table = options[OPTION]

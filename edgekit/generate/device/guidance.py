@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import UsageError, need_package
+from edgekit.generate.device.options import GenerateOptions
 from edgekit.processing.tokenizer import guarded
-from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.tensor_spec import Array
 
 SCHEMA_LIMIT_CHARS, GRAMMAR_LIMIT_CHARS = 1 << 20, 256 << 10

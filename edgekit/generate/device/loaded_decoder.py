@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import NonFiniteOutputError, UsageError, reason_of
-from edgekit.runtime.generate.cached_decoder import CachedDecoder, CachePool
-from edgekit.runtime.generate.decoder_chain import DecoderChain, OneDecoder
-from edgekit.runtime.generate.draft_model import DraftModel
-from edgekit.runtime.generate.measure_speculation import check_mode, speculation_on
-from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, WORTH_SAVING, PrefixCache
-from edgekit.runtime.generate.prefix_files import PrefixFiles
-from edgekit.runtime.generate.speculation import DRAFT, LOOKUP, Speculation
+from edgekit.generate.device.cached_decoder import CachedDecoder, CachePool
+from edgekit.generate.device.decoder import BatchRunner
+from edgekit.generate.device.decoder_chain import DecoderChain, OneDecoder
+from edgekit.generate.device.draft_model import DraftModel
+from edgekit.generate.device.measure_speculation import check_mode, speculation_on
+from edgekit.generate.device.prefix_cache import LIMIT_BYTES, WORTH_SAVING, PrefixCache
+from edgekit.generate.device.prefix_files import PrefixFiles
+from edgekit.generate.device.speculation import DRAFT, LOOKUP, Speculation
 from edgekit.runtime.session_state import log
 from edgekit.system.interrupts import pass_on
-from edgekit.target.decoder import BatchRunner
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
-    from edgekit.runtime.generate.text_stream import TextStream
-    from edgekit.target.decoder import DecoderRunner
+    from edgekit.generate.device.decoder import DecoderRunner
+    from edgekit.generate.device.text_stream import TextStream
 
 CONVERSATIONS_LIMIT = 64
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import UsageError, reason_of
-from edgekit.runtime.generate.speculation import (
+from edgekit.generate.device.speculation import (
     DRAFT,
     LOOKUP,
     Speculation,
@@ -21,8 +21,8 @@ from edgekit.system import timings
 from edgekit.system.interrupts import pass_on
 
 if TYPE_CHECKING:
-    from edgekit.runtime.generate.draft_model import DraftModel
-    from edgekit.target.decoder import DecoderRunner
+    from edgekit.generate.device.decoder import DecoderRunner
+    from edgekit.generate.device.draft_model import DraftModel
 
 MODES = ("auto", DRAFT, LOOKUP, "off")
 MOST = 4

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from edgekit.errors import EngineError, UsageError
+from edgekit.generate.device.decoder import EXTRA_BYTES, DecoderShape
 from edgekit.system.memory import free_memory_bytes
-from edgekit.target.decoder import EXTRA_BYTES, DecoderShape
 from edgekit.tensor_spec import Json
 
 CONTEXT = 2048

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edgekit.runtime.generate.prefix_files import PrefixFiles, common_length
+from edgekit.generate.device.prefix_files import PrefixFiles, common_length
 from edgekit.tensor_spec import Array
 
 WORTH_SAVING = 32

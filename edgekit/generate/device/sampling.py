@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from edgekit.runtime.generate.options import GenerateOptions
+from edgekit.generate.device.options import GenerateOptions
 from edgekit.tensor_spec import Array
 
 

@@ -16,13 +16,13 @@ from threading import Lock, RLock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import NonFiniteOutputError, UsageError
-from edgekit.runtime.generate.cached_decoder import CachedDecoder, logits_of_batch
-from edgekit.runtime.generate.loaded_decoder import LoadedDecoder
+from edgekit.generate.device.cached_decoder import CachedDecoder, logits_of_batch
+from edgekit.generate.device.loaded_decoder import LoadedDecoder
 from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
-    from edgekit.runtime.generate.text_stream import TextStream
+    from edgekit.generate.device.text_stream import TextStream
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.runtime.fallback.policy import Fallback
-from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
 from edgekit.runtime.session_state import Active
 from edgekit.tensor_spec import Json

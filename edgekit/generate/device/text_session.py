@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import ContextLengthError, UsageError
-from edgekit.runtime.generate.async_stream import AsyncTextStream
-from edgekit.runtime.generate.chat_template import chat_tokens, check_tools, checked_messages
-from edgekit.runtime.generate.decoder_chain import DecoderChain, OneDecoder
-from edgekit.runtime.generate.draft_model import DraftProposer
-from edgekit.runtime.generate.guidance import GuideMaker
-from edgekit.runtime.generate.loaded_decoder import DecoderOptions, LoadedDecoder
-from edgekit.runtime.generate.options import GenerateOptions, checked_options
-from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES
-from edgekit.runtime.generate.prefix_files import common_length
-from edgekit.runtime.generate.scheduler import Scheduler
-from edgekit.runtime.generate.speculation import LOOKUP, PromptLookup
-from edgekit.runtime.generate.template_sandbox import Render, compile_template
-from edgekit.runtime.generate.text_parts import TextParts, parts_of
-from edgekit.runtime.generate.text_stream import TextStream
-from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
+from edgekit.generate.device.async_stream import AsyncTextStream
+from edgekit.generate.device.chat_template import chat_tokens, check_tools, checked_messages
+from edgekit.generate.device.decoder_chain import DecoderChain, OneDecoder
+from edgekit.generate.device.draft_model import DraftProposer
+from edgekit.generate.device.guidance import GuideMaker
+from edgekit.generate.device.loaded_decoder import DecoderOptions, LoadedDecoder
+from edgekit.generate.device.options import GenerateOptions, checked_options
+from edgekit.generate.device.prefix_cache import LIMIT_BYTES
+from edgekit.generate.device.prefix_files import common_length
+from edgekit.generate.device.scheduler import Scheduler
+from edgekit.generate.device.speculation import LOOKUP, PromptLookup
+from edgekit.generate.device.template_sandbox import Render, compile_template
+from edgekit.generate.device.text_parts import TextParts, parts_of
+from edgekit.generate.device.text_stream import TextStream
+from edgekit.generate.device.text_tokens import TextTokenizer, check_length
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import passing_options
@@ -32,10 +32,10 @@ from edgekit.system.forked import tell_of_fork
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
+    from edgekit.generate.device.decoder import DecoderRunner
+    from edgekit.generate.device.generated_text import GeneratedText
+    from edgekit.generate.device.text_metrics import TextMetrics
     from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.generated_text import GeneratedText
-    from edgekit.runtime.metrics.text_metrics import TextMetrics
-    from edgekit.target.decoder import DecoderRunner
 
 
 def _nothing() -> None:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.sampling import next_token
-from edgekit.runtime.generate.speculation import Speculation, verified
-from edgekit.runtime.generate.text_tokens import StopWords, TextPieces
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.sampling import next_token
+from edgekit.generate.device.speculation import Speculation, verified
+from edgekit.generate.device.text_tokens import StopWords, TextPieces
 
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from edgekit.runtime.generate.guidance import Guide
-    from edgekit.runtime.generate.options import GenerateOptions
-    from edgekit.runtime.generate.speculation import Proposer
-    from edgekit.runtime.generate.text_tokens import TextTokenizer
+    from edgekit.generate.device.guidance import Guide
+    from edgekit.generate.device.options import GenerateOptions
+    from edgekit.generate.device.speculation import Proposer
+    from edgekit.generate.device.text_tokens import TextTokenizer
     from edgekit.tensor_spec import Array
 
     class LogitsSource(Protocol):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.scheduler import Scheduler
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.scheduler import Scheduler
 from tests.fixtures.fake_engines import Engines
 from tests.fixtures.language_bundles import Loader
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer
@@ -65,5 +65,5 @@ def loader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Loader:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort", "tflite"))
     loader = Loader()
-    monkeypatch.setattr("edgekit.target.registry.open_decoder", loader)
+    monkeypatch.setattr("edgekit.generate.device.decoder_registry.open_decoder", loader)
     return loader

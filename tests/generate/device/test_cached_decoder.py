@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgekit.runtime.generate.cached_decoder import PART_TOKENS, CachedDecoder
-from edgekit.runtime.generate.prefix_cache import PrefixCache
+from edgekit.generate.device.cached_decoder import PART_TOKENS, CachedDecoder
+from edgekit.generate.device.prefix_cache import PrefixCache
 from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import NumpyDecoder
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pytest
 
 from edgekit.errors import EngineError, UsageError
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.metrics.text_metrics import TextMetrics
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.text_metrics import TextMetrics
 from tests.fixtures.numpy_decoder import CHATML, STOP_ID, NumpyDecoder
-from tests.runtime.generate.conftest import Open
+from tests.generate.device.conftest import Open
 
 pytestmark = [pytest.mark.needs_tokenizers, pytest.mark.needs_templates]
 

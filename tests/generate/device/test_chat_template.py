@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from edgekit.errors import CardError, EdgeKitError, UsageError
-from edgekit.runtime.generate import TextParts, template_sandbox
-from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
-from edgekit.runtime.generate.template_sandbox import compile_template
-from edgekit.runtime.generate.text_tokens import TextTokenizer
+from edgekit.generate import TextParts
+from edgekit.generate.device import template_sandbox
+from edgekit.generate.device.chat_template import chat_tokens, checked_messages
+from edgekit.generate.device.template_sandbox import compile_template
+from edgekit.generate.device.text_tokens import TextTokenizer
 from tests.fixtures.numpy_decoder import BYTES, CHATML, SPECIAL, STOP_ID
 
 pytestmark = [pytest.mark.needs_tokenizers, pytest.mark.needs_templates]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.target.decoder import DecoderShape, check_capacity, check_saved
+from edgekit.generate.device.decoder import DecoderShape, check_capacity, check_saved
 
 SHAPE = DecoderShape(layers=2, kv_heads=3, head_dim=4, vocabulary=9, context=16)
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from edgekit.errors import BundleError, CardError, EngineError, MissingDependency, NoVariantError, UsageError
-from edgekit.runtime.generate import TextSession
-from edgekit.runtime.generate.memory_plan import plan_memory
-from edgekit.runtime.metrics.text_metrics import TextMetrics
-from edgekit.target.decoder import OPTION
+from edgekit.generate import TextSession
+from edgekit.generate.device.decoder import OPTION
+from edgekit.generate.device.memory_plan import plan_memory
+from edgekit.generate.device.text_metrics import TextMetrics
 from tests.fixtures.bundles import small_bundle
 from tests.fixtures.language_bundles import Before, Loader, language_bundle
 from tests.fixtures.numpy_decoder import SHAPE
@@ -108,7 +108,7 @@ def test_an_engine_that_is_missing_is_a_fallback(loader: Loader) -> None:
 
 
 def test_memory_is_counted_before_anything_is_loaded(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgekit.runtime.generate.memory_plan.free_memory_bytes", lambda: 100 << 20)
+    monkeypatch.setattr("edgekit.generate.device.memory_plan.free_memory_bytes", lambda: 100 << 20)
     with pytest.raises(NoVariantError) as caught:
         TextSession(language_bundle("ort-fp32"), conversations=4)
     assert loader.opened == []

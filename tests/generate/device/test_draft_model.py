@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from edgekit.errors import BundleError, UsageError
-from edgekit.runtime.generate import TextSession
-from edgekit.runtime.generate.cached_decoder import PART_TOKENS
-from edgekit.runtime.generate.draft_model import DraftModel
-from edgekit.runtime.generate.measure_speculation import speculation_on
-from edgekit.runtime.generate.speculation import StepTimes, draft_gain, draft_pays
-from edgekit.runtime.generate.text_stream import TextStream
-from edgekit.runtime.metrics.text_metrics import TextMetrics
+from edgekit.generate import TextSession
+from edgekit.generate.device.cached_decoder import PART_TOKENS
+from edgekit.generate.device.draft_model import DraftModel
+from edgekit.generate.device.measure_speculation import speculation_on
+from edgekit.generate.device.speculation import StepTimes, draft_gain, draft_pays
+from edgekit.generate.device.text_metrics import TextMetrics
+from edgekit.generate.device.text_stream import TextStream
 from edgekit.system import timings
 from tests.fixtures.language_bundles import Loader, language_bundle
 from tests.fixtures.numpy_decoder import SHAPE, NumpyDecoder
 
-MEASURE = "edgekit.runtime.generate.measure_speculation"
+MEASURE = "edgekit.generate.device.measure_speculation"
 PROMPT = "once upon a time"
 DRAFT = {"ort-draft": SHAPE}
 OPTIONS: list[dict[str, Any]] = [
@@ -210,7 +210,7 @@ def test_memory_of_a_draft_is_counted_beside_the_model(
     free = (64 << 20) + len("ort-fp32") + 2 * cache
     for more, fits in ((0, False), (len("ort-draft"), True)):
         monkeypatch.setattr(
-            "edgekit.runtime.generate.memory_plan.free_memory_bytes", lambda more=more: free + more
+            "edgekit.generate.device.memory_plan.free_memory_bytes", lambda more=more: free + more
         )
         bundle = language_bundle("ort-fp32", drafts=DRAFT)
         with TextSession(bundle, speculate="draft", conversations=2, kept_bytes=0) as session:

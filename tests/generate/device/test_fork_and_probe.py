@@ -12,14 +12,14 @@ import pytest
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.errors import NoVariantError
-from edgekit.runtime.generate import TextSession
+from edgekit.generate import TextSession
 from edgekit.runtime.loading import probe
 from tests.fixtures.gguf_files import write_tiny
 
 SCRIPT = """
 import os, sys, threading
 from edgekit.errors import UsageError
-from edgekit.runtime.generate import TextParts, TextSession
+from edgekit.generate import TextParts, TextSession
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer
 
 session = TextSession.of_parts(NumpyDecoder(), TextParts(byte_tokenizer(), (STOP_ID,)))

@@ -13,7 +13,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from tests.fixtures.numpy_decoder import NumpyDecoder
-from tests.runtime.generate.conftest import Open
+from tests.generate.device.conftest import Open
 
 pytestmark = [pytest.mark.needs_tokenizers, pytest.mark.needs_llguidance]
 SCHEMA = {
@@ -84,8 +84,8 @@ def test_what_can_not_be_used_is_one_error(opened: Open, options: dict[str, obje
 DEEP = """
 import json, sys, threading
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.guidance import GuideMaker
-from edgekit.runtime.generate.options import GenerateOptions
+from edgekit.generate.device.guidance import GuideMaker
+from edgekit.generate.device.options import GenerateOptions
 from tests.fixtures.numpy_decoder import STOP_ID, byte_tokenizer
 
 rules = 15_000

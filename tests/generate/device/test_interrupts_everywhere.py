@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.runtime import generate
-from edgekit.runtime.generate import TextSession
-from tests.runtime.generate.conftest import Open
+from edgekit.generate import TextSession, device
+from tests.generate.device.conftest import Open
 from tests.runtime.interrupted_everywhere import interrupted_at
 
 pytestmark = pytest.mark.needs_tokenizers
-PLACE = Path(generate.__file__).parent
+PLACE = Path(device.__file__).parent
 NAMES = ("scheduler", "loaded_decoder", "cached_decoder", "prefix_cache", "draft_model")
 CACHES = tuple(PLACE / f"{name}.py" for name in NAMES)
 

@@ -10,8 +10,8 @@ import tracemalloc
 
 import pytest
 
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.metrics.text_metrics import TextMetrics
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.text_metrics import TextMetrics
 from tests.fixtures.numpy_decoder import CHATML, NumpyDecoder
 
 pytestmark = [pytest.mark.needs_tokenizers, pytest.mark.needs_templates]

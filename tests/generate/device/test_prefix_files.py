@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.prefix_files import MAGIC, START, PrefixFiles
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.prefix_files import MAGIC, START, PrefixFiles
 from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import CHATML, NumpyDecoder
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.options import GenerateOptions
-from edgekit.runtime.generate.speculation import PromptLookup, Speculation
-from edgekit.runtime.generate.text_stream import TextStream
-from edgekit.target.registry import decoder_compiler, open_decoder
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
+from edgekit.generate.device.options import GenerateOptions
+from edgekit.generate.device.speculation import PromptLookup, Speculation
+from edgekit.generate.device.text_stream import TextStream
 from tests.fixtures.numpy_decoder import VOCABULARY
-from tests.targets.language.reference_decoder import tiny_model
+from tests.generate.targets.reference_decoder import tiny_model
 
 pytestmark = pytest.mark.needs_tokenizers
 ENGINES = [

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.options import GenerateOptions, checked_options
-from edgekit.runtime.generate.sampling import candidates, next_token, penalized
+from edgekit.generate.device.options import GenerateOptions, checked_options
+from edgekit.generate.device.sampling import candidates, next_token, penalized
 from edgekit.tensor_spec import Array
 
 ROW = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))

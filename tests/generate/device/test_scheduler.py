@@ -12,11 +12,11 @@ from types import FrameType
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.cached_decoder import PART_TOKENS
-from edgekit.runtime.generate.scheduler import Scheduler
+from edgekit.generate.device.cached_decoder import PART_TOKENS
+from edgekit.generate.device.scheduler import Scheduler
 from tests.fixtures.numpy_decoder import NumpyDecoder
 from tests.fixtures.threads import until
-from tests.runtime.generate.conftest import Open, held
+from tests.generate.device.conftest import Open, held
 from tests.runtime.interrupted_everywhere import interrupted_at
 
 pytestmark = pytest.mark.needs_tokenizers
@@ -138,7 +138,7 @@ def test_a_request_whose_caller_was_interrupted_is_dropped(
 
     stream = session.generate("x" * 300)
     with held(session._scheduler), monkeypatch.context() as patch:
-        patch.setattr("edgekit.runtime.generate.scheduler.ScheduledCall.wait", interrupt)
+        patch.setattr("edgekit.generate.device.scheduler.ScheduledCall.wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(stream)
     assert session.facts()["caches"] == 1

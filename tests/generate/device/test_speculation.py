@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.measure_speculation import speculation_on
-from edgekit.runtime.generate.options import GenerateOptions
-from edgekit.runtime.generate.speculation import PromptLookup, Speculation, StepTimes, pays, verified
-from edgekit.runtime.generate.text_stream import TextStream
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.measure_speculation import speculation_on
+from edgekit.generate.device.options import GenerateOptions
+from edgekit.generate.device.speculation import PromptLookup, Speculation, StepTimes, pays, verified
+from edgekit.generate.device.text_stream import TextStream
 from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import NumpyDecoder
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.runtime.generate.text_tokens import StopWords
+from edgekit.generate.device.text_tokens import StopWords
 
 short = st.text("ab#", max_size=12)
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.quantize.language import quantize_decoder
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.measure_speculation import DIFFERENT, SAME, _is_exact, _key, speculation_on
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.decoder import DecoderRunner
+from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
+from edgekit.generate.device.measure_speculation import DIFFERENT, SAME, _is_exact, _key, speculation_on
+from edgekit.generate.host.weights.language import quantize_decoder
 from edgekit.system import timings
-from edgekit.target.decoder import DecoderRunner
-from edgekit.target.registry import decoder_compiler, open_decoder
 from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import VOCABULARY, NumpyDecoder
-from tests.targets.language.reference_decoder import tiny_model
+from tests.generate.targets.reference_decoder import tiny_model
 
 pytestmark = pytest.mark.needs_tokenizers
 ENGINES = [

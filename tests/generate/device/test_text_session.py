@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError, UsageError
-from edgekit.runtime.generate import TextParts, TextStream
-from edgekit.runtime.generate.text_tokens import TextTokenizer
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate import TextParts, TextStream
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_tokens import TextTokenizer
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder
-from tests.runtime.generate.conftest import Open
+from tests.generate.device.conftest import Open
 
 pytestmark = pytest.mark.needs_tokenizers
 SECRET = "the safe is behind the painting"
@@ -190,7 +190,7 @@ def test_cancel_ends_the_reading_of_a_long_prompt(opened: Open) -> None:
 
 def test_a_deadline_ends_it_with_what_was_made(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("edgekit.runtime.generate.text_stream.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("edgekit.generate.device.text_stream.time.monotonic", lambda: now[0])
 
     def before(tokens: Sequence[int]) -> None:
         now[0] += 0.010

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate import TextParts
-from edgekit.runtime.generate.text_tokens import TextPieces, TextTokenizer, check_length
+from edgekit.generate import TextParts
+from edgekit.generate.device.text_tokens import TextPieces, TextTokenizer, check_length
 from tests.fixtures.numpy_decoder import BYTES, SPECIAL
 
 pytestmark = pytest.mark.needs_tokenizers

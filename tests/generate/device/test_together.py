@@ -8,10 +8,10 @@ from threading import Thread
 import pytest
 
 from edgekit.errors import NonFiniteOutputError
-from edgekit.runtime.generate import TextSession, TextStream
+from edgekit.generate import TextSession, TextStream
 from tests.fixtures.numpy_decoder import NumpyDecoder
 from tests.fixtures.threads import until
-from tests.runtime.generate.conftest import Open, held
+from tests.generate.device.conftest import Open, held
 
 pytestmark = pytest.mark.needs_tokenizers
 PROMPTS = ("the cat sat on the mat", "one, two, three", "é and è", "a much longer one. " * 4)
@@ -130,5 +130,5 @@ def test_a_text_without_finite_logits_costs_the_others_of_its_step_nothing(
 
     alone = opened().generate(PROMPTS[0], max_tokens=9).text()
     session = opened(conversations=2)
-    monkeypatch.setattr("edgekit.runtime.generate.scheduler.logits_of_batch", another_is_bad)
+    monkeypatch.setattr("edgekit.generate.device.scheduler.logits_of_batch", another_is_bad)
     assert session.generate(PROMPTS[0], max_tokens=9).text() == alone

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgekit.target.token_rules import TokenRules, log_probability, repeated_tail
+from edgekit.generate.device.token_rules import TokenRules, log_probability, repeated_tail
 
 RULES = TokenRules(10, 14, 15, 13, (2,), (0, 10), 4)
 """Text 0 to 9, end 10, special 11 to 14, timestamps 15 to 24."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.readers.language.language_model import DecoderConfig, LanguageModel
 from edgekit.tensor_spec import Array
 
 

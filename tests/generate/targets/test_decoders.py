@@ -15,16 +15,16 @@ from edgekit_openvino.decoder import OpenvinoDecoder
 from edgekit_tflite import compile_decoder, decoder
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.errors import EngineError, UsageError
-from edgekit.runtime.generate.memory_plan import plan_memory
+from edgekit.generate.device.adapter import AdapterRunner
+from edgekit.generate.device.decoder import BatchRunner, DecoderRunner, DecoderShape
+from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
+from edgekit.generate.device.memory_plan import plan_memory
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.weights.language import quantize_decoder
 from edgekit.system.cpu import instruction_sets
-from edgekit.target.adapter import AdapterRunner
-from edgekit.target.decoder import BatchRunner, DecoderRunner, DecoderShape
-from edgekit.target.registry import decoder_compiler, open_decoder
-from tests.targets.language.architecture_kinds import KINDS
-from tests.targets.language.reference_decoder import reference_logits, tiny_model
+from tests.generate.targets.architecture_kinds import KINDS
+from tests.generate.targets.reference_decoder import reference_logits, tiny_model
 
 ENGINES = [
     pytest.param("ort", marks=pytest.mark.needs_ort),
@@ -343,7 +343,7 @@ def test_rows_of_several_texts_do_not_depend_on_each_other(precision: str, tmp_p
 
 FORKS = """
 import os
-from edgekit.target.decoder import DecoderShape
+from edgekit.generate.device.decoder import DecoderShape
 from edgekit_ort.decoder import _Caches
 caches = _Caches(None, DecoderShape(1, 1, 2, 4, 8), 8, {})
 caches.take()

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.quantize.language import quantize_decoder
-from edgekit.target.registry import decoder_compiler, open_decoder
-from tests.targets.language.architecture_kinds import KINDS
-from tests.targets.language.reference_decoder import reference_logits, tiny_model, with_integers
+from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
+from edgekit.generate.host.weights.language import quantize_decoder
+from tests.generate.targets.architecture_kinds import KINDS
+from tests.generate.targets.reference_decoder import reference_logits, tiny_model, with_integers
 
 TOKENS = np.random.default_rng(7).integers(0, 80, 600).tolist()
 ORT, OPENVINO = pytest.mark.needs_ort, pytest.mark.needs_openvino

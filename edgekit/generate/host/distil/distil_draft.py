@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from edgekit.compiler.compress.torch import need_torch
 from edgekit.compiler.compress.training_length import checked_end
-from edgekit.compiler.model.language.hugging_face_writer import check_writable, write_hugging_face
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.open_model import is_language_model, open_language_model
 from edgekit.compiler.pipeline.distil_request import DraftRequest
-from edgekit.compiler.pipeline.language.evaluation import calibration_tokens, tokens_of
 from edgekit.errors import SampleError, UsageError
+from edgekit.generate.host.judge.evaluation import calibration_tokens, tokens_of
+from edgekit.generate.host.readers.language.hugging_face_writer import check_writable, write_hugging_face
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.open_model import is_language_model, open_language_model
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import called_with
 from edgekit.system.formats.plain_text import duration
@@ -24,7 +24,7 @@ from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
-    from edgekit.compiler.compress.torch.draft_training import TrainingTexts
+    from edgekit.generate.host.distil.draft_training import TrainingTexts
 
 LAYERS = 8
 """A draft has one layer for so many of the model's."""
@@ -113,9 +113,9 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
     need_torch("distilling a draft")
     import torch
 
-    from edgekit.compiler.compress.torch.draft_training import DraftTraining, model_weights, write_texts
     from edgekit.compiler.compress.torch.training_loop import TrainingOptions
     from edgekit.compiler.compress.torch.training_state import TrainingState, load_state, save_state
+    from edgekit.generate.host.distil.draft_training import DraftTraining, model_weights, write_texts
 
     epochs, minutes, batch, rate = request.epochs, request.minutes, request.batch, request.learning_rate
     threads = default_threads() if request.threads is None else allowed_threads(request.threads)

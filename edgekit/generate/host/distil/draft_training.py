@@ -18,12 +18,12 @@ from torch.nn.functional import kl_div, log_softmax, scaled_dot_product_attentio
 
 from edgekit.compiler.compress.torch.graph_program import Tensor
 from edgekit.compiler.compress.torch.training_loop import TrainingLoop, TrainingOptions
-from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.generate.host.readers.language.language_model import DecoderConfig, LanguageModel
 from edgekit.tensor_spec import Array
 
 # Decoder in PyTorch, for training: llama's form with the differences of qwen2 and qwen3.
 #
-# Formulas are those of ``edgekit/compiler/model/language/reference_decoder.py``.
+# Formulas are those of ``edgekit/generate/host/readers/language/reference_decoder.py``.
 
 EMBEDDING, HEAD, LAST_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
 Weights = Mapping[str, Tensor]

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder, in_windows
 from edgekit.errors import EngineError
+from edgekit.generate.device.decoder import DecoderRunner
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder, in_windows
 from edgekit.processing.tokenizer import tokenize
-from edgekit.target.decoder import DecoderRunner
 from edgekit.tensor_spec import Array
 
 TEXT_TOKENS = 2560
@@ -105,7 +105,7 @@ def calibration_tokens(model: LanguageModel) -> list[int]:
 
 
 def _shipped(name: str) -> str:
-    return files("edgekit.compiler.pipeline.language").joinpath(name).read_text("utf-8")
+    return files("edgekit.generate.host.judge").joinpath(name).read_text("utf-8")
 
 
 def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) -> TextReference:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from edgekit.bundle.adapter_entry import AdapterEntry, read_adapter
 from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.draft_entry import draft_of
+from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.verify import OutputError, compare, verified_on
+from edgekit.compiler.evaluate.verify_bundle import Check, CheckOutcome, counted_variants
 from edgekit.errors import BundleError, MissingDependency, reason_of
-from edgekit.runtime.generate.cached_decoder import CachedDecoder
-from edgekit.runtime.generate.prefix_cache import PrefixCache
+from edgekit.generate.device import decoder_registry
+from edgekit.generate.device.adapter_entry import AdapterEntry, adapters_of, read_adapter
+from edgekit.generate.device.cached_decoder import CachedDecoder
+from edgekit.generate.device.decoder import DecoderShape
+from edgekit.generate.device.prefix_cache import PrefixCache
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db
 from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.target import registry
-from edgekit.target.decoder import DecoderShape
 from edgekit.tensor_spec import Array, TensorSpec
 
 EXTENSION = "language_model"
@@ -26,6 +31,29 @@ OUTPUT = "logits"
 PROMPTS_LIMIT, PROMPT_LIMIT_TOKENS = 64, 4096
 DEFAULT_LIMIT_DB = 10.0
 """Lowest SNR where the evidence holds none."""
+
+
+def check_decoders(bundle: Bundle) -> list[Check]:
+    """Check the decoders of a language model, with each of its adapters, and of its draft."""
+    checks, adapters = [], adapters_of(bundle)
+    for variant in counted_variants(kept_variants(bundle)):
+        checks.append(_check_decoder(bundle, variant))
+        for name, adapter in adapters.items():
+            check = _check_decoder(bundle, variant, adapter.logits, adapter)
+            checks.append(replace(check, variant=f"{check.variant} with {name}"))
+    draft = draft_of(bundle.name, bundle.manifest)
+    for variant in draft.variants if draft is not None else ():
+        if draft is not None and variant.usable:
+            check = _check_decoder(bundle, variant, draft.logits)
+            checks.append(replace(check, variant=f"draft: {check.variant}"))
+    return checks
+
+
+def _check_decoder(
+    bundle: Bundle, variant: Variant, logits: str | None = None, adapter: AdapterEntry | None = None
+) -> Check:
+    outcome, reason, errors = run_decoder(bundle, variant, logits, adapter)
+    return Check(variant.name, CheckOutcome(outcome), reason, errors)
 
 
 def golden_prompts(
@@ -113,7 +141,7 @@ def _rows(
 ) -> Array:
     files = unpacked_files.unpack(bundle, variant)
     capacity = min(shape.context, max(map(len, prompts)))
-    runner = registry.open_decoder(variant.target, files, variant.options, 1, capacity)
+    runner = decoder_registry.open_decoder(variant.target, files, variant.options, 1, capacity)
     try:
         if adapter is not None:
             CachedDecoder(runner, PrefixCache(0)).adapt("golden", lambda name: read_adapter(bundle, adapter))

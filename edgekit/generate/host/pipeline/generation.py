@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar
 from edgekit.bundle.variant import Status
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.pipeline.variant_build import VariantBuild, lost_variant
+from edgekit.generate.host.graphs.language.graph_writer import OPSET
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Progress, stage

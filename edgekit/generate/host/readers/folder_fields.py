@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.compiler.model.language.activations import ACTIVATIONS
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.activations import ACTIVATIONS
 from edgekit.tensor_spec import Json
 
 CONFIG = "config.json"

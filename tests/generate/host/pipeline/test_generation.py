@@ -6,9 +6,9 @@ import pytest
 
 from edgekit.bundle.variant import Status
 from edgekit.compiler.pipeline.faults import Faults
-from edgekit.compiler.pipeline.generation import build_in_turn
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import EngineError
+from edgekit.generate.host.pipeline.generation import build_in_turn
 from edgekit.system.progress import Stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.contract import Artifact

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from edgekit.compiler.model.folder_fields import entries, number, real, table_of, text
-from edgekit.compiler.model.language.hugging_face import open_hugging_face
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.model.speech.open_speech import open_speech_model
-from edgekit.compiler.model.text2text import sentencepiece_file
-from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.folder_fields import entries, number, real, table_of, text
+from edgekit.generate.host.readers.language.hugging_face import open_hugging_face
+from edgekit.generate.host.readers.language.open_model import open_language_model
+from edgekit.generate.host.readers.speech.open_speech import open_speech_model
+from edgekit.generate.host.readers.text2text import sentencepiece_file
+from edgekit.generate.host.readers.text2text.open_text2text import open_text2text_model
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hugging_face_files import write_folder
 from tests.fixtures.moonshine_folders import write_moonshine

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.encoder_decoder.part_writer import PartWriter
-from edgekit.compiler.lowering.language.graph_writer import GraphWriter
-from edgekit.compiler.model.encoder_decoder.config import RELATIVE_BIAS, STEM_NORM, relative_buckets
-from edgekit.target.encoder_decoder import (
+from edgekit.generate.device.encoder_decoder import (
     EMBEDDED,
     FEATURES,
     FRAME_WEIGHTS,
     SAMPLES,
     SOURCE_MASK,
 )
-from edgekit.target.sample_stem import STEM, stem_sizes
+from edgekit.generate.device.sample_stem import STEM, stem_sizes
+from edgekit.generate.host.graphs.encoder_decoder.part_writer import PartWriter
+from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
+from edgekit.generate.host.readers.encoder_decoder.config import RELATIVE_BIAS, STEM_NORM, relative_buckets
 
 
 class EncoderWriter(PartWriter):

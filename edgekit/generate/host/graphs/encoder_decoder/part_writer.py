@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.graph_writer import GraphWriter
-from edgekit.compiler.model.encoder_decoder.config import (
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
+from edgekit.generate.host.readers.encoder_decoder.config import (
     EMBEDDING_NORM,
     GATE,
     POSITIONS,

@@ -23,15 +23,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.encoder_decoder.part_writer import PartWriter, signed_integers
-from edgekit.compiler.lowering.language.graph_writer import GraphWriter
-from edgekit.compiler.model.encoder_decoder.config import (
+from edgekit.generate.device.encoder_decoder import SOURCE_MASK
+from edgekit.generate.host.graphs.encoder_decoder.part_writer import PartWriter, signed_integers
+from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
+from edgekit.generate.host.readers.encoder_decoder.config import (
     EMBEDDING,
     LOGITS_BIAS,
     RELATIVE_BIAS,
     relative_buckets,
 )
-from edgekit.target.encoder_decoder import SOURCE_MASK
 
 
 class TokenWriter(PartWriter):

@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from edgekit.compiler.lowering.language.block_weights import BlockWeights, stacked
-from edgekit.compiler.lowering.language.graph_writer import GraphWriter
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.target.decoder import DecoderShape
+from edgekit.generate.device.decoder import DecoderShape
+from edgekit.generate.host.graphs.language.block_weights import BlockWeights, stacked
+from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
+from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.tensor_spec import Array, Json
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -30,7 +30,7 @@ class DecoderWriter(ABC):
     Args:
         weights: Name -> integers, of the matrices that are stored so; the others are floats.
         context: Tokens that a cache holds at most.
-        adapted: Weights that adapters change (edgekit/target/adapter.py).
+        adapted: Weights that adapters change (edgekit/generate/device/adapter.py).
 
     Attributes:
         sites: The artifact's option on the adapted products.

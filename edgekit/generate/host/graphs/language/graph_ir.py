@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.language.graph_writer import GraphWriter
+from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
 
 
 def as_ir(graph: GraphWriter) -> ir.Model:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.compiler.model.language.activations import GELU, RELU, SILU
+from edgekit.generate.host.readers.language.activations import GELU, RELU, SILU
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
@@ -76,7 +76,7 @@ class GraphWriter:
         return self.constant(np.array(value, np.float32))
 
     def activation(self, x: str, kind: str) -> str:
-        """Compute an activation of ``edgekit.compiler.model.language.activations``."""
+        """Compute an activation of ``edgekit.generate.host.readers.language.activations``."""
         if kind == RELU:
             return self.op("Relu", x)
         if kind == SILU:

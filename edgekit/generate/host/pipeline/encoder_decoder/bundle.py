@@ -11,18 +11,18 @@ from pathlib import Path
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
 from edgekit.bundle.shape_entries import EXTENSION, as_json, golden_json
-from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import manifest_of
-from edgekit.compiler.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of
-from edgekit.compiler.pipeline.encoder_decoder.speech import SPEECH
-from edgekit.compiler.pipeline.encoder_decoder.text2text import TEXT2TEXT
-from edgekit.compiler.pipeline.encoder_decoder.variants import build_variant, form_of
 from edgekit.compiler.pipeline.faults import Faults
-from edgekit.compiler.pipeline.generation import build_in_turn, source_entry
 from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import UsageError
+from edgekit.generate.host.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of
+from edgekit.generate.host.pipeline.encoder_decoder.speech import SPEECH
+from edgekit.generate.host.pipeline.encoder_decoder.text2text import TEXT2TEXT
+from edgekit.generate.host.pipeline.encoder_decoder.variants import build_variant, form_of
+from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
+from edgekit.generate.host.readers.speech.open_speech import is_speech_model
 from edgekit.system.progress import stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of

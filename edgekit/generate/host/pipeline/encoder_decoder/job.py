@@ -14,19 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgekit.compiler.evaluate.verify import compare
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig, EncoderDecoderModel
-from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
 from edgekit.compiler.pipeline.build_options import parse_max_drop
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.variant_build import VariantBuild
-from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_norms
-from edgekit.compiler.quantize.language.decoder_weights import BARS
 from edgekit.errors import EngineError, UsageError
-from edgekit.processing.card import Card
-from edgekit.processing.inputs.tensor import TensorInput
-from edgekit.target.encoder_decoder import (
+from edgekit.generate.device.encoder_decoder import (
     PADDING,
     PROMPT_TOKENS,
     EncoderDecoderShape,
@@ -36,6 +29,13 @@ from edgekit.target.encoder_decoder import (
     sample_inputs,
     text_inputs,
 )
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.readers.encoder_decoder.config import EncoderDecoderConfig, EncoderDecoderModel
+from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
+from edgekit.generate.host.weights.encoder_decoder.folded_norms import with_folded_norms
+from edgekit.generate.host.weights.language.decoder_weights import BARS
+from edgekit.processing.card import Card
+from edgekit.processing.inputs.tensor import TensorInput
 from edgekit.target.precisions import TABLE, SpeechBar
 from edgekit.tensor_spec import Array, Signature
 

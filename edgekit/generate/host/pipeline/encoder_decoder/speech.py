@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.compiler.evaluate.verify import compare
-from edgekit.compiler.model.speech.open_speech import open_speech_model
-from edgekit.compiler.model.speech.speech_model import SpeechModel
-from edgekit.compiler.pipeline.encoder_decoder.job import (
+from edgekit.compiler.pipeline.variant_build import VariantBuild
+from edgekit.generate.device.encoder_decoder import FEATURES, MASK, SAMPLES
+from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.host.pipeline.encoder_decoder.job import (
     FORMS,
     OUTPUTS,
     EncoderDecoderJob,
@@ -20,8 +21,9 @@ from edgekit.compiler.pipeline.encoder_decoder.job import (
     Sources,
     constants,
 )
-from edgekit.compiler.pipeline.encoder_decoder.recordings import read_recordings
-from edgekit.compiler.pipeline.variant_build import VariantBuild
+from edgekit.generate.host.pipeline.encoder_decoder.recordings import read_recordings
+from edgekit.generate.host.readers.speech.open_speech import open_speech_model
+from edgekit.generate.host.readers.speech.speech_model import SpeechModel
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.inputs.audio_features import Features
@@ -29,9 +31,7 @@ from edgekit.processing.inputs.tensor import TensorInput
 from edgekit.processing.task import Task
 from edgekit.processing.transcripts.options import TOKENIZER_FILE, TranscribeOptions
 from edgekit.processing.transcripts.words import word_edits, words_of
-from edgekit.target.encoder_decoder import FEATURES, MASK, SAMPLES
 from edgekit.target.precisions import FULL_PRECISION
-from edgekit.target.token_rules import TokenRules
 
 FEATURE_SHIFT, FEATURE_SCALE = -4.0, 4.0
 """Features are (log10 + 4) / 4 (Whisper's ``log_mel_spectrogram``)."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgekit.compiler.lowering.encoder_decoder.part_writer import signed_integers
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.target.encoder_decoder import DECODER
+from edgekit.generate.device.encoder_decoder import DECODER
+from edgekit.generate.host.graphs.encoder_decoder.part_writer import signed_integers
+from edgekit.generate.host.graphs.language import BlockWeights
 from edgekit.tensor_spec import Array, Content, Json
 
 ROWS, SCALES = "embedding/rows", "embedding/scales"

@@ -11,9 +11,11 @@ import numpy as np
 
 from edgekit.compiler.evaluate.sample_files import find_files
 from edgekit.compiler.evaluate.text_files import TEXTS, read_line, text_lines
-from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
-from edgekit.compiler.model.text2text.text2text_model import Text2TextModel
-from edgekit.compiler.pipeline.encoder_decoder.job import (
+from edgekit.compiler.pipeline.variant_build import VariantBuild
+from edgekit.errors import SampleError, UsageError
+from edgekit.generate.device.encoder_decoder import SOURCE
+from edgekit.generate.host.judge.evaluation import evaluation_text, judged, perplexity, six_digits
+from edgekit.generate.host.pipeline.encoder_decoder.job import (
     FORMS,
     OUTPUTS,
     EncoderDecoderJob,
@@ -23,10 +25,9 @@ from edgekit.compiler.pipeline.encoder_decoder.job import (
     Sources,
     constants,
 )
-from edgekit.compiler.pipeline.language.evaluation import evaluation_text, judged, perplexity, six_digits
-from edgekit.compiler.pipeline.variant_build import VariantBuild
-from edgekit.compiler.quantize.language.decoder_weights import BARS
-from edgekit.errors import SampleError, UsageError
+from edgekit.generate.host.readers.text2text.open_text2text import open_text2text_model
+from edgekit.generate.host.readers.text2text.text2text_model import Text2TextModel
+from edgekit.generate.host.weights.language.decoder_weights import BARS
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.tensor import TensorInput
 from edgekit.processing.inputs.text import TextInput
@@ -37,7 +38,6 @@ from edgekit.processing.text2text_options import (
     Text2TextOptions,
 )
 from edgekit.processing.tokenizer import tokenize
-from edgekit.target.encoder_decoder import SOURCE
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Array
 

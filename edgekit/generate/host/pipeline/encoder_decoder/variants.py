@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from edgekit.compiler.lowering.encoder_decoder.encoder_writer import EncoderWriter
-from edgekit.compiler.lowering.encoder_decoder.token_writer import TokenWriter
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.graph_ir import as_ir
-from edgekit.compiler.model.encoder_decoder.config import EMBEDDING, EncoderDecoderModel
 from edgekit.compiler.passes import run_passes
-from edgekit.compiler.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of, shape_of
-from edgekit.compiler.pipeline.encoder_decoder.stored_embedding import stored_embedding
-from edgekit.compiler.pipeline.generation import run_variant
 from edgekit.compiler.pipeline.model_shapes import further_entry, stored_names, with_further
 from edgekit.compiler.pipeline.variant_build import VariantBuild, artifact_variant
-from edgekit.compiler.quantize.language.block_rounding import nearest8
+from edgekit.generate.device.encoder_decoder import DECODER, ENCODER, MASK, OPTION, SAMPLES
+from edgekit.generate.host.graphs.encoder_decoder.encoder_writer import EncoderWriter
+from edgekit.generate.host.graphs.encoder_decoder.token_writer import TokenWriter
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.graphs.language.graph_ir import as_ir
+from edgekit.generate.host.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of, shape_of
+from edgekit.generate.host.pipeline.encoder_decoder.stored_embedding import stored_embedding
+from edgekit.generate.host.pipeline.generation import run_variant
+from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING, EncoderDecoderModel
+from edgekit.generate.host.weights.language.block_rounding import nearest8
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
-from edgekit.target.encoder_decoder import DECODER, ENCODER, MASK, OPTION, SAMPLES
 from edgekit.target.precisions import precision_of
 from edgekit.target.shapes import FOLDER, TokenAxes
 from edgekit.tensor_spec import Content, Json

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.bundle.adapter_entry import KEY
-from edgekit.compiler.model.language.adapter_files import Adapter, merged, open_adapter
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
-from edgekit.compiler.pipeline.language.evaluation import TextReference, reference_of
 from edgekit.errors import UsageError
+from edgekit.generate.device.adapter import ADAPTERS_LIMIT, is_adapter_name
+from edgekit.generate.device.adapter_entry import KEY
+from edgekit.generate.host.judge.evaluation import TextReference, reference_of
+from edgekit.generate.host.readers.language.adapter_files import Adapter, merged, open_adapter
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.system.formats.npy import npy_bytes
-from edgekit.target.adapter import ADAPTERS_LIMIT, is_adapter_name
 from edgekit.tensor_spec import Content, Json
 
 

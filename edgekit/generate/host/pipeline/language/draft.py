@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.bundle.draft_entry import KEY
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.open_model import is_language_model, open_language_model
 from edgekit.compiler.pipeline.bundle_contents import variant_entry
-from edgekit.compiler.pipeline.language.evaluation import TextReference
-from edgekit.compiler.pipeline.language.variants import LanguageJob
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import UsageError
+from edgekit.generate.host.judge.evaluation import TextReference
+from edgekit.generate.host.pipeline.language.variants import LanguageJob
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.open_model import is_language_model, open_language_model
 from edgekit.processing.tokenizer import guarded, open_whole
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target.precisions import LanguageBar, precision_of

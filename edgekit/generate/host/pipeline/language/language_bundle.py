@@ -8,27 +8,29 @@ from pathlib import Path
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
-from edgekit.compiler.model.language.adapter_files import Adapter
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.compiler.pipeline.build_options import parse_max_drop
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import manifest_of
 from edgekit.compiler.pipeline.faults import Faults
-from edgekit.compiler.pipeline.generation import build_in_turn, source_entry
-from edgekit.compiler.pipeline.language.adapters import adapter_contents, judged_adapters, open_adapters
-from edgekit.compiler.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
-from edgekit.compiler.pipeline.language.evaluation import WINDOW_TOKENS, reference_of
-from edgekit.compiler.pipeline.language.variants import (
+from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
+from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
+from edgekit.errors import ModelError, ProfileError, UsageError
+from edgekit.generate.device import decoder_registry
+from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, reference_of
+from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
+from edgekit.generate.host.pipeline.language.adapters import adapter_contents, judged_adapters, open_adapters
+from edgekit.generate.host.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
+from edgekit.generate.host.pipeline.language.memory_need import decoder_need
+from edgekit.generate.host.pipeline.language.variants import (
     LanguageJob,
     add_float_choices,
     build_language_variant,
 )
-from edgekit.compiler.pipeline.memory_need import Claim, decoder_need, unclaimed
-from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
-from edgekit.compiler.quantize.language.decoder_weights import BARS, PRECISIONS
-from edgekit.errors import ModelError, ProfileError, UsageError
+from edgekit.generate.host.readers.language.adapter_files import Adapter
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.open_model import open_language_model
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
+from edgekit.generate.host.weights.language.decoder_weights import BARS, PRECISIONS
 from edgekit.processing.generation import CHAT_TEMPLATE_FILE, TOKENIZER_FILE, GenerationCard
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.progress import Progress, stage
@@ -65,13 +67,15 @@ def build_language_model(
         claim: Called with the memory in bytes that the build needs, before it is used.
 
     Raises:
-        UsageError: the precision is unknown, max_drop is not a percentage, the context exceeds the model's,
-            the draft has other tokens, or an adapter's path is not an adapter.
+        UsageError: an option does not apply, the precision is unknown, max_drop is not a percentage, the
+            context exceeds the model's, the draft has other tokens, or an adapter's path is not an adapter.
         ModelError: the file is damaged, or has an unsupported architecture; or an adapter does not fit it.
         ProfileError: a target does not run language models.
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
         BuildFault: every target met a fault.
     """
+    if named := request.given_beside("any", "language"):
+        raise UsageError(f"{', '.join(named)}: does not apply to language models; leave it out")
     bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
     _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(request.progress, "opened") as notify:
@@ -123,21 +127,11 @@ def _built(
     return job, variants
 
 
-def refuse_options(request: BuildRequest) -> None:
-    """Check that all given options apply to language models.
-
-    Raises:
-        UsageError: an option does not apply.
-    """
-    if named := request.given_beside("any", "language"):
-        raise UsageError(f"{', '.join(named)}: does not apply to language models; leave it out")
-
-
 def _variants_of(
     job: LanguageJob, target: BuildTarget, precision: str, progress: Progress
 ) -> list[VariantBuild]:
     """Build the requested precision, then more accurate ones until one is good enough."""
-    tried, available = TRIED_FIRST[precision], registry.decoder_compiler(target.name).PRECISIONS
+    tried, available = TRIED_FIRST[precision], decoder_registry.decoder_compiler(target.name).PRECISIONS
     further = MORE_ACCURATE[MORE_ACCURATE.index(tried[-1]) + 1 :]
     first, then = ([name for name in names if name in available] for names in (tried, further))
     build = partial(build_language_variant, job)
@@ -166,7 +160,7 @@ def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str], ad
     """Check that the targets run language models in one of these precisions, with adapters if asked for."""
     for target in targets:
         try:
-            available = registry.decoder_compiler(target.name).PRECISIONS
+            available = decoder_registry.decoder_compiler(target.name).PRECISIONS
         except ProfileError:
             able = [name for name in registry.target_names() if _runs_language_models(name)]
             raise ProfileError(f"{target.name} does not run language models; use {', '.join(able)}") from None
@@ -175,7 +169,7 @@ def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str], ad
                 f"{target.name} does not support {' or '.join(precisions)} for language models; available: "
                 f"{', '.join(available)}"
             )
-        if adapters and not registry.decoder_compiler(target.name).TAKES_ADAPTERS:
+        if adapters and not decoder_registry.decoder_compiler(target.name).TAKES_ADAPTERS:
             raise UsageError(
                 f"--adapter: {target.name} takes no adapters; leave it out, or merge the weights"
             )

@@ -11,12 +11,12 @@ from typing import Any
 from edgekit.bundle.evidence import OutputAccuracy
 from edgekit.bundle.generation_evidence import Generation
 from edgekit.compiler.evaluate.verify import compare
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.compiler.pipeline.faults import Faults
-from edgekit.compiler.pipeline.generation import run_variant
-from edgekit.compiler.pipeline.language.adapters import JudgedAdapter, adapted_weights
-from edgekit.compiler.pipeline.language.evaluation import (
+from edgekit.compiler.pipeline.variant_build import VariantBuild, artifact_variant
+from edgekit.generate.device import decoder_registry
+from edgekit.generate.device.adapter import AdapterRunner
+from edgekit.generate.device.decoder import DecoderRunner, DecoderShape
+from edgekit.generate.host.judge.evaluation import (
     GREEDY_TOKENS,
     TextReference,
     VariantTexts,
@@ -25,13 +25,13 @@ from edgekit.compiler.pipeline.language.evaluation import (
     six_digits,
     written_by,
 )
-from edgekit.compiler.pipeline.variant_build import VariantBuild, artifact_variant
-from edgekit.compiler.quantize.language import quantize_decoder
-from edgekit.compiler.quantize.language.decoder_weights import PRECISIONS
-from edgekit.target import registry
-from edgekit.target.adapter import AdapterRunner
+from edgekit.generate.host.pipeline.generation import run_variant
+from edgekit.generate.host.pipeline.language.adapters import JudgedAdapter, adapted_weights
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
+from edgekit.generate.host.weights.language import quantize_decoder
+from edgekit.generate.host.weights.language.decoder_weights import PRECISIONS
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.decoder import DecoderRunner, DecoderShape
 from edgekit.target.precisions import FULL_PRECISION, LanguageBar
 
 FEW_WINDOWS = 3
@@ -69,13 +69,13 @@ class LanguageJob:
 
 def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
     """Compile one variant, run it on the text and the golden prompts, and reject it if it misses its bar."""
-    compiler, weights = registry.decoder_compiler(target.name), _weights(job, precision)
+    compiler, weights = decoder_registry.decoder_compiler(target.name), _weights(job, precision)
     adapted = adapted_weights(job.model, job.adapters)
     artifact = compiler.compile_decoder(job.model, precision, weights, job.context, adapted)
     capacity = min(job.context, _longest(job.reference))
 
     def open_runner(files: Mapping[str, Path], threads: int) -> DecoderRunner:
-        return registry.open_decoder(target.name, files, artifact.options, threads, capacity)
+        return decoder_registry.open_decoder(target.name, files, artifact.options, threads, capacity)
 
     def run(variant: VariantBuild) -> None:
         run_variant(variant, "generate", open_runner, partial(_run, job, variant))

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.model.language.activations import GELU
 from edgekit.errors import ModelError
+from edgekit.generate.device.sample_stem import STEM
+from edgekit.generate.device.text_rules import TextRules
+from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.host.readers.language.activations import GELU
 from edgekit.processing.spelling import BYTE_LEVEL
-from edgekit.target.sample_stem import STEM
-from edgekit.target.text_rules import TextRules
-from edgekit.target.token_rules import TokenRules
 from edgekit.tensor_spec import Array
 
 EMBEDDING, HEAD = "decoder.embed_tokens.weight", "lm_head.weight"

@@ -13,7 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from edgekit.compiler.model.encoder_decoder.config import (
+from edgekit.generate.device.sample_stem import STEM
+from edgekit.generate.host.readers.encoder_decoder.config import (
     EMBEDDING,
     EMBEDDING_NORM,
     GATE,
@@ -25,8 +26,7 @@ from edgekit.compiler.model.encoder_decoder.config import (
     relative_buckets,
     rotary_angles,
 )
-from edgekit.compiler.model.language.activations import GELU, activated
-from edgekit.target.sample_stem import STEM
+from edgekit.generate.host.readers.language.activations import GELU, activated
 from edgekit.tensor_spec import Array
 
 _NEVER = np.float32(-np.inf)

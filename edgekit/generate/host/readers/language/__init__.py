@@ -3,6 +3,6 @@
 ``open_gguf_model`` gives a ``LanguageModel``: its configuration, its weights by name, its tokenizer.
 """
 
-from edgekit.compiler.model.language.language_model import DecoderConfig as DecoderConfig
-from edgekit.compiler.model.language.language_model import LanguageModel as LanguageModel
-from edgekit.compiler.model.language.language_model import PackedWeight as PackedWeight
+from edgekit.generate.host.readers.language.language_model import DecoderConfig as DecoderConfig
+from edgekit.generate.host.readers.language.language_model import LanguageModel as LanguageModel
+from edgekit.generate.host.readers.language.language_model import PackedWeight as PackedWeight

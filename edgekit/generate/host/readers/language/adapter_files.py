@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.model.folder_fields import real
-from edgekit.compiler.model.language.gguf_blocks import read_values
-from edgekit.compiler.model.language.gguf_file import GgufFile, GgufTensor, open_gguf
-from edgekit.compiler.model.language.gguf_model import adapter_tensor, half_rotation
-from edgekit.compiler.model.language.hugging_face import read_json
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.safetensors_file import SafetensorsTensor, open_safetensors
+from edgekit.compiler.model.hugging_face_folder import read_json
 from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.errors import ModelError, UsageError
-from edgekit.target.adapter import RANK_LIMIT, Matrices
+from edgekit.generate.device.adapter import RANK_LIMIT, Matrices
+from edgekit.generate.host.readers.folder_fields import real
+from edgekit.generate.host.readers.language.gguf_blocks import read_values
+from edgekit.generate.host.readers.language.gguf_file import GgufFile, GgufTensor, open_gguf
+from edgekit.generate.host.readers.language.gguf_model import adapter_tensor, half_rotation
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.safetensors_file import SafetensorsTensor, open_safetensors
 from edgekit.tensor_spec import Array
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.model.language.language_model import PackedWeight
+from edgekit.generate.host.readers.language.language_model import PackedWeight
 from edgekit.tensor_spec import Array
 
 Unpacked = tuple[Array, Array, Array]

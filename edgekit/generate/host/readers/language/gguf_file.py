@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from edgekit.compiler.model.language.gguf_blocks import ELEMENT_TYPES, OTHER_TYPES, ElementType
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.gguf_blocks import ELEMENT_TYPES, OTHER_TYPES, ElementType
 from edgekit.system.regular_file import PlainFile
 from edgekit.tensor_spec import Array
 

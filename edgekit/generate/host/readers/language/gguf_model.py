@@ -12,19 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.model.language.activations import GELU_TANH, SILU
-from edgekit.compiler.model.language.gguf_blocks import read_packed, read_values
-from edgekit.compiler.model.language.gguf_file import GgufFile, open_gguf
-from edgekit.compiler.model.language.gguf_tokenizer import special_ids, tokenizer_json
-from edgekit.compiler.model.language.language_model import (
+from edgekit.compiler.model.model_bytes import file_digest
+from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.activations import GELU_TANH, SILU
+from edgekit.generate.host.readers.language.gguf_blocks import read_packed, read_values
+from edgekit.generate.host.readers.language.gguf_file import GgufFile, open_gguf
+from edgekit.generate.host.readers.language.gguf_tokenizer import special_ids, tokenizer_json
+from edgekit.generate.host.readers.language.language_model import (
     DecoderConfig,
     LanguageModel,
     PackedWeight,
     check_sizes,
     fused_rows,
 )
-from edgekit.compiler.model.model_bytes import file_digest
-from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
 
 ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")

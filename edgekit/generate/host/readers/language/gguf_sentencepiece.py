@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from edgekit.compiler.model.language.gguf_file import GgufFile
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.gguf_file import GgufFile
 from edgekit.tensor_spec import Json
 
 SPACE = "\u2581"

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgekit.compiler.model.language import gguf_sentencepiece
-from edgekit.compiler.model.language.gguf_file import GgufFile
-from edgekit.compiler.model.language.language_model import STOP_TOKENS
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language import gguf_sentencepiece
+from edgekit.generate.host.readers.language.gguf_file import GgufFile
+from edgekit.generate.host.readers.language.language_model import STOP_TOKENS
 from edgekit.tensor_spec import Json
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4

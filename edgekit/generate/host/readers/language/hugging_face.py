@@ -13,29 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.model.folder_fields import entries, number, text
-from edgekit.compiler.model.language.hugging_face_config import decoder_config
-from edgekit.compiler.model.language.language_model import (
+from edgekit.compiler.model.hugging_face_folder import INDEX, WEIGHTS, read_json, read_part
+from edgekit.compiler.model.model_bytes import file_digest
+from edgekit.errors import ModelError
+from edgekit.generate.host.readers.folder_fields import entries, number, text
+from edgekit.generate.host.readers.language.hugging_face_config import decoder_config
+from edgekit.generate.host.readers.language.language_model import (
     STOP_TOKENS,
     DecoderConfig,
     LanguageModel,
     check_sizes,
     fused_rows,
 )
-from edgekit.compiler.model.language.safetensors_file import SafetensorsFile, open_safetensors
-from edgekit.compiler.model.model_bytes import file_digest
-from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.safetensors_file import SafetensorsFile, open_safetensors
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
-from edgekit.system.folder_links import followed
-from edgekit.system.formats import strict_json
-from edgekit.system.formats.strict_json import JsonError
-from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array, Json
 
-JSON_LIMIT_BYTES = 4 << 20
 TEMPLATE_LIMIT_BYTES = 1 << 20
 SHARDS_LIMIT = 256
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def is_hugging_face(folder: Path) -> bool:
@@ -212,37 +207,6 @@ def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
         }
         return named.get("default", "")
     return template if isinstance(template, str) else ""
-
-
-def read_json(path: Path, needed: bool = True) -> dict[str, Json]:
-    """Read a JSON object of a model's folder; {} if it is absent and not needed.
-
-    Raises:
-        ModelError: it is damaged, or absent and needed.
-    """
-    if not needed and not path.exists():
-        return {}
-    try:
-        content = strict_json.decode(read_part(path, JSON_LIMIT_BYTES), path.name, JSON_LIMIT_BYTES)
-    except JsonError as problem:
-        raise ModelError(f"{path.parent}: {problem}; download it again") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: is not a JSON object; download it again")
-    return content
-
-
-def read_part(path: Path, limit_bytes: int) -> bytes:
-    """Read a file of a model's folder.
-
-    Raises:
-        ModelError: it is absent, too large, or cannot be read.
-    """
-    try:
-        return read_plain(followed(path), limit_bytes, follow_links=False)
-    except FileNotFoundError:
-        raise ModelError(f"{path.parent}: has no {path.name}, which a language model needs") from None
-    except OSError as problem:
-        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
 
 
 def folder_digest(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.model.folder_fields import NUMBER_LIMIT, number, real, text
 from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
-from edgekit.compiler.model.language.activations import ACTIVATIONS, GELU_TANH, SILU
-from edgekit.compiler.model.language.language_model import DecoderConfig
+from edgekit.compiler.model.hugging_face_folder import config_of
 from edgekit.errors import ModelError
-from edgekit.system.folder_links import followed
-from edgekit.system.regular_file import open_regular
+from edgekit.generate.host.readers.folder_fields import NUMBER_LIMIT, number, real, text
+from edgekit.generate.host.readers.language.activations import ACTIVATIONS, GELU_TANH, SILU
+from edgekit.generate.host.readers.language.language_model import DecoderConfig
 from edgekit.tensor_spec import Json
 
 MODEL_TYPES: Mapping[str, str] = {
@@ -26,71 +24,21 @@ MODEL_TYPES: Mapping[str, str] = {
 """``model_type`` -> architecture."""
 SPEECH_TYPES = ("whisper", "moonshine")
 """``model_type`` of speech models."""
-READ_TYPES = (*MODEL_TYPES, *SPEECH_TYPES)
-"""``model_type`` of folders whose weights EdgeKit reads from safetensors."""
 TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian"}
 """``model_type`` -> family, of encoder-decoders that are read from safetensors if they write texts."""
 TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of transformers' classes that write texts."""
-ONNX_FOLDER = "onnx/"
 LIMITS = (-NUMBER_LIMIT, NUMBER_LIMIT)
 """Limits of real numbers; ``check_sizes`` has narrower ones."""
-CONFIG_LIMIT_BYTES = 4 << 20
-
-
-def onnx_in_folder(folder: Path) -> Path | None:
-    """Return the ONNX file of a Hugging Face folder whose weights EdgeKit does not read itself:
-    ``model.onnx`` or the only one, in the folder or its folder ``onnx``. Never raises."""
-    try:
-        if model_type(folder) in (*READ_TYPES, ""):
-            return None
-        if text2text_family(folder) and any(folder.glob("model*.safetensors*")):
-            return None
-        paths = [*folder.glob("*.onnx"), *(folder / ONNX_FOLDER).glob("*.onnx")]
-        name = preferred_onnx(path.relative_to(folder).as_posix() for path in paths)
-        return folder / name if name else None
-    except OSError:
-        return None
-
-
-def model_type(folder: Path) -> str:
-    """Return ``model_type`` in a folder's ``config.json``; "" without one. Never raises."""
-    return str(_config_of(folder).get("model_type") or "")
 
 
 def text2text_family(folder: Path) -> str:
     """Return ``T5``, ``BART`` or ``Marian`` where a folder's ``config.json`` is that of such a model that
     writes texts; "" for others. Never raises."""
-    config = _config_of(folder)
+    config = config_of(folder)
     classes: Any = config.get("architectures") or [TEXT_WRITERS[0]]
     writes = isinstance(classes, list) and any(str(name).endswith(TEXT_WRITERS) for name in classes)
     return TEXT2TEXT_FAMILIES.get(str(config.get("model_type")), "") if writes else ""
-
-
-def _config_of(folder: Path) -> dict[str, Any]:
-    try:
-        path = followed(folder / "config.json")
-        with open_regular(path, follow_links=False) as file:
-            config = json.loads(file.read(CONFIG_LIMIT_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return config if isinstance(config, dict) else {}
-
-
-def preferred_onnx(names: Iterable[str]) -> str:
-    """Return the ONNX file to take of a folder's files: ``model.onnx`` or the only one, in the folder or its
-    folder ``onnx``; "" if there is no such file.
-
-    >>> preferred_onnx(["onnx/model.onnx", "onnx/model_fp16.onnx"]), preferred_onnx(["a.onnx", "b.onnx"])
-    ('onnx/model.onnx', '')
-    """
-    onnx_names = sorted(name for name in names if name.endswith(".onnx"))
-    for place in ("", ONNX_FOLDER):
-        siblings = [name for name in onnx_names if name.rpartition("/")[0] == place.rstrip("/")]
-        candidates = [name for name in siblings if name == f"{place}model.onnx"] or siblings
-        if len(candidates) == 1:
-            return candidates[0]
-    return ""
 
 
 def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> DecoderConfig:

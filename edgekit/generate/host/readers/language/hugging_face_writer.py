@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.model.language.activations import SILU
-from edgekit.compiler.model.language.hugging_face import WEIGHTS
-from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.compiler.model.hugging_face_folder import WEIGHTS
 from edgekit.errors import UsageError
+from edgekit.generate.host.readers.language.activations import SILU
+from edgekit.generate.host.readers.language.language_model import DecoderConfig, LanguageModel
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array, Json
 

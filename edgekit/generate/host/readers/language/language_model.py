@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.model.language.activations import SILU
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.activations import SILU
 from edgekit.tensor_spec import Array
 
 STOP_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>")

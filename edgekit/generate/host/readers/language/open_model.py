@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.compiler.model.language.gguf_file import MAGIC
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
-from edgekit.compiler.model.language.hugging_face import is_hugging_face, open_hugging_face
-from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.gguf_file import MAGIC
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
+from edgekit.generate.host.readers.language.hugging_face import is_hugging_face, open_hugging_face
+from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.system.regular_file import open_regular
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from edgekit.compiler.model.language.activations import activated
-from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.generate.host.readers.language.activations import activated
+from edgekit.generate.host.readers.language.language_model import DecoderConfig, LanguageModel
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 

@@ -11,30 +11,30 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.model.encoder_decoder.config import (
+from edgekit.compiler.model.hugging_face_folder import read_json
+from edgekit.errors import ModelError
+from edgekit.generate.device.sample_stem import stem_sizes
+from edgekit.generate.host.readers.encoder_decoder.config import (
     GATE,
     HEAD,
     EncoderDecoderConfig,
     ModelForm,
     check_sizes,
 )
-from edgekit.compiler.model.encoder_decoder.generation_settings import (
+from edgekit.generate.host.readers.encoder_decoder.generation_settings import (
     generation_settings,
     text_rules,
     token_of,
 )
-from edgekit.compiler.model.folder_fields import activation, number, real, refuse_different, table_of
-from edgekit.compiler.model.language.hugging_face import (
+from edgekit.generate.host.readers.folder_fields import activation, number, real, refuse_different, table_of
+from edgekit.generate.host.readers.language.hugging_face import (
     check_weights,
     folder_digest,
-    read_json,
     tensor_files,
     title_of,
 )
-from edgekit.compiler.model.speech.speech_model import LanguageTokens, SoundFormat, SpeechModel
-from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
-from edgekit.errors import ModelError
-from edgekit.target.sample_stem import stem_sizes
+from edgekit.generate.host.readers.speech.speech_model import LanguageTokens, SoundFormat, SpeechModel
+from edgekit.generate.host.readers.text2text.tokenizer_files import read_tokenizers
 from edgekit.tensor_spec import Array, Json
 
 RATE_HZ = 16_000

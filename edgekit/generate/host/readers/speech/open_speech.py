@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.compiler.model.language.hugging_face_config import SPEECH_TYPES, model_type
-from edgekit.compiler.model.speech.moonshine_folder import open_moonshine_folder
-from edgekit.compiler.model.speech.speech_model import SpeechModel
-from edgekit.compiler.model.speech.whisper_ctranslate2 import is_ctranslate2_folder, open_ctranslate2_folder
-from edgekit.compiler.model.speech.whisper_folder import open_whisper_folder
+from edgekit.compiler.model.hugging_face_folder import model_type
+from edgekit.generate.host.readers.language.hugging_face_config import SPEECH_TYPES
+from edgekit.generate.host.readers.speech.moonshine_folder import open_moonshine_folder
+from edgekit.generate.host.readers.speech.speech_model import SpeechModel
+from edgekit.generate.host.readers.speech.whisper_ctranslate2 import (
+    is_ctranslate2_folder,
+    open_ctranslate2_folder,
+)
+from edgekit.generate.host.readers.speech.whisper_folder import open_whisper_folder
 
 _OPENERS = {"whisper": open_whisper_folder, "moonshine": open_moonshine_folder}
 

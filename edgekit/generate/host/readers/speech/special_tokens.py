@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgekit.compiler.model.encoder_decoder.generation_settings import tokens_of
-from edgekit.compiler.model.folder_fields import entries, number, text
-from edgekit.compiler.model.speech.speech_model import LanguageTokens
 from edgekit.errors import ModelError
-from edgekit.target.token_rules import TokenRules
+from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.host.readers.encoder_decoder.generation_settings import tokens_of
+from edgekit.generate.host.readers.folder_fields import entries, number, text
+from edgekit.generate.host.readers.speech.speech_model import LanguageTokens
 from edgekit.tensor_spec import Json
 
 START, END, NO_TIMESTAMPS = "<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>"

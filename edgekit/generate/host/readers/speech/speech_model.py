@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderModel
+from edgekit.generate.device.sample_stem import stem_sizes
+from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.host.readers.encoder_decoder.config import EncoderDecoderModel
 from edgekit.processing.tokenizer import token_texts
 from edgekit.processing.transcripts.words import text_of
-from edgekit.target.sample_stem import stem_sizes
-from edgekit.target.token_rules import TokenRules
 
 
 class SoundFormat(NamedTuple):

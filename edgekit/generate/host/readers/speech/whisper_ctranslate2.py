@@ -6,18 +6,22 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from edgekit.compiler.model.encoder_decoder.config import (
+from edgekit.compiler.model.hugging_face_folder import read_json, read_part
+from edgekit.errors import ModelError
+from edgekit.generate.host.readers.encoder_decoder.config import (
     ATTENTION,
     EMBEDDING,
     POSITIONS,
     EncoderDecoderConfig,
     check_sizes,
 )
-from edgekit.compiler.model.language.hugging_face import read_json, read_part
-from edgekit.compiler.model.speech.ctranslate2_file import CTranslate2File, open_ctranslate2, specification_of
-from edgekit.compiler.model.speech.special_tokens import special_tokens
-from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel
-from edgekit.errors import ModelError
+from edgekit.generate.host.readers.speech.ctranslate2_file import (
+    CTranslate2File,
+    open_ctranslate2,
+    specification_of,
+)
+from edgekit.generate.host.readers.speech.special_tokens import special_tokens
+from edgekit.generate.host.readers.speech.speech_model import SoundFormat, SpeechModel
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.tensor_spec import Array
 

@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderConfig, check_sizes
-from edgekit.compiler.model.encoder_decoder.generation_settings import generation_settings
-from edgekit.compiler.model.folder_fields import refuse_different
-from edgekit.compiler.model.language.hugging_face import (
+from edgekit.compiler.model.hugging_face_folder import read_json, read_part
+from edgekit.errors import ModelError
+from edgekit.generate.host.readers.encoder_decoder.config import EncoderDecoderConfig, check_sizes
+from edgekit.generate.host.readers.encoder_decoder.generation_settings import generation_settings
+from edgekit.generate.host.readers.folder_fields import refuse_different
+from edgekit.generate.host.readers.language.hugging_face import (
     check_weights,
     folder_digest,
-    read_json,
-    read_part,
     tensor_files,
     title_of,
 )
-from edgekit.compiler.model.speech.special_tokens import special_tokens
-from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechModel
-from edgekit.errors import ModelError
+from edgekit.generate.host.readers.speech.special_tokens import special_tokens
+from edgekit.generate.host.readers.speech.speech_model import SoundFormat, SpeechModel
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.tensor_spec import Array, Json
 

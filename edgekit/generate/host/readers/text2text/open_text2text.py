@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.model.encoder_decoder.config import (
+from edgekit.compiler.model.hugging_face_folder import read_json
+from edgekit.errors import ModelError, UsageError
+from edgekit.generate.host.readers.encoder_decoder.config import (
     EMBEDDING,
     GATE,
     HEAD,
@@ -23,12 +25,12 @@ from edgekit.compiler.model.encoder_decoder.config import (
     ModelForm,
     check_sizes,
 )
-from edgekit.compiler.model.encoder_decoder.generation_settings import (
+from edgekit.generate.host.readers.encoder_decoder.generation_settings import (
     generation_settings,
     text_rules,
     token_of,
 )
-from edgekit.compiler.model.folder_fields import (
+from edgekit.generate.host.readers.folder_fields import (
     activation,
     known_activation,
     number,
@@ -36,20 +38,18 @@ from edgekit.compiler.model.folder_fields import (
     refuse_different,
     text,
 )
-from edgekit.compiler.model.language.activations import GELU_TANH
-from edgekit.compiler.model.language.hugging_face import (
+from edgekit.generate.host.readers.language.activations import GELU_TANH
+from edgekit.generate.host.readers.language.hugging_face import (
     check_weights,
     folder_digest,
     is_hugging_face,
-    read_json,
     tensor_files,
     title_of,
 )
-from edgekit.compiler.model.language.hugging_face_config import text2text_family
-from edgekit.compiler.model.language.safetensors_file import SafetensorsFile
-from edgekit.compiler.model.text2text.text2text_model import Text2TextModel
-from edgekit.compiler.model.text2text.tokenizer_files import read_tokenizers
-from edgekit.errors import ModelError, UsageError
+from edgekit.generate.host.readers.language.hugging_face_config import text2text_family
+from edgekit.generate.host.readers.language.safetensors_file import SafetensorsFile
+from edgekit.generate.host.readers.text2text.text2text_model import Text2TextModel
+from edgekit.generate.host.readers.text2text.tokenizer_files import read_tokenizers
 from edgekit.tensor_spec import Array, Json
 
 TEXT_TOKENS = 128

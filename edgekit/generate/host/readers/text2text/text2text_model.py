@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgekit.compiler.model.encoder_decoder.config import EncoderDecoderModel
-from edgekit.target.text_rules import TextRules
+from edgekit.generate.device.text_rules import TextRules
+from edgekit.generate.host.readers.encoder_decoder.config import EncoderDecoderModel
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edgekit.compiler.model.folder_fields import entries, number, table_of, text
-from edgekit.compiler.model.language.hugging_face import read_json, read_part
-from edgekit.compiler.model.text2text.sentencepiece_file import (
+from edgekit.compiler.model.hugging_face_folder import read_json, read_part
+from edgekit.errors import CardError, ModelError
+from edgekit.generate.host.readers.folder_fields import entries, number, table_of, text
+from edgekit.generate.host.readers.text2text.sentencepiece_file import (
     SentencePieceFile,
     open_sentencepiece,
     unigram_json,
 )
-from edgekit.errors import CardError, ModelError
 from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES, vocabulary_size
 

@@ -16,7 +16,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from edgekit.compiler.model.encoder_decoder.config import GATE, EncoderDecoderConfig, EncoderDecoderModel
+from edgekit.generate.host.readers.encoder_decoder.config import (
+    GATE,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+)
 from edgekit.tensor_spec import Array
 
 HEARD = ("encoder_attn.k_proj", "encoder_attn.v_proj")

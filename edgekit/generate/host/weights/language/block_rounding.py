@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.compiler.lowering.language import BlockWeights
+from edgekit.generate.host.graphs.language import BlockWeights
 from edgekit.tensor_spec import Array
 
 SMALLEST = np.float32(1e-12)

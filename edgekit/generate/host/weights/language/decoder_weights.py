@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD
-from edgekit.compiler.model.language.activations import GELU_TANH
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.quantize.language.block_rounding import centred4, fitted4, nearest8
 from edgekit.errors import UsageError
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD
+from edgekit.generate.host.readers.language.activations import GELU_TANH
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.weights.language.block_rounding import centred4, fitted4, nearest8
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.target.precisions import TABLE, precision_of
 from edgekit.tensor_spec import Array

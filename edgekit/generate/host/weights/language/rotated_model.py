@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD
-from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD
+from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.tensor_spec import Array
 
 LARGEST_FACTOR = 128

@@ -9,14 +9,14 @@ import pytest
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
-from edgekit.compiler.model.encoder_decoder.config import EMBEDDING
-from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
-from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.errors import UsageError
+from edgekit.generate.device.sample_stem import LEAST_SAMPLES
+from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING
+from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
+from edgekit.generate.host.readers.speech.open_speech import open_speech_model
 from edgekit.runtime import Session, Transcriber
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
-from edgekit.target.sample_stem import LEAST_SAMPLES
 from tests.fixtures.moonshine_folders import SMALL as SIZES
 from tests.fixtures.moonshine_folders import START, tensors_of, write_moonshine
 from tests.fixtures.whisper_folders import speech

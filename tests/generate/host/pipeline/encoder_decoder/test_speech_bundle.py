@@ -15,18 +15,18 @@ import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
-from edgekit.compiler.model.encoder_decoder.config import EMBEDDING
-from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
-from edgekit.compiler.model.speech.open_speech import open_speech_model
-from edgekit.compiler.pipeline.encoder_decoder.recordings import read_recordings
-from edgekit.compiler.pipeline.encoder_decoder.speech import card_of
-from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.errors import EngineError, UsageError
+from edgekit.generate.device.encoder_decoder import OPTION
+from edgekit.generate.host.pipeline.encoder_decoder.recordings import read_recordings
+from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of
+from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING
+from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
+from edgekit.generate.host.readers.speech.open_speech import open_speech_model
+from edgekit.generate.host.weights.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.processing.processing import prepare
 from edgekit.runtime import Session, Transcriber
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget, resolve
-from edgekit.target.encoder_decoder import OPTION
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array, Json
 from tests.fixtures.sounds import wav

@@ -13,23 +13,23 @@ import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
-from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
-from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
-from edgekit.compiler.pipeline.encoder_decoder.text2text import card_of
-from edgekit.compiler.quantize.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.errors import BuildFault, EngineError, SampleError, UsageError
+from edgekit.generate.device.encoder_decoder import OPTION
+from edgekit.generate.host.pipeline.encoder_decoder.text2text import card_of
+from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
+from edgekit.generate.host.readers.text2text.open_text2text import open_text2text_model
+from edgekit.generate.host.weights.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.processing.spelling import spelled_text
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.runtime import Session
 from edgekit.runtime.streaming.parts import predict_parts
 from edgekit.target import registry
 from edgekit.target.build_target import resolve
-from edgekit.target.encoder_decoder import OPTION
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array, Json
-from tests.compiler.model.text2text.write_goldens import CHOSEN, FILE, SOURCES
 from tests.fixtures.text2text_folders import FAMILIES, tensors_of, write_text2text
 from tests.fixtures.text2text_folders import SOURCES as TEXTS
+from tests.generate.host.readers.text2text.write_goldens import CHOSEN, FILE, SOURCES
 
 TARGETS = ("ort", "openvino", "tflite")
 ENGINES = [pytest.param(target, marks=getattr(pytest.mark, f"needs_{target}")) for target in TARGETS]

@@ -13,21 +13,22 @@ import pytest
 from click.testing import CliRunner
 
 import edgekit
-from edgekit.bundle.adapter_entry import adapters_of, read_adapter
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
-from edgekit.compiler.model.language.adapter_files import merged, open_adapter
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.pipeline.language import evaluation, variants
 from edgekit.errors import BundleError, EngineError, UsageError
-from edgekit.runtime.generate import TextSession
+from edgekit.generate import TextSession
+from edgekit.generate.device.adapter_entry import adapters_of, read_adapter
+from edgekit.generate.host.judge import evaluation
+from edgekit.generate.host.pipeline.language import variants
+from edgekit.generate.host.readers.language.adapter_files import merged, open_adapter
+from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.system.formats.npy import npy_bytes
 from tests.fixtures.adapter_files import random_pairs, write_gguf, write_peft
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hugging_face_files import write_folder
 from tests.fixtures.threads import until
-from tests.runtime.generate.conftest import held
+from tests.generate.device.conftest import held
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tokenizers]
 PROMPT = "the of and to in is that it was for on are as with his they at be this from " * 2

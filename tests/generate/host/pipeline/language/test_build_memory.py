@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
-from edgekit.compiler.quantize.language.block_rounding import nearest8
-from edgekit.compiler.quantize.language.decoder_weights import quantize_decoder
-from edgekit.compiler.quantize.language.rotated_model import rotated_model
+from edgekit.generate.device.decoder_registry import decoder_compiler
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.open_model import open_language_model
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
+from edgekit.generate.host.weights.language.block_rounding import nearest8
+from edgekit.generate.host.weights.language.decoder_weights import quantize_decoder
+from edgekit.generate.host.weights.language.rotated_model import rotated_model
 from edgekit.system.scratch_file import is_on_file
-from edgekit.target.registry import decoder_compiler
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.large_gguf import Form, write_large
 

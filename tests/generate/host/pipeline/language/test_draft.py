@@ -13,9 +13,9 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.draft_entry import draft_of
 from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
-from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.errors import UsageError
-from edgekit.runtime.generate import TextSession
+from edgekit.generate import TextSession
+from edgekit.generate.host.readers.language.open_model import open_language_model
 from tests.fixtures.gguf_files import Q4_1, tiny_metadata, write_tiny
 from tests.fixtures.hugging_face_files import write_folder
 

@@ -17,11 +17,12 @@ from edgekit.compiler.bench.bench import bench
 from edgekit.compiler.evaluate.run_bundle import run_files
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.explain.explain import explain
-from edgekit.compiler.quantize.language.decoder_weights import BARS
 from edgekit.errors import ModelError, UsageError
+from edgekit.generate.device import decoder_registry
+from edgekit.generate.host.pipeline.language import language_bundle
+from edgekit.generate.host.weights.language.decoder_weights import BARS
 from edgekit.processing.generation import is_generation, read_generation
 from edgekit.runtime import Session
-from edgekit.target import registry
 from tests.fixtures.gguf_files import F32, Q4_1, write_tiny
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_tokenizers]
@@ -65,7 +66,7 @@ def test_golden_logits_are_those_of_the_variant_that_a_device_loads(built: Bundl
     for name, entry in variant.files.items():
         files[name] = tmp_path / name
         files[name].write_bytes(built.read(entry))
-    runner = registry.open_decoder("ort", files, variant.options, 1)
+    runner = decoder_registry.open_decoder("ort", files, variant.options, 1)
     for prompt, expected in zip(golden["prompts"], logits, strict=True):
         runner.truncate(0)
         assert np.allclose(runner.forward(prompt)[-1], expected, atol=1e-3)
@@ -116,7 +117,7 @@ def test_what_runs_on_arrays_refuses_it(built: Bundle, use: Callable[[Bundle], o
         use(built)
     assert str(raised.value) == (
         f"{built.name} has a language model, which does not run on arrays: use edgekit generate, or "
-        "edgekit.runtime.generate.TextSession"
+        "edgekit.generate.TextSession"
     )
 
 
@@ -124,7 +125,7 @@ def test_a_precision_that_misses_its_bar_is_rejected_and_a_more_accurate_one_bui
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strict = {**BARS, "fp16": BARS["fp16"]._replace(logits_db=300.0)}
-    monkeypatch.setattr("edgekit.compiler.pipeline.language.language_bundle.BARS", strict)
+    monkeypatch.setattr(language_bundle, "BARS", strict)
     bundle = edgekit.build(write_tiny(tmp_path / "tiny.gguf"), targets=["ort"], precision="fp16")
     assert [variant.name for variant in bundle.variants] == ["ort-fp16", "ort-fp32"]
     rejected, kept = bundle.variants
@@ -191,6 +192,6 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
 
 def test_a_context_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_tiny(tmp_path / "tiny.gguf")
-    monkeypatch.setattr("edgekit.compiler.pipeline.language.language_bundle.LEAST_CONTEXT_TOKENS", 1 << 20)
+    monkeypatch.setattr(language_bundle, "LEAST_CONTEXT_TOKENS", 1 << 20)
     with pytest.raises(ModelError, match=r"has a context of \d+ tokens; at least 1048576 are needed"):
         edgekit.build(path, targets=["ort"])

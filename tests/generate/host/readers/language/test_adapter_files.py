@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.adapter_files import merged, open_adapter
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.errors import ModelError, UsageError
+from edgekit.generate.host.readers.language.adapter_files import merged, open_adapter
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.tensor_spec import Array
 from tests.fixtures.adapter_files import ALPHA, RANK, random_pairs, write_gguf, write_peft
 from tests.fixtures.gguf_files import write_tiny

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.gguf_model import ARCHITECTURES, open_gguf_model
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
+from edgekit.generate.host.readers.language.gguf_model import ARCHITECTURES, open_gguf_model
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.tensor_spec import Array
 from tests.fixtures.gguf_architectures import OWN_KEYS, write_architecture
 

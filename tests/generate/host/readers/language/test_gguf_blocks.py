@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, quants
 
-from edgekit.compiler.model.language.gguf_blocks import ELEMENT_TYPES, ElementType, read_packed, read_values
+from edgekit.generate.host.readers.language.gguf_blocks import (
+    ELEMENT_TYPES,
+    ElementType,
+    read_packed,
+    read_values,
+)
 from edgekit.tensor_spec import Array
 
 QUANTIZED = {number: kind for number, kind in ELEMENT_TYPES.items() if kind.unpack is not None}

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
 from edgekit.tensor_spec import Array
 from tests.fixtures.gguf_files import (
     F16,

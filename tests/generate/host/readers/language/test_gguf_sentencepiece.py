@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.gguf_file import GgufFile, open_gguf
-from edgekit.compiler.model.language.gguf_tokenizer import tokenizer_json
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.gguf_file import GgufFile, open_gguf
+from edgekit.generate.host.readers.language.gguf_tokenizer import tokenizer_json
 from tests.fixtures.gguf_files import gguf_bytes
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<|user|>"]

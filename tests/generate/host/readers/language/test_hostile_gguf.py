@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language import gguf_file
-from edgekit.compiler.model.language.gguf_file import open_gguf
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language import gguf_file
+from edgekit.generate.host.readers.language.gguf_file import open_gguf
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
 from tests.fixtures.gguf_files import F32, as_tensors, gguf_bytes, text, tiny_metadata, tiny_weights
 
 MUCH = 1 << 60

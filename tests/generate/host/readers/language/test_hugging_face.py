@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
-from edgekit.compiler.model.language.hugging_face import is_hugging_face, open_hugging_face
-from edgekit.compiler.model.language.hugging_face_config import decoder_config
-from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
+from edgekit.generate.host.readers.language.hugging_face import is_hugging_face, open_hugging_face
+from edgekit.generate.host.readers.language.hugging_face_config import decoder_config
+from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.tensor_spec import Array
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hugging_face_files import safetensors_bytes, write_folder

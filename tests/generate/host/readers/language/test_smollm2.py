@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
-from edgekit.compiler.model.language.hugging_face import open_hugging_face
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
-from edgekit.compiler.pipeline.language.evaluation import reference_of
+from edgekit.generate.host.judge.evaluation import reference_of
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
+from edgekit.generate.host.readers.language.hugging_face import open_hugging_face
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from tests.fixtures.hugging_face_files import write_folder
 from tests.fixtures.smollm2 import smollm2_file
 

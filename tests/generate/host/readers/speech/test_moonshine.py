@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
-from edgekit.compiler.model.speech.open_speech import is_speech_model, open_speech_model
-from edgekit.compiler.model.speech.speech_model import SpeechModel
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
+from edgekit.generate.host.readers.speech.open_speech import is_speech_model, open_speech_model
+from edgekit.generate.host.readers.speech.speech_model import SpeechModel
 from edgekit.tensor_spec import Array
-from tests.compiler.model.speech.write_goldens import (
+from tests.compiler.passes.meaning import snr_db
+from tests.fixtures.moonshine_folders import END, SIZES, SMALL, START, write_moonshine
+from tests.fixtures.transformers_goldens import needs_transformers, read_goldens
+from tests.fixtures.whisper_folders import speech
+from tests.generate.host.readers.speech.write_goldens import (
     CHOSEN,
     FILE,
     NEW_TOKENS,
@@ -20,10 +24,6 @@ from tests.compiler.model.speech.write_goldens import (
     all_computed,
     thinned,
 )
-from tests.compiler.passes.meaning import snr_db
-from tests.fixtures.moonshine_folders import END, SIZES, SMALL, START, write_moonshine
-from tests.fixtures.transformers_goldens import needs_transformers, read_goldens
-from tests.fixtures.whisper_folders import speech
 
 
 def goldens() -> dict[str, Array]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.speech.ctranslate2_file import open_ctranslate2
-from edgekit.compiler.model.speech.open_speech import is_speech_model, open_speech_model
 from edgekit.errors import ModelError
-from edgekit.target.token_rules import TokenRules
+from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.host.readers.speech.ctranslate2_file import open_ctranslate2
+from edgekit.generate.host.readers.speech.open_speech import is_speech_model, open_speech_model
 from tests.fixtures.whisper_folders import (
     CONFIG,
     END,

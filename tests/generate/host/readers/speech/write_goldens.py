@@ -1,6 +1,6 @@
 """Writes goldens.npz: what transformers computes with the folder of tests/fixtures/moonshine_folders.py.
 
-python -m tests.compiler.model.speech.write_goldens      # needs torch and transformers
+python -m tests.generate.host.readers.speech.write_goldens      # needs torch and transformers
 """
 
 from __future__ import annotations

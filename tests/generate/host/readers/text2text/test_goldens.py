@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.encoder_decoder.config import POSITIONS, relative_buckets
-from edgekit.compiler.model.encoder_decoder.reference import ReferenceModel
-from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
+from edgekit.generate.host.readers.encoder_decoder.config import POSITIONS, relative_buckets
+from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
+from edgekit.generate.host.readers.text2text.open_text2text import open_text2text_model
 from edgekit.tensor_spec import Array
-from tests.compiler.model.text2text.write_goldens import (
+from tests.fixtures.text2text_folders import FAMILIES, write_text2text
+from tests.fixtures.transformers_goldens import needs_transformers, read_goldens
+from tests.generate.host.readers.text2text.write_goldens import (
     CHOSEN,
     DISTANCES,
     FILE,
@@ -18,8 +20,6 @@ from tests.compiler.model.text2text.write_goldens import (
     buckets,
     computed,
 )
-from tests.fixtures.text2text_folders import FAMILIES, write_text2text
-from tests.fixtures.transformers_goldens import needs_transformers, read_goldens
 
 
 def goldens() -> dict[str, Array]:

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.encoder_decoder.config import EMBEDDING, HEAD
-from edgekit.compiler.model.language.activations import GELU_TANH, SILU
-from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
-from edgekit.compiler.model.text2text.open_text2text import is_text2text_model, open_text2text_model
-from edgekit.compiler.model.text2text.sentencepiece_file import open_sentencepiece
+from edgekit.compiler.model.hugging_face_folder import onnx_in_folder
 from edgekit.errors import ModelError
+from edgekit.generate.device.text_rules import TextRules
+from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING, HEAD
+from edgekit.generate.host.readers.language.activations import GELU_TANH, SILU
+from edgekit.generate.host.readers.text2text.open_text2text import is_text2text_model, open_text2text_model
+from edgekit.generate.host.readers.text2text.sentencepiece_file import open_sentencepiece
 from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE, spelled_text
 from edgekit.processing.tokenizer import token_texts, tokenize
-from edgekit.target.text_rules import TextRules
 from tests.fixtures.text2text_folders import FAMILIES, sentencepiece_bytes, tensors_of, write_text2text
 
 
@@ -75,7 +75,7 @@ def test_tokens_of_texts(tmp_path: Path) -> None:
 def test_pieces_are_those_of_sentencepiece(tmp_path: Path) -> None:
     """The package's own tokens, for a model that it trained on this repository's prose."""
     library = pytest.importorskip("sentencepiece")
-    from edgekit.compiler.model.text2text.sentencepiece_file import unigram_json
+    from edgekit.generate.host.readers.text2text.sentencepiece_file import unigram_json
 
     lines = [
         line for path in sorted(Path("docs").glob("*.md")) for line in path.read_text("utf-8").split("\n")

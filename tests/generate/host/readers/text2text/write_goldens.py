@@ -1,6 +1,6 @@
 """Writes goldens.npz: what transformers computes with the folders of tests/fixtures/text2text_folders.py.
 
-python -m tests.compiler.model.text2text.write_goldens      # needs torch and transformers
+python -m tests.generate.host.readers.text2text.write_goldens      # needs torch and transformers
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.language_model import PackedWeight
-from edgekit.compiler.quantize.language import quantize_decoder
-from edgekit.compiler.quantize.language.block_rounding import fitted4, nearest8
-from edgekit.compiler.quantize.language.decoder_weights import run_layer
 from edgekit.errors import UsageError
+from edgekit.generate.host.readers.language.language_model import PackedWeight
+from edgekit.generate.host.weights.language import quantize_decoder
+from edgekit.generate.host.weights.language.block_rounding import fitted4, nearest8
+from edgekit.generate.host.weights.language.decoder_weights import run_layer
 from edgekit.tensor_spec import Array
-from tests.targets.language.reference_decoder import reference_logits, tiny_model, with_integers
+from tests.generate.targets.reference_decoder import reference_logits, tiny_model, with_integers
 
 TEXT = np.random.default_rng(3).integers(0, 80, 600).tolist()
 GEMMA = {

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.quantize.language.block_rounding import nearest8
-from edgekit.compiler.quantize.language.decoder_weights import run_layer
-from edgekit.compiler.quantize.language.rotated_model import RotatedModel, rotated_model
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.weights.language.block_rounding import nearest8
+from edgekit.generate.host.weights.language.decoder_weights import run_layer
+from edgekit.generate.host.weights.language.rotated_model import RotatedModel, rotated_model
 from edgekit.tensor_spec import Array
-from tests.targets.language.reference_decoder import reference_logits, tiny_model
+from tests.generate.targets.reference_decoder import reference_logits, tiny_model
 
 TEXT = np.random.default_rng(3).integers(0, 80, 40).tolist()
 EMBEDDING = "model.embed_tokens.weight"
