@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_parts import PartStream, ServedParts
 

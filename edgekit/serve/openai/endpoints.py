@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 
+from edgekit.generate.device.adapter import is_adapter_name
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.openai.api_errors import ApiError, error_object, response_of
 from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_text2text
@@ -29,7 +30,6 @@ from edgekit.serve.served_parts import ServedParts
 from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
 from edgekit.serve.served_text2text import ServedText2Text
-from edgekit.target.adapter import is_adapter_name
 
 if TYPE_CHECKING:
     from edgekit.serve.openai.chat_requests import TextRequest

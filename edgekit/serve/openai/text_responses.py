@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from edgekit.runtime.generate.text_tokens import StopWords
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_tokens import StopWords
 from edgekit.serve.openai.tool_calls import BEGIN, OBJECT, Tools, calls_in
 from edgekit.tensor_spec import Json
 
