@@ -118,11 +118,9 @@ class HttpConnection(HTTPConnection):
         """Send a request and return the response, whose body is not read yet. The caller closes it.
 
         Args:
-            method: ``GET`` or ``POST``.
             path: Appended to the URL's path.
             end_s: The deadline, on ``time.monotonic()``. The caller may change ``self.end_s`` later.
             body: The request's body, in pieces.
-            headers: In addition to those of every request.
 
         Raises:
             ConnectionFailedError: there was no valid response in time.
@@ -179,8 +177,6 @@ class HttpConnection(HTTPConnection):
 
 
 class _TimedSocket:
-    """The part of a socket that HTTPConnection uses, with each call bounded by the remaining time."""
-
     def __init__(self, plain: socket.socket, owner: HttpConnection) -> None:
         self._plain, self._owner = plain, owner
         self.close = plain.close  # the system's socket stays open until an open response is closed too

@@ -44,14 +44,9 @@ class RequestTrace:
     """Spans of one request.
 
     Args:
-        tracer: OpenTelemetry's tracer.
         name: Name of the request's span: its method and its path without ids.
         above: Span of the client; None: the request begins a trace.
         since_s: Start of the request, on the clock of ``time.monotonic``.
-        attributes: Attributes of the request's span.
-
-    Attributes:
-        context: Ids of the request's span.
     """
 
     def __init__(
@@ -141,12 +136,7 @@ class RequestTrace:
             self._span.set_status(StatusCode.ERROR, unspecific(str(problem)))
 
     def end(self, attributes: Mapping[str, Any], failed: bool = False) -> None:
-        """End the request's span.
-
-        Args:
-            attributes: Further attributes.
-            failed: Whether it failed by the server's fault.
-        """
+        """End the request's span."""
         self._span.set_attributes(dict(attributes))
         if failed:
             from opentelemetry.trace import StatusCode
@@ -176,11 +166,7 @@ def traced(name: str) -> AbstractContextManager[None]:
 
 
 class ServerTraces:
-    """Traces of a server.
-
-    Args:
-        provider: OpenTelemetry's ``TracerProvider``.
-    """
+    """Traces of a server."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -195,9 +181,7 @@ class ServerTraces:
         """Handle a request of an ASGI app as a span. The response has its ``traceparent``.
 
         Args:
-            app: The app.
             route: Path without ids.
-            scope, receive, send: ASGI's arguments.
         """
         named = {name: [v.decode("latin-1") for n, v in scope["headers"] if n == name] for name in _HEADERS}
         above = parsed(*named.values())
@@ -230,7 +214,6 @@ class ServerTraces:
         """Return a handler of ``ModelInfer`` whose calls are spans.
 
         Args:
-            handler: The handler.
             public_error: Returns the error for a client, and writes the log.
             answers: Whether the call has this response alone: its trailing metadata get ``traceparent``.
         """

@@ -147,10 +147,6 @@ class HttpFiles:
     def wait_after(self, problem: FetchError, failed: int) -> None:
         """Wait before a request is repeated.
 
-        Args:
-            problem: Error of the request.
-            failed: Number of consecutive failures.
-
         Raises:
             FetchError: it is of no use, or has been tried often enough.
         """

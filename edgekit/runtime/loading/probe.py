@@ -188,7 +188,6 @@ def _request(
 
 
 def _prompt(bundle: Bundle, variant: Variant) -> dict[str, Json]:
-    """Return the first golden prompt of a language model."""
     if OPTION not in variant.options:
         return {}
     about = bundle.manifest.get("extensions", {}).get("language_model")

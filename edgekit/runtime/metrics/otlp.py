@@ -112,7 +112,6 @@ def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Js
 
 
 def _report(report: Mapping[str, Any] | None, times: Mapping[str, str]) -> list[Json]:
-    """Return the metrics of a device in a fleet: the app's scores, and the bundles that its store gave up."""
     if report is None:
         return []
     scores, metrics = report["scores"], list[Json]()
