@@ -16,9 +16,7 @@ class GeneratedText(NamedTuple):
     """The result of a generation.
 
     Attributes:
-        text: The pieces, joined.
         reason: Why it ended, one of REASONS.
-        prompt_tokens: Tokens of the prompt.
         cached_tokens: Number of those that were in the cache already.
         tokens: New tokens, the one that ended the text included.
         first_token_ms: From the call to the first token; 0 if there is none.

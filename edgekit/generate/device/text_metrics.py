@@ -48,9 +48,7 @@ class TextMetrics:
         """Count a text that has ended, and the fallbacks since the last one.
 
         Args:
-            result: Result of the text.
             active: The variant that ended it.
-            history: The session's.
             speculation: Whether the session speculates, ``on``, and ``why``; None: as before.
         """
         with self._lock:

@@ -38,11 +38,7 @@ TEXT_TIMES = {
 
 
 def text(snapshot: Mapping[str, Any]) -> str:
-    """Return a snapshot in the text format, version 0.0.4.
-
-    Args:
-        snapshot: Result of ``Metrics.snapshot``.
-    """
+    """Return a snapshot in the text format, version 0.0.4."""
     model = {"model": snapshot["model"], "version": snapshot["version"]}
     lines = _family("edgekit_model_info", "gauge", "What runs.")
     active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
@@ -79,11 +75,7 @@ def text(snapshot: Mapping[str, Any]) -> str:
 
 
 def texts(snapshot: Mapping[str, Any]) -> str:
-    """Return the metrics of texts in the text format, version 0.0.4.
-
-    Args:
-        snapshot: Result of ``TextMetrics.snapshot``.
-    """
+    """Return the metrics of texts in the text format, version 0.0.4."""
     lines: list[str] = []
     if "variant" in snapshot:
         active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
@@ -144,9 +136,6 @@ class Page(Closing):
     Args:
         metrics: Read at each request; of a ``Session`` or of a ``TextSession``.
         port: 0: any free one.
-
-    Attributes:
-        url: Address of the page.
 
     Raises:
         OSError: the port is taken.

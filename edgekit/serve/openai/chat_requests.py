@@ -52,7 +52,6 @@ class TextRequest(NamedTuple):
         prompt: Text to continue, or messages of a chat.
         options: Arguments of ``GenerateOptions``.
         tools: Functions that the model may call.
-        stream: Whether the response is streamed.
         usage: Whether the last event of a stream has the usage.
     """
 

@@ -47,11 +47,7 @@ EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-contr
 
 
 class OpenAiPath:
-    """Handles requests below ``/v1``.
-
-    Args:
-        service: Service that runs the requests.
-    """
+    """Handles requests below ``/v1``."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._since = service, int(time.time())
@@ -284,7 +280,6 @@ async def _send_content(send: Any, kind: bytes, content: bytes) -> None:
 
 
 async def _disconnected(receive: Any) -> None:
-    """Wait until the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

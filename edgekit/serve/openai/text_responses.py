@@ -47,8 +47,6 @@ class ResponseWriter:
 
     Args:
         model: Name of the model in the request.
-        chat: Whether it is a chat.
-        tools: Functions that the model may call.
         usage: Whether the last event of a stream has the usage.
     """
 
