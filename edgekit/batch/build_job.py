@@ -40,7 +40,7 @@ from edgekit.tensor_spec import Json
 RECORDS = ".records"
 """Folder of the catalogue that says which key each bundle was built from."""
 ENDED = "its process was killed by SIGKILL"
-"""Said of a model's process that somebody else ended: the system, where memory is short."""
+"""Said of a model's process that somebody else ended: the system, if memory is short."""
 
 
 class Job(NamedTuple):

@@ -143,7 +143,7 @@ def rebuild(
 
 
 def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's where none is given.
+    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's if none is given.
 
     Raises:
         UsageError: it can't be built again, or the model is another.
@@ -187,7 +187,7 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
 
 
 def _pinned(repository: Json) -> HubAddress | None:
-    """Return the address of a commit that a manifest names; None where it names none."""
+    """Return the address of a commit that a manifest names; None if it names none."""
     address = HubAddress(repository) if is_hub_address(repository) else None
     return address if address is not None and address.is_pinned else None
 

@@ -22,7 +22,7 @@ from edgekit.system.progress import Stage, listening
 
 TICK_S = 0.1
 FIRST_PLAIN_S = 10.0
-"""Seconds until a running stage gets a line where stderr is not a terminal; another each time they double."""
+"""Seconds until a running stage gets a line if stderr is not a terminal; another each time they double."""
 DETAIL_COLUMNS = 78
 """Width of the description in the line of a finished stage; less on a narrower terminal."""
 BAR_COLUMNS = 10

@@ -115,7 +115,7 @@ class Card:
         return bool(self.states) or any(getattr(entry, "context", 0) for entry in self.inputs.values())
 
     def check_steps(self) -> None:
-        """Refuse to prepare, run and decode apart where one run leaves something to the next.
+        """Refuse to prepare, run and decode apart if one run leaves something to the next.
 
         Raises:
             UsageError: it does.

@@ -43,7 +43,7 @@ def prepare(
     source = sources[0]
     feeds: dict[str, Array]
     placed: Any
-    # Each kind is imported only where a card has it: a device with sounds needs no pictures.
+    # Each kind is imported only if a card has it: a device with sounds needs no pictures.
     if source.kind == "audio":
         from edgekit.processing import audio_preparation
         from edgekit.processing.inputs.audio import AudioInput
@@ -137,7 +137,7 @@ def predict_whole(
     card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """Predict in several runs, where the card's decoder has ``whole``; see ``predict_parts``."""
+    """Predict in several runs, if the card's decoder has ``whole``; see ``predict_parts``."""
     return deque(predict_parts(card, run, item, rate, options), maxlen=1)[0]
 
 

@@ -133,7 +133,7 @@ def die_with_parent() -> str:
     except (OSError, AttributeError) as problem:
         return str(problem)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # the first to go where memory is short
+        file.write("1000")  # the first to go if memory is short
     if os.getppid() != parent:  # it died before prctl took effect
         os.kill(os.getpid(), signal.SIGKILL)
     return ""

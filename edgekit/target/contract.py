@@ -77,13 +77,13 @@ class TargetInfo(NamedTuple):
         quantization_rules: ``(profile) -> Rules``: integer operations of the target, or of the device.
             None: the target has no int8.
         refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
-            samples; returns the same artifact where there is no gain. None: not needed.
+            samples; returns the same artifact if there is no gain. None: not needed.
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
             own tools take, for ``edgekit export --metadata``; ``card`` is an
-            ``edgekit.processing.card.Card``. Raises UsageError where the card can't be expressed.
+            ``edgekit.processing.card.Card``. Raises UsageError if the card can't be expressed.
         npu_files: ``(files, chip) -> files``: further files for the NPU of a chip (``Qualcomm SM8650``), for
             ``edgekit export --npu``. Raises UsageError for an unknown chip, MissingDependency without the
-            vendor's SDK, EngineError where its compiler fails.
+            vendor's SDK, EngineError if its compiler fails.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
@@ -209,7 +209,7 @@ class EngineInfo(NamedTuple):
         prepared_on_device: Whether the engine of a variant is built on the device, in a child process of the
             target: such variants are opened in the background, and not probed.
         tools: Tools that the target uses besides its engine, for ``edgekit doctor``: rows of (name, version
-            or None where it is not installed, purpose).
+            or None if it is not installed, purpose).
         node_reports: Name of a module with ``NODE_REPORTS = NodeReports(...)`` (target/node_reports.py), for
             ``edgekit explain``. A name, because the module may import packages that a device lacks. "": none.
         plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
@@ -218,7 +218,7 @@ class EngineInfo(NamedTuple):
         export_files: Name of a module with ``export_files(files, options, evidence, title) -> files``: what
             ``edgekit export`` writes beside the artifact's own files, e.g. C that an app compiles. "": none.
         stands_in_for: ``() -> str``: the device that its runners emulate on this machine, as
-            :func:`stands_in_for` names it, or "". A session runs such an engine only where it is named: an
+            :func:`stands_in_for` names it, or "". A session runs such an engine only if it is named: an
             emulation is not a fallback. It is called before anything is loaded, so it must be cheap. None:
             the engine always is the device's own.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``

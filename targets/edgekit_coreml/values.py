@@ -107,7 +107,7 @@ stored_dtype = partial(stored_type, stored=STORED, engine="Core ML")
 
 
 def narrowed(array: Array, dtype: str) -> Array:
-    """``array`` as ``dtype``; floats are clamped to what float16 holds where that is requested.
+    """``array`` as ``dtype``; floats are clamped to what float16 holds if that is requested.
 
     Raises:
         Inexpressible: an integer does not fit.

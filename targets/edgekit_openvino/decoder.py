@@ -122,7 +122,7 @@ class OpenvinoDecoder:
         self._first = np.zeros(1, np.int32)
         self._open(exact=False)
         self._places = np.zeros(0, np.int64)
-        """Position of each token in the state, HIDDEN where it was dropped."""
+        """Position of each token in the state, HIDDEN if it was dropped."""
 
     @property
     def row_consistent(self) -> bool:

@@ -120,7 +120,7 @@ class _LoadedInterpreter:
     def read(self, tokens: Sequence[int], length: int) -> int:
         """Read leading tokens of a prompt that follows ``length`` others, without logits.
 
-        Returns the number of tokens read: 0 where one run per token is faster.
+        Returns the number of tokens read: 0 if one run per token is faster.
         """
         count = min(len(tokens), self._prompt_tokens)
         if not count or count < WORTH * self._prompt_tokens:

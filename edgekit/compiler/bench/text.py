@@ -13,7 +13,7 @@ from edgekit.runtime.session_state import log
 from edgekit.system.memory import resident_bytes
 
 PROMPT_CHARS = 400
-"""Of a prompt, about 100 tokens of English; less where the context is short."""
+"""Of a prompt, about 100 tokens of English; less if the context is short."""
 TOKENS = 32
 """Of an answer, as long as ``seconds`` are not over."""
 LEAST_TEXTS = 2

@@ -124,7 +124,7 @@ def opened_digest(model: ir.Model) -> str:
 
 
 def assumed_shapes(model: ir.Model) -> str:
-    """Return the shapes that :func:`open_model` assumed for inputs, as text; "" where the file and the user
+    """Return the shapes that :func:`open_model` assumed for inputs, as text; "" if the file and the user
     specify all."""
     return str(model.meta.get(ASSUMED, ""))
 

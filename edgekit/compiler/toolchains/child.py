@@ -4,7 +4,7 @@
         (child.folder / "model.onnx").write_bytes(content)
         found = child.ask({"do": "build"}, seconds=600)
 
-A toolchain's process is confined where the system can; it may write to ``child.folder`` alone, and has no
+A toolchain's process is confined if the system can; it may write to ``child.folder`` alone, and has no
 network.
 """
 
