@@ -51,7 +51,7 @@ class Job(NamedTuple):
         key: Content key of the build.
         output: Folder or URL of the catalogue, absolute.
         tools: Required package versions of the worker: other versions produce other bytes.
-        memory_mb: Memory limit of the model's process in MB; None: by the model's size.
+        memory_mb: Memory limit of the model's process in MB. None means a limit by the model's size.
     """
 
     build: MatrixBuild

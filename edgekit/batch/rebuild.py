@@ -102,9 +102,9 @@ def rebuild(
 
     Args:
         path: The bundle.
-        output: Path of the new bundle; None: replace the old one.
-        tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
-            what is installed here.
+        output: Path of the new bundle. None means that the old one is replaced.
+        tools: A requirements file, as pip takes it: the build runs with these, installed in a
+            folder of their own. None means what is installed here.
         seconds: For timing each variant against the old one.
         overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
             the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if

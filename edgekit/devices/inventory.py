@@ -38,8 +38,8 @@ class Inventory:
         system: ``Linux 6.1.0``.
         libc: Name and version, e.g. ``("glibc", "2.36")``; ``("", "")`` if it is another one.
         python: Version; empty if there is none that runs EdgeKit.
-        memory_mb: Memory of the machine in MB; None: unknown.
-        free_mb: Free disk space in EdgeKit's folder, in MB; 0: none, or unknown.
+        memory_mb: Memory of the machine in MB. None means unknown.
+        free_mb: Free disk space in EdgeKit's folder, in MB. 0 means none, or unknown.
         packages: Name (normalized as in PEP 503) -> version of the packages of its Python.
         tools: Name of a vendor's tool -> path.
     """

@@ -30,7 +30,7 @@ def prepare(
         item: An image: uint8 [height, width, 3]. A sound: floats from -1 to 1 or int16, [n] or [n, channels],
             of at most one window. A text: a str.
         order: Order of an image's channels. Pillow returns ``rgb``; OpenCV's cameras and files ``bgr``.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        rate: Sample rate of a sound in Hz. None means the card's.
 
     Returns:
         Inputs by name, and what ``decode`` needs to know of the item: of an image its ``ImagePlacement``.
@@ -151,7 +151,7 @@ def predict_parts(
         card: A card for which ``predicts_in_parts`` is true.
         run: Runs the model once.
         item: A sound: floats from -1 to 1 or int16, [n] or [n, channels]. A text: a str.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        rate: Sample rate of a sound in Hz. None means the card's.
         options: Instead of the card's.
 
     Returns:

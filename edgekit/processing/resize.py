@@ -67,7 +67,7 @@ def resize_planes(
         interpolation: Between the pixels of the source.
         antialias: Whether the filter widens when the picture shrinks, as Pillow's does.
         interleaved: Whether the result lies in memory as [height, width, len(channels)].
-        window: Part of the resized box to compute; None: all of it.
+        window: Part of the resized box to compute. None means all of it.
 
     Returns:
         uint8 [len(channels), height, width] of the window, the caller's own.

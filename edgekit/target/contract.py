@@ -94,16 +94,17 @@ class TargetInfo(NamedTuple):
             EngineError if it rejects the files: the variant is kept, with the reason.
         share_weights: ``(largest, further) -> (largest, further)``: artifacts of a model at its largest
             shape and at further ones, with weights stored once. Files equal to one of the largest's are
-            shared with it; the largest's files are usable alone. None: each shape has its own weights.
+            shared with it; the largest's files are usable alone. None means that each shape has its own
+            weights.
         compile_range: ``(models, sizes, profile, precision) -> Artifact``: one artifact for every size of a
             range, from the model at some of them, ascending (compiler/lowering/shape_range.py). Raises
-            EngineError if what differs between the sizes does not follow from the size. None: the target
-            takes listed shapes only.
+            EngineError if what differs between the sizes does not follow from the size. None means that the
+            target takes listed shapes only.
         stores_rows: Whether a product's matrix is stored as [outputs, inputs], so that it can be shared with
             an embedding of which rows are gathered; else columns of [inputs, outputs] are.
         shared_range: Whether products of ``int8-dynamic`` round all rows of their input by one scale.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
-            ``stands_in_for``. None: a variant that can't run is marked ``not run``.
+            ``stands_in_for``. None means that a variant that can't run is marked ``not run``.
     """
 
     precisions: tuple[str, ...]
@@ -181,8 +182,9 @@ class TritonForm(NamedTuple):
         files: Name in the artifact -> name that the backend expects.
         parameters: ``parameters`` of the model's configuration.
         threads: Name of the parameter for the number of threads of a run; "": none.
-        pads: Parameters with which the backend fills up a batch of a fixed size; empty: it can't.
-        accelerator: Name of its execution accelerator on a GPU; "": it runs on the CPU.
+        pads: Parameters with which the backend fills up a batch of a fixed size; empty if it
+            can't.
+        accelerator: Name of its execution accelerator on a GPU. "" means that it runs on the CPU.
     """
 
     backend: str
@@ -214,7 +216,7 @@ class EngineInfo(NamedTuple):
             ``edgekit explain``. A name, because the module may import packages that a device lacks. "": none.
         plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
             engine's own API computes what was verified, as the text of a README beside exported files;
-            ``files`` has the exported name of each file. "": its defaults do.
+            ``files`` has the exported name of each file. "" means that its defaults do.
         export_files: Name of a module with ``export_files(files, options, evidence, title) -> files``: what
             ``edgekit export`` writes beside the artifact's own files, e.g. C that an app compiles. "": none.
         stands_in_for: ``() -> str``: the device that its runners emulate on this machine, as
@@ -223,9 +225,9 @@ class EngineInfo(NamedTuple):
             the engine always is the device's own.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
             (target/decoder.py): it loads language models. "": none.
-        triton: Backend by which Triton runs the artifacts; None: it does not.
+        triton: Backend by which Triton runs the artifacts. None means that it does not.
         accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
-            ``Accelerators`` says (target/accelerators.py). "": the engine has none.
+            ``Accelerators`` says (target/accelerators.py). "" means that the engine has none.
     """
 
     packages: tuple[str, ...] = ()

@@ -183,8 +183,8 @@ class Rules:
             weight too, and no block is kept in float for accuracy: for chips that leave floats to another
             processor.
         pair_limit: For kernels that add two products in int16, which saturates: the largest sum of two such
-            weights of one sign, when the activations use all of uint8. None: no such kernel.
-        channel_noise: Treatment of channels that can't share one scale; None: like the others.
+            weights of one sign, when the activations use all of uint8. None means no such kernel.
+        channel_noise: Treatment of channels that can't share one scale. None means like the others.
         placements: Names of placements (placement_presets.py) to search, the most promising first.
         rewrites: Names of exact rewrites (rewrites.py) that are applied to the float graph first.
         weight_forms: Weight-only forms, of each name the most promising first; () for none.

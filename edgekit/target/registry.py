@@ -82,7 +82,7 @@ def open_decoder(
         files: File name -> path, as in the artifact.
         options: The artifact's options.
         threads: Threads for one step; None is the target's default.
-        capacity: Tokens that the cache can hold; None: as many as the file has positions for.
+        capacity: Tokens that the cache can hold. None means as many as the file has positions for.
 
     Raises:
         ProfileError: no such target, or it does not run language models.

@@ -55,7 +55,7 @@ class Packed:
             axes as ``data`` (iOS 18).
         zero_point: Integers, one for each scale.
         axis: Axis of the scales.
-        bits: 4 or 8 for constants stored in blocks; 0: not in blocks.
+        bits: 4 or 8 for constants stored in blocks. 0 means not in blocks.
     """
 
     data: Array

@@ -47,7 +47,8 @@ class IntegerForm(NamedTuple):
 
 
 def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm | None:
-    """Return the integers of a Conv in two dimensions or of a dense layer (``axes`` 0); None: it has none.
+    """Return the integers of a Conv in two dimensions or of a dense layer (``axes`` 0), or None
+    if it has none.
 
     Args:
         group: Its number of groups; of a depthwise Conv, the number of channels.

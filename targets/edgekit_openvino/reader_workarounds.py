@@ -134,7 +134,8 @@ def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
 
 
 def _threshold(node: ir.Node) -> float | None:
-    """Return the overlap above which ONNX's NonMaxSuppression removes a box; None: the model computes it."""
+    """Return the overlap above which ONNX's NonMaxSuppression removes a box. None means that the model
+    computes it."""
     value = input_of(node, 3)
     return 0.0 if value is None else scalar_of(value)
 

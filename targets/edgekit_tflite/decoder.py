@@ -46,7 +46,7 @@ class _Program:
     """Program of an interpreter, with a cache in its inputs.
 
     Args:
-        window: Number of tokens that a token sees in a sliding layer; 0: no layer slides.
+        window: Number of tokens that a token sees in a sliding layer. 0 means that no layer slides.
     """
 
     def __init__(self, interpreter: Any, signature: str, shape: DecoderShape, window: int) -> None:

@@ -70,9 +70,10 @@ class Converted(NamedTuple):
         onnx: Content of the ONNX file. The weights are inside; it refers to no other file.
         notes: Notes on the conversion for the user, one sentence each, e.g. about an approximated op.
         precision: Precision of the original if the ONNX model's differs, e.g. ``int8-dynamic`` if it
-            rounds at run time. It bounds how close the two can be. "": the ONNX model's own.
-        answers: ``(samples) -> Answers``; runs the same model that was converted. None: the importer's own.
-        example: The user's example inputs, by the names of the ONNX model's inputs; None: unknown.
+            rounds at run time. It bounds how close the two can be. "" means the ONNX model's own.
+        answers: ``(samples) -> Answers``; runs the same model that was converted. None means the importer's
+            own.
+        example: The user's example inputs, by the names of the ONNX model's inputs. None means unknown.
     """
 
     onnx: bytes
@@ -103,7 +104,8 @@ class Importer(NamedTuple):
             classes' modules. It imports nothing.
         answers: ``(source, samples) -> Answers``: runs the original, for the comparison with the ONNX model.
             Samples and outputs have the ONNX model's names, dtypes and shapes. Raises MissingDependency if
-            its engine is not installed, EngineError if the engine rejects the model. None: it can't be run.
+            its engine is not installed, EngineError if the engine rejects the model. None means that it can't
+            be run.
     """
 
     source_format: str

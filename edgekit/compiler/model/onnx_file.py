@@ -79,7 +79,7 @@ def open_bytes(
 
     Args:
         shapes: Static shapes of the inputs, by name.
-        folder: Folder of its external data; None: external data is not allowed.
+        folder: Folder of its external data. None means that external data is not allowed.
 
     Raises:
         ModelError, UsageError: as there.
