@@ -64,7 +64,7 @@ def is_generation(card: Mapping[str, Json] | None) -> bool:
 
 
 def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
-    """Refuse the bundle of a language model where arrays are run.
+    """Refuse the bundle of a language model if arrays are run.
 
     Raises:
         UsageError: it is one.

@@ -51,7 +51,7 @@ SETTINGS = {
 }
 
 ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
-"""Setting: so many inputs of a product with integer weights are rounded to int8 by one scale; 0: none.
+"""Setting: so many inputs of a product with integer weights are rounded to int8 by one scale. 0 means none.
 Products with float zero points (int4's) are computed with floats either way. 32 takes half the time of 0 with
 VNNI. But the last bits of attention, which differ with the number of rows, then decide how inputs are
 rounded: logits of SmolLM2-135M in int8 differed by up to .9."""
@@ -128,7 +128,7 @@ class OpenvinoDecoder:
         self._first = np.zeros(1, np.int32)
         self._open(exact=False)
         self._places = np.zeros(0, np.int64)
-        """Position of each token in the state, HIDDEN where it was dropped."""
+        """Position of each token in the state, HIDDEN if it was dropped."""
 
     @property
     def row_consistent(self) -> bool:

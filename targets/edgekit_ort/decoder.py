@@ -70,7 +70,7 @@ class _Caches:
     """Caches of all texts of one session: keys, then values, of each layer.
 
     Attributes:
-        lengths: Number of tokens of each text; None where a place is free.
+        lengths: Number of tokens of each text; None if a place is free.
         parts: Keys, then values, of each layer: [texts, kv_heads, capacity + SPARE, head_dim] each.
         sites: Products that adapters change, as in the artifact's options.
         adapters: Name of an adapter -> inputs of the graph, as ONNX Runtime's values.

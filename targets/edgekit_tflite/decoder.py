@@ -52,7 +52,7 @@ class _Program:
     """Program of an interpreter, with a cache in its inputs.
 
     Args:
-        window: Number of tokens that a token sees in a sliding layer; 0: no layer slides.
+        window: Number of tokens that a token sees in a sliding layer. 0 means that no layer slides.
     """
 
     def __init__(self, interpreter: Any, signature: str, shape: DecoderShape, window: int) -> None:
@@ -126,7 +126,7 @@ class _LoadedInterpreter:
     def read(self, tokens: Sequence[int], length: int) -> int:
         """Read leading tokens of a prompt that follows ``length`` others, without logits.
 
-        Returns the number of tokens read: 0 where one run per token is faster.
+        Returns the number of tokens read: 0 if one run per token is faster.
         """
         count = min(len(tokens), self._prompt_tokens)
         if not count or count < WORTH * self._prompt_tokens:

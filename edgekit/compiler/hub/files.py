@@ -49,7 +49,7 @@ BESIDE = (
 )
 """Files that the readers of folders read beside a model's weights."""
 PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth", ".py")
-"""Suffixes of files that are not fetched, also where a model calls them its external data."""
+"""Suffixes of files that are not fetched, also if a model calls them its external data."""
 RECORD, RECORD_BYTES = "files.json", 1 << 20
 BUNDLE = ".edgekit"
 """Suffix of bundles."""
@@ -62,7 +62,7 @@ class Fetched(NamedTuple):
     """Result of a fetch.
 
     Attributes:
-        path: Folder of the files, or the ONNX file where it is not a Hugging Face folder's.
+        path: Folder of the files, or the ONNX file if it is not a Hugging Face folder's.
         address: Address with the commit.
     """
 
@@ -87,7 +87,7 @@ def fetch(address: HubAddress) -> Fetched:
 
 
 def fetch_bundle(address: HubAddress) -> Path:
-    """Fetch a bundle, with its signature where there is one, and return its path in the cache.
+    """Fetch a bundle, with its signature if there is one, and return its path in the cache.
 
     Raises:
         BundleError: as ``fetch``'s ModelError; the repository has no bundle, or several.

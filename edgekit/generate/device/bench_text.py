@@ -13,7 +13,7 @@ from edgekit.runtime.session_state import log
 from edgekit.system.memory import resident_bytes
 
 PROMPT_CHARS = 400
-"""Of a prompt, about 100 tokens of English; less where the context is short."""
+"""Of a prompt, about 100 tokens of English; less if the context is short."""
 TOKENS = 32
 """Of an answer, as long as ``seconds`` are not over."""
 LEAST_TEXTS = 2
@@ -38,9 +38,9 @@ def bench_text(
 
     Args:
         bundle: Bundle of a language model.
-        engine: Target whose variants are measured; None: all.
-        variant: Name of the only variant to measure; None: all.
-        threads: Number of threads of a step; None: a session's default.
+        engine: Target whose variants are measured. None means all.
+        variant: Name of the only variant to measure. None means all.
+        threads: Number of threads of a step. None means a session's default.
         seconds: Time for the texts of one variant, in seconds; at least two texts are generated.
 
     Returns:

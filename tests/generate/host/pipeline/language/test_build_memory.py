@@ -26,7 +26,7 @@ from edgekit.system.scratch_file import is_on_file
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.large_gguf import Form, write_large
 
-BUILD = "from edgekit.cli.verbs import main; main()"
+BUILD = "from edgekit.cli import main; main()"
 WIDE = Form(layers=8, width=512, heads=8, kv_heads=2, mlp_width=2048, vocabulary=8192)
 """35 million parameters; the largest matrix is the embedding, 17 MB as float32."""
 WEIGHT_BYTES, LARGEST_BYTES = 140_000_000, 4 * 8192 * 512
