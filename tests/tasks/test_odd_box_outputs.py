@@ -44,6 +44,98 @@ def test_decoded_or_refused(kind: str, form: str) -> None:
 @pytest.mark.parametrize(
     ("form", "shapes", "text"),
     [
+        ("ssd", {"boxes": (1, 3, 4), "scores": (1, 2, 5)}, "`boxes` has 3 rows but `scores` has 2"),
+        ("detr", {"logits": (1, 20, 5), "boxes": (1, 3, 4)}, "`logits` has 20 rows but `boxes` has 3"),
+        (
+            "rtdetr",
+            {"predictions": (1, 300, 4)},
+            "the output is [1, 300, 4]; rtdetr decodes [1, queries, 4 + classes]",
+        ),
+        (
+            "end2end",
+            {"predictions": (1, 84, 8400)},
+            "the output is [1, 84, 8400]; end2end decodes [1, boxes, 6] here",
+        ),
+        (
+            "postprocessed",
+            {"boxes": (1, 2, 4), "scores": (1, 3), "classes": (1, 3)},
+            "`boxes` has 2 rows, `scores` 3 and `classes` 3; they must be equal",
+        ),
+        (
+            "yolov5",
+            {"predictions": (1, 25200, 5)},
+            "the output is [1, 25200, 5]; yolov5 decodes [1, boxes, 5 + classes]",
+        ),
+        (
+            "yolov8",
+            {"predictions": (1, 4, 8)},
+            "the output is [1, 4, 8]; yolov8 decodes [1, 4 + classes, boxes]",
+        ),
+        (
+            "yolox",
+            {"predictions": (1, 32, 8)},
+            "the output has 32 rows, but strides [8, 16, 32] on an input of 64x64 make 84; set strides in "
+            "the card",
+        ),
+        (
+            "fastestdet",
+            {"predictions": (1, 85, 484)},
+            "the output is [1, 85, 484]; fastestdet decodes [1, 5 + classes, rows, columns]",
+        ),
+        (
+            "nanodet",
+            {"predictions": (1, 40, 32)},
+            "the output is [1, 40, 32]; nanodet with reg_max 7 decodes [1, cells, classes + 32]",
+        ),
+        (
+            "centernet",
+            {"heatmap": (1, 2, 8, 16), "size": (1, 2, 8, 8)},
+            "heatmap is [1, 2, 8, 16] and size [1, 2, 8, 8]; centernet decodes "
+            "[1, classes, rows, columns] and [1, 2, rows, columns]",
+        ),
+        (
+            "blazeface",
+            {"boxes": (1, 896, 16), "scores": (1, 896, 2)},
+            "boxes is [1, 896, 16] and scores [1, 896, 2]; blazeface "
+            "decodes [1, boxes, 4 + 2 keypoints] and [1, boxes, 1]",
+        ),
+        (
+            "blazeface",
+            {"boxes": (1, 100, 16), "scores": (1, 100, 1)},
+            "the output has 100 boxes, but the card's anchors on an input of 64x64 are 224; correct strides "
+            "or anchors in the card",
+        ),
+        (
+            "ssd-anchors",
+            {"boxes": (1, 1000, 4), "scores": (1, 1000, 1)},
+            "the output has 1000 boxes, but the card's anchors on an input of 64x64 are 96; correct "
+            "strides, aspect_ratios or interpolated_ratio in the card",
+        ),
+        (
+            "ssd-anchors",
+            {"boxes": (1, 96, 4), "scores": (1, 96, 1)},
+            "`scores` has one column, which the card assigns to the background",
+        ),
+        (
+            "segment-instances/end2end",
+            {"predictions": (1, 300, 8), "prototypes": (1, 3, 8, 8)},
+            "the output is [1, 300, 8]; end2end decodes [1, boxes, 9] here",
+        ),
+        (
+            "segment-instances/end2end",
+            {"predictions": (1, 300, 8), "prototypes": (32, 160, 160)},
+            "prototypes is [32, 160, 160]; it must be [1, masks, rows, columns]",
+        ),
+        (
+            "pose/movenet",
+            {"keypoints": (1, 2, 17, 3)},
+            "the output is [1, 2, 17, 3]; movenet decodes [1, 1, keypoints, 3]",
+        ),
+        (
+            "pose/movenet-multipose",
+            {"predictions": (1, 6, 57)},
+            "the output is [1, 6, 57]; movenet-multipose decodes [1, people, keypoints x 3 + 5]",
+        ),
         ("ssd", {"boxes": (1, 9, 5), "scores": (1, 9, 3)}, "boxes is [1, 9, 5]; it must be [1, n, 4]"),
         ("ssd", {"boxes": (1, 9, 4), "scores": ()}, "scores is []; it must be [1, n, columns]"),
         (
@@ -71,7 +163,8 @@ def test_decoded_or_refused(kind: str, form: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said(form: str, shapes: dict[str, tuple[int, ...]], text: str) -> None:
-    decoder = find_decoder("detect", form)
+    kind, _, form = form.rpartition("/")
+    decoder = find_decoder(kind or "detect", form)
     outputs = {role: np.zeros(shape, np.float32) for role, shape in shapes.items()}
     with pytest.raises(EngineError) as error:
         decoder.function(outputs, decoder.options(), PLACED, ())

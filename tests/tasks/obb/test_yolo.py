@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.task_table import find_decoder
 from edgekit.tasks.detect.end2end import End2EndOptions
 from edgekit.tasks.detect.yolov8 import YoloOptions
 from edgekit.tasks.obb.yolo import obb_end2end, obb_yolov8
@@ -55,14 +53,6 @@ def test_a_letterboxed_frame_keeps_angles() -> None:
     rows = np.array([[[20, 64, 8, 4, 0.9, 0, 0.75]]], np.float32)
     found = obb_end2end({"predictions": rows}, End2EndOptions(), placed)
     np.testing.assert_allclose(found.boxes, [[40, 10 * 425 / 212, 16, 4 * 425 / 212, 0.75]], rtol=1e-6)
-
-
-@pytest.mark.parametrize(("decode", "shape"), [("yolov8", (1, 20, 40)), ("end2end", (1, 300, 7))])
-def test_nothing_found(decode: str, shape: tuple[int, ...]) -> None:
-    decoder = find_decoder("obb", decode)
-    outputs = {"predictions": np.zeros(shape, np.float32)}
-    found: Any = decoder.function(outputs, decoder.options(), HALF, ())
-    assert (len(found), found.boxes.shape, str(found), found.as_json()) == (0, (0, 5), "nothing found", [])
 
 
 def test_normalized_positions() -> None:

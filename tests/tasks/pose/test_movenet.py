@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tasks.pose.movenet import MovenetOptions, pose_movenet, pose_movenet_multipose
 
@@ -42,14 +41,3 @@ def test_movenet_multipose() -> None:
     assert found.point_scores is not None
     np.testing.assert_allclose(found.point_scores[1, :2], [0.9, 0.8])
     assert found[0].label == "dancer"
-
-
-def test_movenet_refuses_another_form() -> None:
-    with pytest.raises(EngineError) as error:
-        pose_movenet({"keypoints": np.zeros((1, 2, 17, 3), np.float32)}, MovenetOptions(), PLACED)
-    assert str(error.value) == "the output is [1, 2, 17, 3]; movenet decodes [1, 1, keypoints, 3]"
-    with pytest.raises(EngineError) as error:
-        pose_movenet_multipose({"predictions": np.zeros((1, 6, 57), np.float32)}, MovenetOptions(), PLACED)
-    assert str(error.value) == (
-        "the output is [1, 6, 57]; movenet-multipose decodes [1, people, keypoints x 3 + 5]"
-    )

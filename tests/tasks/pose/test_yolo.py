@@ -68,14 +68,6 @@ def test_end2end_pose_of_coco(normalized: bool) -> None:
     assert (found.names, tuple(found.skeleton)) == (COCO_KEYPOINTS, COCO_SKELETON)
 
 
-def test_nothing_found() -> None:
-    for found in (
-        pose_yolov8({"predictions": np.zeros((1, 56, 40), np.float32)}, PoseOptions(), HALF),
-        pose_end2end({"predictions": np.zeros((1, 300, 57), np.float32)}, PoseEnd2EndOptions(), HALF),
-    ):
-        assert (len(found), found.points.shape, str(found)) == (0, (0, 17, 2), "nothing found")
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [

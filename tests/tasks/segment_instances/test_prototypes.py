@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.predictions.segment_instances import Instances
-from edgekit.tasks.segment_instances.prototypes import check_prototypes, instances
+from edgekit.tasks.segment_instances.prototypes import instances
 
 Array = npt.NDArray[Any]
 PLACEMENTS = {
@@ -98,9 +97,3 @@ def test_empty_masks_are_left_out() -> None:
     assert found.classes.tolist() == [1]
     assert found[0].area == 64
     assert (found[0].left, found[0].top, found[0].mask.shape) == (8, 8, (8, 8))
-
-
-def test_prototypes_of_another_form() -> None:
-    with pytest.raises(EngineError) as error:
-        check_prototypes(np.zeros((32, 160, 160), np.float32))
-    assert str(error.value) == "prototypes is [32, 160, 160]; it must be [1, masks, rows, columns]"

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.task_table import find_decoder
 
@@ -46,21 +45,6 @@ def test_box_and_mask(decode: str) -> None:
     expected = np.zeros((32, 32), np.bool_)
     expected[8:16, 8:16] = True
     np.testing.assert_array_equal(found.mask(0), expected)
-
-
-@pytest.mark.parametrize("decode", ["yolov8", "yolov5", "end2end"])
-def test_nothing_found(decode: str) -> None:
-    decoder = find_decoder("segment-instances", decode)
-    found: Any = decoder.function(outputs(decode), decoder.options(score=0.9), WHOLE, ())
-    assert (len(found), str(found), found.as_json(), found.boxes.shape) == (0, "nothing found", [], (0, 4))
-
-
-def test_end2end_coefficients_must_fit_the_prototypes() -> None:
-    given = outputs("end2end") | {"prototypes": np.zeros((1, 3, 8, 8), np.float32)}
-    decoder = find_decoder("segment-instances", "end2end")
-    with pytest.raises(EngineError) as error:
-        decoder.function(given, decoder.options(), WHOLE, ())
-    assert str(error.value) == "the output is [1, 300, 8]; end2end decodes [1, boxes, 9] here"
 
 
 @pytest.mark.parametrize("decode", ["yolov8", "yolov5", "end2end"])

@@ -1,4 +1,4 @@
-"""CenterNet's outputs by hand, and against the paper's steps cell by cell."""
+"""Boxes at the peaks of heatmaps (CenterNet, CenterFace), by hand and cell by cell."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.tasks.detect.centerface import CenterfaceOptions, detect_centerface
 from edgekit.tasks.detect.centernet import CenternetOptions, detect_centernet
 
 Array = npt.NDArray[Any]
@@ -70,11 +70,20 @@ def test_peaks_are_the_papers(logits: bool, score: float) -> None:
     assert len(detect_centernet(outputs, CenternetOptions(score, 3, logits=logits), WHOLE)) == 3
 
 
-def test_other_forms_are_refused() -> None:
-    outputs = {"heatmap": np.zeros((1, 2, 8, 16), np.float32), "size": np.zeros((1, 2, 8, 8), np.float32)}
-    with pytest.raises(EngineError) as error:
-        detect_centernet(outputs, CenternetOptions(), WHOLE)
-    assert str(error.value) == (
-        "heatmap is [1, 2, 8, 16] and size [1, 2, 8, 8]; centernet decodes "
-        "[1, classes, rows, columns] and [1, 2, rows, columns]"
-    )
+def centerface_outputs() -> dict[str, Array]:
+    planes = {"heatmap": 1, "scale": 2, "offset": 2, "landmarks": 10}
+    return {role: np.zeros((1, count, 8, 16), np.float32) for role, count in planes.items()}
+
+
+def test_centerface_box_and_landmarks() -> None:
+    outputs = centerface_outputs()
+    outputs["heatmap"][0, 0, 3, 6] = 0.8
+    outputs["scale"][0, :, 3, 6] = np.log([2.0, 3.0])  # height 8, width 12 pixels
+    outputs["offset"][0, :, 3, 6] = [0.25, -0.5]  # centre y = (3 + .25 + .5) 4 = 15, x = (6 - .5 + .5) 4 = 24
+    outputs["landmarks"][0, :, 3, 6] = [0.5, 0.25, 0.5, 0.75, 0.6, 0.5, 0.8, 0.3, 0.8, 0.7]  # y, x
+    found = detect_centerface(outputs, CenterfaceOptions(score=0.5), WHOLE)
+    np.testing.assert_allclose(found.boxes, [[18, 11, 30, 19]], atol=1e-4)
+    assert found.landmarks is not None
+    points = np.array([[21, 15], [27, 15], [24, 15.8], [21.6, 17.4], [26.4, 17.4]])
+    np.testing.assert_allclose(found.landmarks[0], points, atol=1e-4)
+    np.testing.assert_allclose(found.scores, [0.8])
