@@ -1,13 +1,15 @@
-"""Pipelines of scikit-learn on tables with named columns and strings."""
+"""Tables with named columns, and what scikit-learn's models are refused for."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import edgekit
+from edgekit.compiler.importers.scikit_learn import _export
 from edgekit.errors import ModelError, UsageError
 from tests.compiler.importers.right_import import is_right
 
@@ -78,3 +80,19 @@ def test_example_inputs_of_an_estimator_are_compared(table: Any) -> None:
         assert edgekit.import_model(model, example_inputs=example).compared.samples == 7
     with pytest.raises(UsageError, match=r"^example_inputs are not rows of numbers: could not convert"):
         edgekit.import_model(model, example_inputs=[["a", "b"]])
+
+
+def test_a_pipeline_that_takes_texts() -> None:
+    vectorizer = type("TfidfVectorizer", (), {"__module__": "sklearn.feature_extraction.text"})()
+    with pytest.raises(ModelError) as error:
+        _export(SimpleNamespace(steps=[("words", vectorizer), ("linear", object())]), None)
+    assert str(error.value) == (
+        "SimpleNamespace begins with a TfidfVectorizer, which takes texts or dictionaries; EdgeKit builds "
+        "models of numbers. Pass the steps behind it, edgekit.build(pipeline[1:], targets=[...]); run it in "
+        "your app"
+    )
+
+
+def test_a_model_that_is_not_fitted() -> None:
+    with pytest.raises(ModelError, match=r"^SimpleNamespace is not fitted: fit it first$"):
+        _export(SimpleNamespace(steps=[("linear", object())]), None)
