@@ -18,9 +18,9 @@ from edgekit.compiler.lowering.shared_transposes import transposed_pairs
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.compiler.model.origins import source_names
 from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.import_check import ImportCheck
-from edgekit.compiler.pipeline.stages import BuildJob
 from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild
 from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes

@@ -5,54 +5,58 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
-from edgekit.compiler.pipeline.build_options import BuildOptions
+from edgekit.compiler.pipeline.build_job import BuildJob
+from edgekit.compiler.pipeline.causes import causes_of_int8
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
+from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
 from edgekit.compiler.pipeline.variant_build import VariantBuild, runs_here
 from edgekit.compiler.quantize.search.candidates import Candidates, CompiledCandidate
 from edgekit.compiler.quantize.search.measurement import CandidateConfig
-from edgekit.errors import EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
-from edgekit.system.timings import files_digest
-from edgekit.target.contract import Artifact
+from edgekit.system.progress import Notify
 
 OTHER_PROCESSOR = "its processor is of a different kind, so times measured here were not used"
 NAMED = 3
 """How many blocks a reason names."""
 
 
-def evaluate_int8(
+def try_int8(
+    job: BuildJob,
     data: QuantizationData,
     parent: VariantBuild,
-    options: BuildOptions,
     candidates: Candidates,
+    notify: Notify,
     config: CandidateConfig,
     before: Sequence[VariantBuild],
 ) -> VariantBuild:
-    """Compile a candidate as a variant, and test it on the held-out samples."""
-    target = parent.target
-    try:
+    """Try a candidate as a variant, on the held-out samples.
+
+    Args:
+        before: Variants of the same target; this one's precision is numbered after theirs.
+    """
+    notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {config}")
+
+    def compile_variant() -> Compiled:
         with breadcrumbs.at_risk(f"compiled {config}"):
             compiled = candidates.compile(config)
-    except EdgeKitError as problem:
-        name, none, cause = f"{target.profile.name}-int8", Artifact({}), reason_of(problem, for_bundles=True)
-        return VariantBuild(name, target, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, cause)
-    precision = _name(compiled, before)
-    digest, evidence = files_digest(compiled.artifact.files), int8_evidence(data, compiled)
-    name = f"{target.profile.name}-{precision}"
-    variant = VariantBuild(
-        name, target, precision, compiled.artifact, digest, evidence, parent, forced=options.force,
-        config=config,
-    )  # fmt: skip
-    chosen = candidates.measure(config).fidelity
-    retained = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
-    evaluate_held_out(variant, compiled.model, data.held_out, options, retained)
-    if variant.outcome is Status.NOT_RUN:
-        variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
-    return variant
+        return Compiled(compiled.artifact, partial(judge, compiled), int8_evidence(data, compiled))
+
+    def judge(compiled: CompiledCandidate, variant: VariantBuild) -> None:
+        variant.precision = _precision(compiled, before)
+        chosen = candidates.measure(config).fidelity
+        retained = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
+        evaluate_held_out(variant, compiled.model, data.held_out, job.options, retained)
+        if variant.outcome is Status.NOT_RUN:
+            variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
+        variant.evidence["causes"] = causes_of_int8(candidates, config)
+
+    variant = VariantBuild(parent.target, "int8", parent, job.options.force, config=config)
+    return try_variant(variant, compile_variant, job.faults)
 
 
 def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
@@ -73,7 +77,7 @@ def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[st
     return [text, *other]
 
 
-def _name(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
+def _precision(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
     """Return ``int8``, or ``int8-mixed`` if blocks stay float, numbered from the second one on."""
     name = "int8-mixed" if compiled.floats else "int8"
     same = sum(re.fullmatch(rf"{name}(-\d+)?", variant.precision) is not None for variant in before)
@@ -84,8 +88,6 @@ def int8_evidence(data: QuantizationData, compiled: CompiledCandidate) -> Eviden
     """Return the manifest's evidence on a candidate's quantization."""
     floats = compiled.floats
     return {
-        "size_bytes": compiled.artifact.size_bytes,
-        "compile": dict(compiled.artifact.facts),
         "quantization": {
             "scheme": f"int8 weights, {compiled.rules.activations} activations",
             "choice": str(compiled.config),

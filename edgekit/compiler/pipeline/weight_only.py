@@ -7,7 +7,7 @@ int8-dynamic         integer arithmetic, activations quantized at run time: fast
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,24 +23,21 @@ from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.lowering.fp16_weights import FP16_MIN_ELEMENTS
+from edgekit.compiler.pipeline.build_job import BuildJob, Forms
 from edgekit.compiler.pipeline.build_options import BuildOptions, Goal
-from edgekit.compiler.pipeline.faults import Fault, Faults
+from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
-from edgekit.compiler.pipeline.variant_build import VariantBuild, lost_variant, runs_here
+from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
+from edgekit.compiler.pipeline.variant_build import VariantBuild, by_profile, parent_of, runs_here
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.compiler.quantize.weights.value_digests import WeightCache
 from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
-from edgekit.errors import EdgeKitError, UsageError, reason_of
+from edgekit.errors import EdgeKitError, UsageError
 from edgekit.system.formats.plain_text import size
-from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.contract import Artifact
 from edgekit.target.precisions import AUTO, precision_of, requested
 from edgekit.target.quant_rules import Rules, WeightForm
-
-Forms = Mapping[str, tuple[Rules, Sequence[WeightForm]]]
-"""Profile name -> its rules, and the forms to build."""
 
 ON_NOISE = Goal(snr_db=verify.SNR_LIMITS_DB["int8"])
 """The default goal where the only samples are random."""
@@ -98,36 +95,101 @@ def weight_only_context(
 
 
 def add_weight_only(
-    variants: Sequence[VariantBuild],
-    context: WeightOnlyContext,
-    forms: Forms,
-    options: BuildOptions,
-    faults: Faults,
-    notify: Callable[[str], None],
+    job: BuildJob, variants: Sequence[VariantBuild], context: WeightOnlyContext, notify: Callable[[str], None]
 ) -> list[VariantBuild]:
     """Return the variants, with the weight-only ones of each profile after its other ones."""
-    by_profile: dict[str, list[VariantBuild]] = {}
-    for variant in variants:
-        by_profile.setdefault(variant.profile.name, []).append(variant)
+    groups, options = by_profile(variants), job.options
     if not context.calibration and options.goal == Goal():
         options = replace(options, goal=ON_NOISE)
-    for name, (rules, group) in forms.items():
-        parent = next((v for v in by_profile[name] if v.artifact.files), None)
-        if parent is None:  # the target met a fault, which the report tells
+    for name, (rules, forms) in job.weight_forms.items():
+        parent = parent_of(groups[name])
+        if parent is None:  # the target met a fault, which the report names
             continue
-        built = []
-        for form in group:
+        tried = []
+        for form in forms:
             notify(f"{name}-{form.name}")
-            built.append(_contained(context, rules, form, parent, options, faults))
-        added = list({(v.name, v.digest): v for v in built if v is not None}.values())
+            tried.append(_try_form(context, rules, form, parent, options, job.faults))
+        added = list({(v.name, v.digest): v for v in tried if _has_result(v, options)}.values())
         if not added and options.precision != AUTO:
-            ops = " or ".join(dict.fromkeys(op for form in group for op in form.ops))
-            reason = f"no {ops} has {FP16_MIN_ELEMENTS:,} weights or more"
-            added = [_rejected_form(parent, options.precision, reason)]
+            ops = " or ".join(dict.fromkeys(op for form in forms for op in form.ops))
+            added = [VariantBuild(parent.target, options.precision, parent)]
+            added[0].reject(f"no {ops} has {FP16_MIN_ELEMENTS:,} weights or more")
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         first = options.precision != AUTO and any(v.outcome is Status.NOT_RUN for v in added)
-        by_profile[name] = [*added, *by_profile[name]] if first else [*by_profile[name], *added]
-    return [variant for group in by_profile.values() for variant in group]
+        groups[name] = [*added, *groups[name]] if first else [*groups[name], *added]
+    return [variant for group in groups.values() for variant in group]
+
+
+def _try_form(
+    context: WeightOnlyContext,
+    rules: Rules,
+    form: WeightForm,
+    parent: VariantBuild,
+    options: BuildOptions,
+    faults: Faults,
+) -> VariantBuild:
+    """Try one form; first with weights rounded to nearest, which run as fast and need no fitting, if it is
+    selected by its time."""
+    for_speed = not options.for_size and not options.force
+    if context.calibration and for_speed and parent.timed and runs_here(parent.profile):
+        quick = VariantBuild(parent.target, form.name, parent)
+        nearest = replace(context, calibration=())
+        reject_slow = partial(_reject_slow, context.held_out.reference)
+        compile_quick = partial(_compile_form, nearest, rules, form, parent.target, reject_slow)
+        if try_variant(quick, compile_quick, faults).rejected and quick.artifact.files:
+            return quick
+    variant = VariantBuild(parent.target, form.name, parent, options.force)
+    test = partial(_test, context.held_out, options)
+    compile_fitted = partial(_compile_form, context, rules, form, parent.target, test)
+    return try_variant(variant, compile_fitted, faults)
+
+
+def _compile_form(
+    context: WeightOnlyContext,
+    rules: Rules,
+    form: WeightForm,
+    target: BuildTarget,
+    judge: Callable[[ir.Model, VariantBuild], object],
+) -> Compiled | None:
+    """Compile a form; return None if it stores no weights."""
+    model, names = with_stored_weights(context.model, rules, form, context.calibration, context.weight_cache)
+    if not names:
+        return None
+    rounding = "fitted" if context.calibration else "nearest"
+    if precision_of(form.name).from_table:
+        rounding = "k-means"
+    evidence: Evidence = {
+        "stored_weights": {"ops": list(form.ops), "nodes": len(names), "rounding": rounding}
+    }
+    artifact = target.compiler.compile_model(model, target.profile, form.name)
+    return Compiled(artifact, partial(judge, model), evidence)
+
+
+def _reject_slow(reference: ReferenceOutputs, _: ir.Model, variant: VariantBuild) -> None:
+    """Reject a form that is not faster than its parent. If it does not run, the fitted one decides."""
+    parent = variant.parent
+    assert parent is not None
+    try:
+        ratio = ratio_to_parent(variant.to_time, parent.to_time, reference)
+    except EdgeKitError:
+        return
+    if ratio > FASTER:
+        variant.evidence["stored_weights"]["ratio"] = ratio
+        variant.reject(_no_gain(variant, parent, ratio))
+
+
+def _test(held_out: HeldOut, options: BuildOptions, model: ir.Model, variant: VariantBuild) -> None:
+    if options.precision != AUTO or variant.target.missing() is None:
+        evaluate_held_out(variant, model, held_out, options)
+
+
+def _has_result(variant: VariantBuild, options: BuildOptions) -> bool:
+    """Return whether a form stores weights and, with ``auto``, which selects it by its time, ran on its own
+    engine."""
+    if options.precision == AUTO and "stands_in_for" in variant.evidence.get("executed", {}):
+        return False
+    stored = bool(variant.artifact.files) and (options.precision != AUTO or variant.ran)
+    return variant.rejected or stored
 
 
 def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> list[VariantBuild]:
@@ -164,11 +226,11 @@ def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> 
 def _fastest(group: Sequence[VariantBuild]) -> VariantBuild:
     """Return the fastest accepted variant of one name; its evidence records the times of the others."""
     best = min(group, key=lambda t: (t.rejected, _ratio(t)))
-    if len(group) > 1:
+    if len(group) > 1 and "stored_weights" in best.evidence:
         best.evidence["stored_weights"]["lost"] = [
             {"ops": t.evidence["stored_weights"]["ops"], "lost": f"{_ratio(t):.2f}x the time of fp32"}
             for t in group
-            if t is not best
+            if t is not best and "stored_weights" in t.evidence
         ]
     return best
 
@@ -200,111 +262,3 @@ def _is_better(int8: VariantBuild, form: VariantBuild) -> bool:
         return False
     one, other = (t.evidence["agreement"]["value"] for t in (int8, form))
     return _ratio(int8) < _ratio(form) and other is not None and (one is None or one >= other)
-
-
-def _contained(
-    context: WeightOnlyContext,
-    rules: Rules,
-    form: WeightForm,
-    parent: VariantBuild,
-    options: BuildOptions,
-    faults: Faults,
-) -> VariantBuild | None:
-    """Build one form; return a lost variant if it meets a fault."""
-    name = f"{parent.profile.name}-{form.name}"
-    build = partial(_build_form, context, rules, form, parent, options)
-    built = faults.contain(parent.profile.name, name, build)
-    return lost_variant(name, parent.target, form.name, parent, built) if isinstance(built, Fault) else built
-
-
-def _build_form(
-    context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
-) -> VariantBuild | None:
-    """Build one form for one profile.
-
-    Returns:
-        The variant, tested on the held-out samples or rejected; None if the form stores no weights, or
-        if it has to be timed and can't be.
-    """
-    by_time = options.precision == AUTO
-    for_speed = not options.for_size and not options.force
-    if context.calibration and for_speed and parent.timed and runs_here(parent.profile):
-        slow = _reject_slow_form(context, rules, form, parent, options)
-        if slow is not None:
-            return slow
-    compiled = _compile_form(context, rules, form, parent, options)
-    if compiled is None or compiled[1].rejected:
-        return compiled and compiled[1]
-    model, variant = compiled
-    if by_time and parent.target.missing() is not None:
-        return None  # it is selected by its time, which can't be measured here
-    ran = evaluate_held_out(variant, model, context.held_out, options)
-    if by_time and ran is not None and ran.absent:
-        return None  # as above: the times of a reference executor are not the engine's
-    return variant
-
-
-def _reject_slow_form(
-    context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
-) -> VariantBuild | None:
-    """Time the form with weights rounded to nearest: they run as fast as fitted ones and need no fitting.
-
-    Returns:
-        The rejected variant if it is not faster than its parent; None if it is faster or does not run: then
-        the fitted one decides.
-    """
-    compiled = _compile_form(replace(context, calibration=()), rules, form, parent, options)
-    if compiled is None or compiled[1].rejected:
-        return None
-    variant = compiled[1]
-    try:
-        ratio = ratio_to_parent(variant.to_time, parent.to_time, context.held_out.reference)
-    except EdgeKitError:
-        return None
-    if ratio <= FASTER:
-        return None
-    variant.evidence["stored_weights"]["ratio"] = ratio
-    variant.reject(_no_gain(variant, parent, ratio))
-    return variant
-
-
-def _compile_form(
-    context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
-) -> tuple[ir.Model, VariantBuild] | None:
-    """Return a form's graph and variant, rejected if it does not compile; None if it stores no weights."""
-    target = parent.target
-    try:
-        model, names = with_stored_weights(
-            context.model, rules, form, context.calibration, context.weight_cache
-        )
-        if not names:
-            return None
-        artifact = target.compiler.compile_model(model, target.profile, form.name)
-    except EdgeKitError as problem:
-        return context.model, _rejected_form(parent, form.name, reason_of(problem, for_bundles=True))
-    evidence: Evidence = {
-        "size_bytes": artifact.size_bytes,
-        "compile": dict(artifact.facts),
-        "stored_weights": {
-            "ops": list(form.ops),
-            "nodes": len(names),
-            "rounding": "k-means"
-            if precision_of(form.name).from_table
-            else "fitted"
-            if context.calibration
-            else "nearest",
-        },
-    }
-    name, digest = f"{target.profile.name}-{form.name}", files_digest(artifact.files)
-    return model, VariantBuild(
-        name, target, form.name, artifact, digest, evidence, parent, forced=options.force
-    )
-
-
-def _rejected_form(parent: VariantBuild, form: str, reason: str) -> VariantBuild:
-    """Return a rejected variant without an artifact."""
-    name, none = f"{parent.profile.name}-{form}", Artifact({})
-    digest = files_digest(none.files)
-    return VariantBuild(
-        name, parent.target, form, none, digest, {"size_bytes": 0}, parent, Status.REJECTED, reason
-    )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,16 +13,16 @@ from edgekit.compiler.evaluate.timing import REPORTED_RUNS, TIMED_RUNS, Timed
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.pipeline import variant_build
 from edgekit.compiler.pipeline.faults import Faults
+from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
 from edgekit.compiler.pipeline.variant_build import (
     VariantBuild,
-    build_variant,
     run_reference,
     runs_here,
     time_variants,
 )
 from edgekit.system.timings import files_digest
 from edgekit.target import Artifact
-from edgekit.target.build_target import resolve
+from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Fact
 from edgekit.tensor_spec import Json, TensorSpec
@@ -34,7 +35,18 @@ TRUTH = ReferenceOutputs((), (), [{"x": np.zeros(1)}])
 def trial(name: str, parent: VariantBuild | None = None, status: str = "verified on Ort 1") -> VariantBuild:
     artifact = Artifact({"model.bin": name.encode()})
     outcome, reason = parse_status(status)
-    return VariantBuild(name, ORT, "fp32", artifact, name, {}, parent, outcome, reason)
+    precision = name.removeprefix("ort-")
+    found = VariantBuild(ORT, precision, parent, artifact=artifact, digest=name, evidence={})
+    found.outcome, found.reason = outcome, reason
+    return found
+
+
+def float_trial(target: BuildTarget, precision: str, *before: VariantBuild) -> VariantBuild:
+    """Try the small network; the first of ``before`` is its parent in another precision."""
+    parent = before[0] if precision != before[0].precision or target is ORT else None
+    variant = VariantBuild(target, precision, parent)
+    model = models.parse(models.SMALL_CNN)
+    return try_variant(variant, partial(compile_float, model, variant, TRUTH, before), Faults("0" * 64))
 
 
 def judge(
@@ -130,7 +142,7 @@ def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     parent = trial("ort-fp32")
     parent.artifact = ORT.compiler.compile_model(model, ORT.profile, "fp32")
     parent.digest = files_digest(parent.artifact.files)
-    found = build_variant(model, ORT, "fp32", TRUTH, [parent], parent)
+    found = float_trial(ORT, "fp32", parent)
     assert found.status == "rejected: identical to ort-fp32"
 
 
@@ -140,11 +152,9 @@ def test_two_builds_of_the_same_bytes_share_no_evidence() -> None:
     first.artifact = ORT.compiler.compile_model(model, ORT.profile, "fp32")
     first.digest = files_digest(first.artifact.files)
     first.evidence = {"size_bytes": 9, "executed": {"device": "CPU"}, "compile": {"ops": {"Conv": 1}}}
-    again = build_variant(
-        model, replace(ORT, profile=replace(ORT.profile, name="other")), "fp32", TRUTH, [first]
-    )
+    again = float_trial(replace(ORT, profile=replace(ORT.profile, name="other")), "fp32", first)
     assert (again.name, again.status) == ("other-fp32", first.status)
-    rejected = build_variant(model, ORT, "fp16", TRUTH, [first], first)
+    rejected = float_trial(ORT, "fp16", first)
     for found in (again, rejected):
         assert found.evidence == first.evidence
         found.evidence["executed"]["device"] = "GPU"

@@ -136,10 +136,9 @@ def trial(
     precision: str, milliseconds: float, parent: VariantBuild | None = None, **evidence: Any
 ) -> VariantBuild:
     found = cast(Evidence, {"size_bytes": 1_000_000, "timing": {"min_ms": milliseconds}, **evidence})
-    name = f"ort-{precision}"
-    return VariantBuild(
-        name, ORT, precision, Artifact({}), name, found, parent, Status.VERIFIED, "on ONNX Runtime"
-    )
+    variant = VariantBuild(ORT, precision, parent, evidence=found)
+    variant.outcome, variant.reason = Status.VERIFIED, "on ONNX Runtime"
+    return variant
 
 
 def outcome(precision: str, *trials: VariantBuild) -> list[tuple[str, str]]:
@@ -204,4 +203,4 @@ def test_another_kind_of_processor_tells_nothing_of_time() -> None:
     parent.target = resolve(find_profile("rpi5"))
     made = form("int8-dynamic", 12.0, parent)
     made.target = parent.target
-    assert outcome("int8-dynamic", parent, made)[-1] == ("ort-int8-dynamic", "")
+    assert outcome("int8-dynamic", parent, made)[-1] == ("rpi5-int8-dynamic", "")

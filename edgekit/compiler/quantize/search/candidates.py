@@ -94,7 +94,7 @@ class Candidates:
         self.report: Notify = unheard
         self.deaths: dict[CandidateConfig, str] = {}
         self._measurements = {measurement.config: measurement for measurement in measurements}
-        self._context, self._target, self._rules, self._version = context, target, rules, version
+        self._context, self.target, self.rules, self.version = context, target, rules, version
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
@@ -123,15 +123,15 @@ class Candidates:
     def placements(self) -> tuple[str, ...]:
         """Return the target's placements, without those that equal an earlier one for this model."""
         distinct: dict[object, str] = {}
-        for name in self._rules.placements:
-            rules = rules_of(name, self._rules)
-            floats = floats_of(name, self._context.model, self._rules)
+        for name in self.rules.placements:
+            rules = rules_of(name, self.rules)
+            floats = floats_of(name, self._context.model, self.rules)
             distinct.setdefault((floats, rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
     def under(self, rules: Rules) -> Candidates:
         """Return candidates by other rules, which are timed against the same parent, while this is open."""
-        other = Candidates(self._context, self._target, rules, None, self._version)
+        other = Candidates(self._context, self.target, rules, None, self.version)
         other._timer = self._timer
         return other
 
@@ -156,7 +156,7 @@ class Candidates:
         )
 
     def _quantized(self, config: CandidateConfig) -> _Quantized:
-        context, rules = self._context, rules_of(config.placement, self._rules)
+        context, rules = self._context, rules_of(config.placement, self.rules)
         floats = config.floats | floats_of(config.placement, context.model, rules)
         graph = self._prepare(floats)
         plan = place(graph.model, rules, graph.observations, config.recipe, floats, context.range_cache)
@@ -173,7 +173,7 @@ class Candidates:
         return _Quantized(rules, plan, emit(graph.model, plan, rules), float_blocks)
 
     def _compiled(self, config: CandidateConfig, quantized: _Quantized) -> CompiledCandidate:
-        target, precision = self._target, self._target.compiled_as("int8")
+        target, precision = self.target, self.target.compiled_as("int8")
         artifact = target.compiler.compile_model(quantized.model, target.profile, precision)
         compiled = CompiledCandidate(
             config, quantized.rules, quantized.plan, quantized.model, artifact, quantized.floats
@@ -187,9 +187,9 @@ class Candidates:
         """Return the causes of plain int8's accuracy loss, the worst first, each with the candidate's remedy
         and the remaining noise / signal, None in float."""
         context, plan = self._context, self.compile(config).plan
-        rules = rules_of(config.placement, self._rules)
+        rules = rules_of(config.placement, self.rules)
         prepared = self._prepare(config.floats | floats_of(config.placement, context.model, rules))
-        losses = int8_causes(context.model, context.observations, self._rules)
+        losses = int8_causes(context.model, context.observations, self.rules)
         return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in losses]
 
     def measure(self, config: CandidateConfig) -> Measurement:
@@ -222,9 +222,9 @@ class Candidates:
     def _key(self, config: CandidateConfig) -> str:
         return measurement_cache.key(
             self._context.digest,
-            repr(self._rules),
-            self._target.profile.as_json(),
-            self._version or f"Q/DQ graph, {reference_version()}",
+            repr(self.rules),
+            self.target.profile.as_json(),
+            self.version or f"Q/DQ graph, {reference_version()}",
             config.as_json(),
             self.timed,
         )
@@ -237,7 +237,7 @@ class Candidates:
             float_share = float_share_of(self._blocks, quantized.floats)
             if not quantized.plan.nodes:
                 return Measurement(config, None, None, "no node would be left to run on integers")
-            if self._version:
+            if self.version:
                 self.report("compiling")
                 compiled = self._compiled(config, quantized)
                 with closing(self._open(compiled.artifact, 1)) as runner:
@@ -281,7 +281,7 @@ class Candidates:
 
     def float_share(self, config: CandidateConfig) -> float:
         """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""
-        floats = config.floats | floats_of(config.placement, self._context.model, self._rules)
+        floats = config.floats | floats_of(config.placement, self._context.model, self.rules)
         return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
     def find_float_regions(
@@ -297,7 +297,7 @@ class Candidates:
         key = "" if self.timed else config.placement
         if key not in self._sensitivity:
             self._sensitivity[key] = self._measure_sensitivity(key, has_time)
-        floats = floats_of(config.placement, self._context.model, self._rules)
+        floats = floats_of(config.placement, self._context.model, self.rules)
         blocks = [block for block in self._blocks if not block.nodes <= floats]
         sensitivity = self._sensitivity[key]
         noise = {b.name: 10 ** (-sensitivity[b.name] / 10) for b in blocks if b.name in sensitivity}
@@ -305,9 +305,9 @@ class Candidates:
 
     def _measure_sensitivity(self, placement: str, has_time: Callable[[], bool]) -> dict[str, float]:
         context = self._context
-        rules = rules_of(placement, self._rules) if placement else self._rules
+        rules = rules_of(placement, self.rules) if placement else self.rules
         floats = floats_of(placement, context.model, rules) if placement else frozenset[str]()
-        key = f"{self._rules!r} {placement}"
+        key = f"{self.rules!r} {placement}"
         graph = self._prepare(floats)
         return measure_block_snr_db(context, graph, rules, floats, key, has_time, self.report)
 
@@ -316,7 +316,7 @@ class Candidates:
         if floats not in self._prepared:
             context = self._context
             self._prepared[floats] = PreparedGraph(
-                *rewritten(context.model, context.observations, self._rules, floats)
+                *rewritten(context.model, context.observations, self.rules, floats)
             )
         return self._prepared[floats]
 
@@ -326,5 +326,5 @@ class Candidates:
         folder.mkdir()
         files = write_files(artifact, folder)
         context = self._context
-        engine = self._target.executor()
+        engine = self.target.executor()
         return open_ready(engine, files, context.inputs, context.outputs, artifact.options, threads)
