@@ -20,11 +20,8 @@ from edgekit.compiler.quantize.observe.calibrate import Split
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.quant_rules import Rules, WeightForm
+from edgekit.target.quant_rules import WeightForm
 from edgekit.tensor_spec import Json, TensorSpec
-
-Forms = Mapping[str, tuple[Rules, Sequence[WeightForm]]]
-"""Profile name -> its rules, and the weight-only forms to build."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +42,9 @@ class BuildJob:
         request: Arguments of the build.
         options: The options for precision.
         precisions: Precisions to compile for every target before quantization, the parent first.
-        int8_rules: Profile name -> rules, for the targets that int8 is searched for.
+        int8_profiles: Names of the profiles that int8 is searched for.
         no_int8: Reason that int8 is not searched for the other targets, or "".
-        weight_forms: Weight-only forms of each profile that has some.
+        weight_forms: Profile name -> weight-only forms to build, if there are some.
         faults: Faults of this build so far.
     """
 
@@ -64,9 +61,9 @@ class BuildJob:
     request: BuildRequest
     options: BuildOptions
     precisions: tuple[str, ...]
-    int8_rules: Mapping[str, Rules]
+    int8_profiles: Sequence[str]
     no_int8: str
-    weight_forms: Forms
+    weight_forms: Mapping[str, Sequence[WeightForm]]
     faults: Faults
 
     @property
@@ -80,7 +77,7 @@ class BuildJob:
     @property
     def holds_out(self) -> bool:
         """Return whether samples are held out for testing, because some are used for calibration."""
-        needed = bool(self.int8_rules) or self.options.makes("quantized") or bool(self.options.shrink)
+        needed = bool(self.int8_profiles) or self.options.makes("quantized") or bool(self.options.shrink)
         return needed or (bool(self.weight_forms) and self.request.samples is not None)
 
 

@@ -44,15 +44,14 @@ def add_float8(job: BuildJob, variants: Sequence[VariantBuild], data: Quantizati
     for parent in variants:
         if parent.artifact.files:  # else the target met a fault, which the report names
             variant = VariantBuild(parent.target, job.options.precision, parent, job.options.force)
-            extended.append(try_variant(variant, partial(_compile, job, variant, data), job.faults))
+            extended.append(try_variant(variant, job.faults, _compile, job, data))
         extended.append(parent)
     return extended
 
 
-def _compile(job: BuildJob, variant: VariantBuild, data: QuantizationData) -> Compiled:
+def _compile(variant: VariantBuild, job: BuildJob, data: QuantizationData) -> Compiled:
     target, context = variant.target, data.search_context
-    assert target.rules is not None
-    model, plan = with_float8_pairs(context.model, target.rules, context.observations)
+    model, plan = with_float8_pairs(context.model, variant.rules, context.observations)
     evidence: Evidence = {
         "quantization": {
             "scheme": "fp8 (E4M3) weights and activations",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from edgekit.bundle.evidence import SearchedCandidate
+from edgekit.bundle.evidence import Search, SearchedCandidate
 from edgekit.bundle.variant import Status
 from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
@@ -42,48 +42,39 @@ from edgekit.errors import UsageError
 from edgekit.system.progress import Notify
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of
-from edgekit.target.quant_rules import Rules
 
 T = TypeVar("T")
 
 
-def find_all_rules(
+def int8_profiles(
     options: BuildOptions, targets: Sequence[BuildTarget], has_samples: bool
-) -> tuple[dict[str, Rules], str]:
-    """Return the rules of each profile that int8 is searched for, and why it is not searched for the others.
+) -> tuple[list[str], str]:
+    """Return the profiles that int8 is searched for, and the reason that it is not searched for the others.
 
     Raises:
         UsageError: int8 was requested by name, and is not available.
     """
     if not options.makes("searched"):
-        return {}, ""
+        return [], ""
     by_name = options.precision != AUTO
     if not has_samples:
         reason = "int8 needs calibration samples: add --samples with 64 to 128 typical inputs"
         if by_name:
             raise UsageError(f"{reason}; or use int8-weights, which needs no samples, fp32, fp16 or auto")
-        return {}, reason
-    rules = {target.profile.name: target.rules for target in targets if target.rules is not None}
+        return [], reason
     without = ", ".join(target.profile.name for target in targets if target.rules is None)
     reason = f"{without} has no quantization rules" if without else ""
     if without and by_name:
         raise UsageError(f"{reason}; use fp32, fp16 or auto")
-    return rules, reason
+    return [target.profile.name for target in targets if target.rules is not None], reason
 
 
 def add_int8(
     job: BuildJob, variants: Sequence[VariantBuild], data: QuantizationData, notify: Notify
 ) -> list[VariantBuild]:
-    """Return the variants, with the int8 variants of each profile after its float ones.
-
-    Args:
-        job: Holds the rules of each profile, the accuracy goal and the time limit.
-        variants: Variants of all profiles, each profile's parent first.
-        data: Data to calibrate, search and test int8 with.
-        notify: Called with progress messages.
-    """
+    """Return the variants, with the int8 variants of each profile after its float ones."""
     groups, options, left = by_profile(variants), job.options, job.options.seconds
-    parents = {name: parent for name in job.int8_rules if (parent := parent_of(groups[name])) is not None}
+    parents = {name: parent for name in job.int8_profiles if (parent := parent_of(groups[name])) is not None}
 
     def in_turn(step: Callable[[VariantBuild, float], T]) -> dict[str, T | Fault]:
         """Run a step for each target, with an equal share of the seconds that are left."""
@@ -95,14 +86,18 @@ def add_int8(
             left = max(left - (time.monotonic() - started), 0.0)
         return results
 
-    first: dict[str, SearchResult | Fault] = {}
-    if options.precision == AUTO:
-        # What int8 would ship comes first, for every target, whatever time is left then for the front.
-        first = in_turn(lambda parent, seconds: search_as_int8(job, data, parent, seconds, notify))
-    built = in_turn(
-        lambda parent, seconds: build_int8(job, data, parent, first.get(parent.profile.name), seconds, notify)
-    )
-    for name in job.int8_rules:
+    def search_as_int8(parent: VariantBuild, seconds: float) -> SearchResult:
+        with open_candidates(data, parent) as candidates:
+            return search_int8(data, candidates, replace(options, precision="int8"), seconds, notify)
+
+    def build(parent: VariantBuild, seconds: float) -> list[VariantBuild] | Fault:
+        first = searched.get(parent.profile.name)
+        return first if isinstance(first, Fault) else build_int8(job, data, parent, first, seconds, notify)
+
+    # What int8 would ship comes first, for every target, whatever time is left then for the front.
+    searched = in_turn(search_as_int8) if options.precision == AUTO else {}
+    built = in_turn(build)
+    for name in job.int8_profiles:
         floats = groups[name]
         added = built.get(name, Fault(f"its float parent, {floats[0].name}, failed", is_bug=False))
         if isinstance(added, Fault):
@@ -113,10 +108,10 @@ def add_int8(
         untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
         groups[name] = [*added, *floats] if options.precision != AUTO and untimed else [*floats, *added]
     together = [variant for group in groups.values() for variant in group]
-    accepted_count = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
-    cut = [search for v in together if (search := v.evidence.get("search", {})).get("left_out")]
-    limit = f"; the time limit of {options.seconds:g} s left some candidates out" if cut else ""
-    notify(f"int8 variants kept: {accepted_count}{limit}")
+    kept_count = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
+    is_cut = any(v.evidence.get("search", {}).get("left_out") for v in together)
+    limit = f"; the time limit of {options.seconds:g} s left some candidates out" if is_cut else ""
+    notify(f"int8 variants kept: {kept_count}{limit}")
     return together
 
 
@@ -128,7 +123,7 @@ def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
 
 
 def open_candidates(
-    data: QuantizationData, rules: Rules, parent: VariantBuild, known: Sequence[Measurement] = ()
+    data: QuantizationData, parent: VariantBuild, known: Sequence[Measurement] = ()
 ) -> Candidates:
     """Open the candidates of one target, with measurements that are not repeated."""
     target = parent.target
@@ -136,61 +131,45 @@ def open_candidates(
     engine_runs = target.missing() is None and not parent.by_reference
     version = target.executor().engine_version() if engine_runs else ""
     timed = parent.artifact if parent.timed and runs_here(parent.profile) else None
-    return Candidates(data.search_context, target, rules, timed, version, known)
-
-
-def search_as_int8(
-    job: BuildJob, data: QuantizationData, parent: VariantBuild, seconds: float, notify: Notify
-) -> SearchResult:
-    """Search one target as a build with ``int8`` does."""
-    with open_candidates(data, job.int8_rules[parent.profile.name], parent) as candidates:
-        return search_int8(data, candidates, replace(job.options, precision="int8"), seconds, notify)
+    return Candidates(data.search_context, target, parent.rules, timed, version, known)
 
 
 def build_int8(
     job: BuildJob,
     data: QuantizationData,
     parent: VariantBuild,
-    first: SearchResult | Fault | None,
+    first: SearchResult | None,
     seconds: float,
     notify: Notify,
-) -> list[VariantBuild] | Fault:
-    """Search for one target, and test the best candidates.
+) -> list[VariantBuild]:
+    """Search for one target, test the shortlist, and choose the variants, the fastest first.
 
     Args:
-        job: Holds the rules of each profile and the accuracy goal.
+        job: Holds the accuracy goal.
         data: Data to calibrate, search and test int8 with.
         parent: The float variant, which int8 must be faster than.
         first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
-            there is a candidate that is no slower and no less accurate. A fault in it is returned.
+            there is a candidate that is no slower and no less accurate.
         seconds: Time limit of the search.
         notify: Called with each candidate and its result.
-
-    Returns:
-        The variants, fastest first. If no candidate is good enough: the best one, rejected or shipped by
-        force.
     """
-    if isinstance(first, Fault):
-        return first
     known = first.measured if first is not None else ()
-    with open_candidates(data, job.int8_rules[parent.profile.name], parent, known) as candidates:
+    with open_candidates(data, parent, known) as candidates:
         result = first
         if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
             result = search_int8(data, candidates, job.options, seconds, notify)
         result = result.after(first) if first is not None else result
         shortlist = make_shortlist(job.options, data, candidates, result, known)
-        test = partial(try_int8, job, data, parent, candidates, notify)
-        variants = choose(job.options, shortlist, test)
+        variants = choose(job.options, shortlist, partial(try_int8, job, data, parent, candidates, notify))
         plain = plain_int8(candidates, [v.evidence["causes"] for v in variants if "causes" in v.evidence])
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
-    search = variants[0].evidence["search"] = {
-        "tried": shortlist.entries(), "damage": block_snr_db, "left_out": result.left_out,
-    }  # fmt: skip
+    search: Search = {"tried": shortlist.entries(), "damage": block_snr_db, "left_out": result.left_out}
     if result.left_out:
         search["limit_s"] = job.options.seconds
     if plain is not None:
         search["plain"] = as_manifest_entry(plain, "")
+    variants[0].evidence["search"] = search
     for variant in variants:
         if "quantization" in variant.evidence:
             variant.evidence["quantization"]["because"] = because(variant, block_snr_db)
@@ -215,14 +194,11 @@ class Shortlist:
 
     def entries(self) -> list[SearchedCandidate]:
         """Return the manifest's entries of all candidates, each with the reason that it is not shipped."""
-        return [
-            as_manifest_entry(m, "" if m in self.winners else self.reason(m, self.winners))
+        losses = [
+            "" if m in self.winners else rejection_reason(m, self.winners, self.missed[m.config])
             for m in self.measured
         ]
-
-    def reason(self, measurement: Measurement, winners: Sequence[Measurement] = ()) -> str:
-        """Return the reason that a candidate is not shipped."""
-        return rejection_reason(measurement, winners, self.missed[measurement.config])
+        return [as_manifest_entry(m, loss) for m, loss in zip(self.measured, losses, strict=True)]
 
 
 def make_shortlist(
@@ -261,7 +237,8 @@ def choose(
     shortlist: Shortlist,
     test: Callable[[CandidateConfig, Sequence[VariantBuild]], VariantBuild],
 ) -> list[VariantBuild]:
-    """Test the shortlist, and return its variants.
+    """Test the shortlist, and return its variants. If no candidate is good enough: the best one, rejected or
+    shipped by force.
 
     With ``int8``, if the fastest one fails the test, the most accurate one is tested too. There is no third:
     the more are tested on the same samples, the less a passed test says.
@@ -270,7 +247,7 @@ def choose(
     for measurement in shipped:
         variants.append(test(measurement.config, variants))
         if not shortlist.winners:
-            variants[-1].reject(shortlist.reason(measurement))
+            variants[-1].reject(rejection_reason(measurement, (), shortlist.missed[measurement.config]))
     second = max(shortlist.valid, key=lambda m: m.rank, default=None)
     if options.precision == AUTO or not variants[0].rejected or second is None or second in shipped:
         return variants

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
+import onnx_ir as ir
+
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.compiler.pipeline.build_job import BuildJob
@@ -41,22 +43,24 @@ def try_int8(
     """
     notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {config}")
 
-    def compile_variant() -> Compiled:
+    def compile_variant(variant: VariantBuild) -> Compiled:
         with breadcrumbs.at_risk(f"compiled {config}"):
             compiled = candidates.compile(config)
-        return Compiled(compiled.artifact, partial(judge, compiled), int8_evidence(data, compiled))
-
-    def judge(compiled: CompiledCandidate, variant: VariantBuild) -> None:
         variant.precision = _precision(compiled, before)
-        chosen = candidates.measure(config).fidelity
-        retained = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
-        evaluate_held_out(variant, compiled.model, data.held_out, job.options, retained)
+        return Compiled(
+            compiled.artifact, partial(judge, model=compiled.model), int8_evidence(data, compiled)
+        )
+
+    def judge(variant: VariantBuild, model: ir.Model) -> None:
+        fidelity = candidates.measure(config).fidelity
+        retained = fidelity.kept if fidelity is not None and not data.counts["not_held_out"] else None
+        evaluate_held_out(variant, model, data.held_out, job.options, retained)
         if variant.outcome is Status.NOT_RUN:
             variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
         variant.evidence["causes"] = causes_of_int8(candidates, config)
 
     variant = VariantBuild(parent.target, "int8", parent, job.options.force, config=config)
-    return try_variant(variant, compile_variant, job.faults)
+    return try_variant(variant, job.faults, compile_variant)
 
 
 def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -225,7 +224,7 @@ class ModelTimer:
 
 def _built(model: ir.Model, target: BuildTarget, reference: ReferenceOutputs) -> VariantBuild:
     variant = VariantBuild(target, FULL_PRECISION)
-    compile_and_judge(variant, partial(compile_float, model, variant, reference))
+    compile_and_judge(variant, compile_float, model, reference)
     return variant
 
 

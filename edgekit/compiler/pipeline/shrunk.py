@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import onnx_ir as ir
 
@@ -206,5 +205,5 @@ def _requested_size(size: int, share: float) -> Shrunk:
 def _try_float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantBuild:
     """Try the float variant of a smaller model, which is verified against that model's own outputs."""
     variant = smaller_variant(parent, graph.shrunk)
-    try_variant(variant, partial(compile_float, graph.model, variant, graph.reference), faults)
+    try_variant(variant, faults, compile_float, graph.model, graph.reference)
     return with_fidelity(variant, graph) if variant.artifact.files else variant

@@ -126,7 +126,7 @@ def record_path(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: 
 
 def smaller_variant(whole: VariantBuild, shrunk: Shrunk) -> VariantBuild:
     """Return a smaller model's variant, not compiled yet, for a variant of the whole model."""
-    return VariantBuild(whole.target, whole.precision, whole, shrunk=shrunk)
+    return VariantBuild(whole.target, whole.precision, whole, shrunk=shrunk, config=whole.config)
 
 
 def rejected(whole: VariantBuild, shrunk: Shrunk, reason: str) -> VariantBuild:

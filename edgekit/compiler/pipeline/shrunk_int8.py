@@ -79,8 +79,7 @@ def int8_of(
     tried = []
     for whole in variants:
         variant = smaller_variant(whole, graph.shrunk)
-        compile_variant = partial(_compile_searched, job, graph, context, whole, data)
-        tried.append(try_variant(variant, compile_variant, job.faults))
+        tried.append(try_variant(variant, job.faults, _compile_searched, job, graph, context, data))
     return tried
 
 
@@ -106,8 +105,8 @@ def trained_int8_of(
     configs: dict[str, CandidateConfig] = {}
     keys = []
     for whole in variants:
-        assert whole.config is not None
-        rules, config = job.int8_rules[whole.profile.name], whole.config
+        rules, config = whole.rules, whole.config
+        assert config is not None
         key = f"{whole.target.name}, {config}, {rules!r}"  # profiles of one target mostly have the same
         if key not in placements:
             recipe = replace(NEAREST, ranges=config.recipe.ranges)
@@ -131,8 +130,7 @@ def trained_int8_of(
     tried = []
     for whole, key in zip(variants, keys, strict=True):
         variant = smaller_variant(whole, graph.shrunk)
-        compile_variant = partial(_compile_trained, job, graph, students[key], variant, data)
-        tried.append(try_variant(variant, compile_variant, job.faults))
+        tried.append(try_variant(variant, job.faults, _compile_trained, job, graph, students[key], data))
     return tried
 
 
@@ -142,18 +140,18 @@ def _untrained(graph: ShrunkGraph, placement: Int8Placement) -> PathStep:
 
 
 def _compile_searched(
-    job: BuildJob, graph: ShrunkGraph, context: SearchContext, whole: VariantBuild, data: QuantizationData
+    variant: VariantBuild, job: BuildJob, graph: ShrunkGraph, context: SearchContext, data: QuantizationData
 ) -> Compiled:
     """Compile a smaller model with the whole one's configuration."""
-    assert whole.config is not None
-    with Candidates(context, whole.target, job.int8_rules[whole.profile.name], None, "") as candidates:
-        compiled = candidates.compile(whole.config)
+    assert variant.config is not None
+    with Candidates(context, variant.target, variant.rules, None, "") as candidates:
+        compiled = candidates.compile(variant.config)
     judge = partial(_judge, job, graph, compiled.model, data, graph.path, {"step": INT8})
     return Compiled(compiled.artifact, judge, int8_evidence(data, compiled))
 
 
 def _compile_trained(
-    job: BuildJob, graph: ShrunkGraph, student: _Int8Student, variant: VariantBuild, data: QuantizationData
+    variant: VariantBuild, job: BuildJob, graph: ShrunkGraph, student: _Int8Student, data: QuantizationData
 ) -> Compiled:
     """Compile a student. It is verified against its own Q/DQ graph: its weights are not the float one's."""
     target, whole = variant.target, variant.parent

@@ -37,12 +37,13 @@ from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.import_check import check_import
-from edgekit.compiler.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
+from edgekit.compiler.pipeline.int8 import add_int8, int8_profiles, without_fallbacks
 from edgekit.compiler.pipeline.memory_limits import hold_to_memory
 from edgekit.compiler.pipeline.quantization_data import (
     CALIBRATION_SAMPLES,
     QuantizationData,
     collect_quantization_data,
+    data_without_samples,
 )
 from edgekit.compiler.pipeline.shrunk import add_shrunk, refuse_what_cannot_shrink, select_shrunk
 from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
@@ -58,7 +59,6 @@ from edgekit.compiler.pipeline.weight_only import (
     add_weight_only,
     find_weight_forms,
     select_variants,
-    weight_only_context,
 )
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.diagnostics import Finding
@@ -106,8 +106,8 @@ def open_source(
         precisions = precisions_to_compile(options.precision, name, quantized, targets)
         refuse_without_float8(options, targets, has_samples)
         refuse_what_cannot_shrink(options, canonical, has_samples, quantized)
-        rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
-        refuse_integers_in_float(layouts, quantized or bool(rules))
+        searched, no_int8 = ((), "") if quantized else int8_profiles(options, targets, has_samples)
+        refuse_integers_in_float(layouts, quantized or bool(searched))
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
         origin = f"{imported.importer.source_format}, as ONNX " if imported else ""
@@ -115,7 +115,7 @@ def open_source(
     return BuildJob(
         name=name, source=source, nodes=nodes, imported=imported, canonical=canonical, passes=passes,
         card=card, image=image, layouts=layouts, targets=targets, request=request, options=options,
-        precisions=precisions, int8_rules=rules, no_int8=no_int8, weight_forms=forms,
+        precisions=precisions, int8_profiles=searched, no_int8=no_int8, weight_forms=forms,
         faults=Faults(opened_digest(source)),
     )  # fmt: skip
 
@@ -192,8 +192,7 @@ def build_float_variants(
 
     def build(target: BuildTarget, precision: str, parent: VariantBuild | None) -> VariantBuild:
         variant = VariantBuild(target, precision, parent)
-        compile_variant = partial(compile_float, job.canonical, variant, reference, variants)
-        return try_variant(variant, compile_variant, job.faults)
+        return try_variant(variant, job.faults, compile_float, job.canonical, reference, variants)
 
     for target in job.targets:
         parent, offered = None, _offered(job, target)
@@ -241,7 +240,7 @@ def add_quantized_variants(
         narrow.attempt(job.faults, test)
     observed = data.search_context.observations if data is not None else None
     add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
-    if job.int8_rules and data is not None:
+    if job.int8_profiles and data is not None:
         with left_out_of_collections(), stage(progress, "searched", live=True) as notify:
             variants = add_int8(job, variants, data, notify)
     if job.options.makes("quantized") and data is not None:
@@ -250,8 +249,8 @@ def add_quantized_variants(
             notify(", ".join(v.name for v in variants if v.precision == job.options.precision))
     if job.weight_forms:
         with stage(progress, "weights", live=True) as notify:
-            context = weight_only_context(job.canonical, samples.reference, data)
-            variants = add_weight_only(job, variants, context, notify)
+            data = data or data_without_samples(job.canonical, samples.reference)
+            variants = add_weight_only(job, variants, data, notify)
             added = (v.precision for v in variants if "stored_weights" in v.evidence)
             notify(", ".join(dict.fromkeys(added)) or "no weights are large enough")
     if job.options.shrink and data is not None:

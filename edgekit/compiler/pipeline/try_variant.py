@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Concatenate, ParamSpec
 
 import onnx_ir as ir
 
@@ -20,6 +21,8 @@ from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.system.timings import files_digest
 from edgekit.target.contract import Artifact
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +42,23 @@ class Compiled:
 
 def try_variant(
     variant: VariantBuild,
-    compile_variant: Callable[[], Compiled | None],
     faults: Faults,
+    compile_variant: Callable[Concatenate[VariantBuild, P], Compiled | None],
+    *args: P.args,
+    **options: P.kwargs,
 ) -> VariantBuild:
     """Compile a variant, run it and judge it; a fault costs this variant alone.
 
     Args:
         variant: The variant, which is changed and returned.
-        compile_variant: Compiles it. If it returns None, the variant stays as it is, without files.
         faults: Faults of this build so far.
+        compile_variant: Compiles it. If it returns None, the variant stays as it is, without files.
+        args, options: Further arguments of ``compile_variant``.
 
     Raises:
         EdgeKitError: the user can fix it, and the variant has no parent to fall back to.
     """
-    trial = partial(compile_and_judge, variant, compile_variant)
+    trial = partial(compile_and_judge, variant, compile_variant, *args, **options)
     tried = faults.contain(variant.profile.name, variant.name, trial)
     if isinstance(tried, Fault):
         variant.artifact, variant.digest, variant.evidence = Artifact({}), "", {"size_bytes": 0}
@@ -60,10 +66,15 @@ def try_variant(
     return variant
 
 
-def compile_and_judge(variant: VariantBuild, compile_variant: Callable[[], Compiled | None]) -> None:
+def compile_and_judge(
+    variant: VariantBuild,
+    compile_variant: Callable[Concatenate[VariantBuild, P], Compiled | None],
+    *args: P.args,
+    **options: P.kwargs,
+) -> None:
     """Do the work of :func:`try_variant`, whose arguments it has; faults are raised."""
     try:
-        compiled = compile_variant()
+        compiled = compile_variant(variant, *args, **options)
     except EdgeKitError as problem:
         if variant.parent is None:
             raise
@@ -79,16 +90,16 @@ def compile_and_judge(variant: VariantBuild, compile_variant: Callable[[], Compi
 
 
 def compile_float(
-    model: ir.Model,
     variant: VariantBuild,
+    model: ir.Model,
     reference: ReferenceOutputs,
     before: Sequence[VariantBuild] = (),
 ) -> Compiled:
     """Compile a variant that needs no calibration: it is judged by the source model's outputs.
 
     Args:
-        model: The canonical graph.
         variant: Its target and precision.
+        model: The canonical graph.
         reference: Samples and the source model's outputs for them.
         before: Variants whose result is copied if target, precision and bytes are the same.
     """

@@ -42,6 +42,7 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.precisions import precision_of
 from edgekit.target.profile import Profile
+from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Array, TensorSpec
 
 T = TypeVar("T")
@@ -119,6 +120,12 @@ class VariantBuild:
     @property
     def profile(self) -> Profile:
         return self.target.profile
+
+    @property
+    def rules(self) -> Rules:
+        """Return the quantization rules of a target that has some."""
+        assert self.target.rules is not None
+        return self.target.rules
 
     @property
     def to_time(self) -> Timed:

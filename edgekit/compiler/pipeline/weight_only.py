@@ -8,7 +8,7 @@ int8-dynamic         integer arithmetic, activations quantized at run time: fast
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import onnx_ir as ir
@@ -16,99 +16,61 @@ import onnx_ir as ir
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.compiler.evaluate import verify
-from edgekit.compiler.evaluate.channel_snr import CHANNEL_MARGIN_DB
-from edgekit.compiler.evaluate.fidelity import Evaluator
-from edgekit.compiler.evaluate.output_channels import find_channels
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
-from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.lowering.fp16_weights import FP16_MIN_ELEMENTS
-from edgekit.compiler.pipeline.build_job import BuildJob, Forms
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions, Goal
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
 from edgekit.compiler.pipeline.variant_build import VariantBuild, by_profile, parent_of, runs_here
-from edgekit.compiler.quantize.placement.float_weights import with_float_weights
-from edgekit.compiler.quantize.weights.value_digests import WeightCache
 from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.system.formats.plain_text import size
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of, requested
-from edgekit.target.quant_rules import Rules, WeightForm
+from edgekit.target.quant_rules import WeightForm
 
 ON_NOISE = Goal(snr_db=verify.SNR_LIMITS_DB["int8"])
 """The default goal where the only samples are random."""
 
 
-@dataclass(frozen=True, eq=False)
-class WeightOnlyContext:
-    """Common data to compile and test the weight-only variants of all targets.
-
-    Attributes:
-        model: The canonical graph with float weights.
-        calibration: Samples to fit the rounding of weights on; if empty, weights are rounded to nearest.
-        held_out: The test samples, which nothing is fitted on.
-        weight_cache: Quantized weights, shared between targets.
-    """
-
-    model: ir.Model
-    calibration: Sequence[Sample]
-    held_out: HeldOut
-    weight_cache: WeightCache
-
-
-def find_weight_forms(options: BuildOptions, targets: Sequence[BuildTarget]) -> Forms:
-    """Return the weight-only forms to build for each profile.
+def find_weight_forms(
+    options: BuildOptions, targets: Sequence[BuildTarget]
+) -> dict[str, Sequence[WeightForm]]:
+    """Return the weight-only forms to build for each profile that has some.
 
     Raises:
         UsageError: a form was requested by name that a target does not have.
     """
-    forms_by_profile: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
     names = [row.name for row in requested(options.precision) if row.stage == "weights"]
-    for target in targets if names else ():
-        if target.rules is not None:
-            forms = [form for form in target.rules.weight_forms if form.name in names]
-            forms_by_profile.update({target.profile.name: (target.rules, forms)} if forms else {})
-    without = [target.profile.name for target in targets if target.profile.name not in forms_by_profile]
+    available = {t.profile.name: t.rules.weight_forms if t.rules is not None else () for t in targets}
+    forms = {profile: [f for f in rows if f.name in names] for profile, rows in available.items()}
+    without = [profile for profile, rows in forms.items() if not rows]
     if names and without and options.precision != AUTO:
         raise UsageError(
             f"{', '.join(without)} does not support {options.precision}; use fp32, fp16, int8 or auto"
         )
-    return forms_by_profile
-
-
-def weight_only_context(
-    canonical: ir.Model, reference: ReferenceOutputs, data: QuantizationData | None
-) -> WeightOnlyContext:
-    """Return the context of weight-only variants. Without quantization data they are tested on the samples
-    that every variant is verified with."""
-    if data is None:
-        channels = find_channels(canonical.graph)  # ON_NOISE is a limit of parts
-        evaluator = Evaluator(None, reference.expected, channels=channels, margin_db=CHANNEL_MARGIN_DB)
-        held_out = HeldOut(reference, evaluator, None)
-        return WeightOnlyContext(with_float_weights(canonical), (), held_out, WeightCache())
-    search = data.search_context
-    return WeightOnlyContext(search.model, search.calibration, data.held_out, search.weight_cache)
+    return {profile: rows for profile, rows in forms.items() if rows}
 
 
 def add_weight_only(
-    job: BuildJob, variants: Sequence[VariantBuild], context: WeightOnlyContext, notify: Callable[[str], None]
+    job: BuildJob, variants: Sequence[VariantBuild], data: QuantizationData, notify: Callable[[str], None]
 ) -> list[VariantBuild]:
     """Return the variants, with the weight-only ones of each profile after its other ones."""
     groups, options = by_profile(variants), job.options
-    if not context.calibration and options.goal == Goal():
+    if not data.search_context.calibration and options.goal == Goal():
         options = replace(options, goal=ON_NOISE)
-    for name, (rules, forms) in job.weight_forms.items():
+    for name, forms in job.weight_forms.items():
         parent = parent_of(groups[name])
         if parent is None:  # the target met a fault, which the report names
             continue
         tried = []
         for form in forms:
             notify(f"{name}-{form.name}")
-            tried.append(_try_form(context, rules, form, parent, options, job.faults))
+            tried.append(_try_form(form, parent, data, options, job.faults))
         added = list({(v.name, v.digest): v for v in tried if _has_result(v, options)}.values())
         if not added and options.precision != AUTO:
             ops = " or ".join(dict.fromkeys(op for form in forms for op in form.ops))
@@ -121,56 +83,49 @@ def add_weight_only(
 
 
 def _try_form(
-    context: WeightOnlyContext,
-    rules: Rules,
-    form: WeightForm,
-    parent: VariantBuild,
-    options: BuildOptions,
-    faults: Faults,
+    form: WeightForm, parent: VariantBuild, data: QuantizationData, options: BuildOptions, faults: Faults
 ) -> VariantBuild:
-    """Try one form; first with weights rounded to nearest, which run as fast and need no fitting, if it is
-    selected by its time."""
+    """Try one form. If its time selects it, it is first timed with weights rounded to nearest, which run as
+    fast as fitted ones and need no fitting."""
     for_speed = not options.for_size and not options.force
-    if context.calibration and for_speed and parent.timed and runs_here(parent.profile):
+    calibration = data.search_context.calibration
+    if calibration and for_speed and parent.timed and runs_here(parent.profile):
         quick = VariantBuild(parent.target, form.name, parent)
-        nearest = replace(context, calibration=())
-        reject_slow = partial(_reject_slow, context.held_out.reference)
-        compile_quick = partial(_compile_form, nearest, rules, form, parent.target, reject_slow)
-        if try_variant(quick, compile_quick, faults).rejected and quick.artifact.files:
+        try_variant(quick, faults, _compile_form, form, data, (), _reject_slow)
+        if quick.rejected and quick.artifact.files:
             return quick
     variant = VariantBuild(parent.target, form.name, parent, options.force)
-    test = partial(_test, context.held_out, options)
-    compile_fitted = partial(_compile_form, context, rules, form, parent.target, test)
-    return try_variant(variant, compile_fitted, faults)
+    test = partial(_test, options=options)
+    return try_variant(variant, faults, _compile_form, form, data, calibration, test)
 
 
 def _compile_form(
-    context: WeightOnlyContext,
-    rules: Rules,
+    variant: VariantBuild,
     form: WeightForm,
-    target: BuildTarget,
-    judge: Callable[[ir.Model, VariantBuild], object],
+    data: QuantizationData,
+    calibration: Sequence[Sample],
+    judge: Callable[[VariantBuild, ir.Model, HeldOut], object],
 ) -> Compiled | None:
-    """Compile a form; return None if it stores no weights."""
-    model, names = with_stored_weights(context.model, rules, form, context.calibration, context.weight_cache)
+    """Compile a form, or return None if it stores no weights. Without calibration they are rounded to
+    nearest."""
+    target, context = variant.target, data.search_context
+    model, names = with_stored_weights(context.model, variant.rules, form, calibration, context.weight_cache)
     if not names:
         return None
-    rounding = "fitted" if context.calibration else "nearest"
-    if precision_of(form.name).from_table:
-        rounding = "k-means"
+    rounding = "k-means" if precision_of(form.name).from_table else "fitted" if calibration else "nearest"
     evidence: Evidence = {
         "stored_weights": {"ops": list(form.ops), "nodes": len(names), "rounding": rounding}
     }
     artifact = target.compiler.compile_model(model, target.profile, form.name)
-    return Compiled(artifact, partial(judge, model), evidence)
+    return Compiled(artifact, lambda variant: judge(variant, model, data.held_out), evidence)
 
 
-def _reject_slow(reference: ReferenceOutputs, _: ir.Model, variant: VariantBuild) -> None:
+def _reject_slow(variant: VariantBuild, model: ir.Model, held_out: HeldOut) -> None:
     """Reject a form that is not faster than its parent. If it does not run, the fitted one decides."""
     parent = variant.parent
     assert parent is not None
     try:
-        ratio = ratio_to_parent(variant.to_time, parent.to_time, reference)
+        ratio = ratio_to_parent(variant.to_time, parent.to_time, held_out.reference)
     except EdgeKitError:
         return
     if ratio > FASTER:
@@ -178,7 +133,7 @@ def _reject_slow(reference: ReferenceOutputs, _: ir.Model, variant: VariantBuild
         variant.reject(_no_gain(variant, parent, ratio))
 
 
-def _test(held_out: HeldOut, options: BuildOptions, model: ir.Model, variant: VariantBuild) -> None:
+def _test(variant: VariantBuild, model: ir.Model, held_out: HeldOut, options: BuildOptions) -> None:
     if options.precision != AUTO or variant.target.missing() is None:
         evaluate_held_out(variant, model, held_out, options)
 

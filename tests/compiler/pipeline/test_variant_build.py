@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def float_trial(target: BuildTarget, precision: str, *before: VariantBuild) -> V
     parent = before[0] if precision != before[0].precision or target is ORT else None
     variant = VariantBuild(target, precision, parent)
     model = models.parse(models.SMALL_CNN)
-    return try_variant(variant, partial(compile_float, model, variant, TRUTH, before), Faults("0" * 64))
+    return try_variant(variant, Faults("0" * 64), compile_float, model, TRUTH, before)
 
 
 def judge(
