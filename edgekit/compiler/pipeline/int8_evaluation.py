@@ -17,7 +17,7 @@ from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
 from edgekit.compiler.pipeline.variant_build import VariantBuild, runs_here
-from edgekit.compiler.quantize.search.candidates import Candidates, CompiledCandidate
+from edgekit.compiler.quantize.search.candidates import Candidates, QuantizedCandidate
 from edgekit.compiler.quantize.search.measurement import CandidateConfig
 from edgekit.system import breadcrumbs
 from edgekit.system.progress import Notify
@@ -81,23 +81,23 @@ def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[st
     return [text, *other]
 
 
-def _precision(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
+def _precision(candidate: QuantizedCandidate, before: Sequence[VariantBuild]) -> str:
     """Return ``int8``, or ``int8-mixed`` if blocks stay float, numbered from the second one on."""
-    name = "int8-mixed" if compiled.floats else "int8"
+    name = "int8-mixed" if candidate.floats else "int8"
     same = sum(re.fullmatch(rf"{name}(-\d+)?", variant.precision) is not None for variant in before)
     return f"{name}-{same + 1}" if same else name
 
 
-def int8_evidence(data: QuantizationData, compiled: CompiledCandidate) -> Evidence:
+def int8_evidence(data: QuantizationData, candidate: QuantizedCandidate) -> Evidence:
     """Return the manifest's evidence on a candidate's quantization."""
-    floats = compiled.floats
+    floats = candidate.floats
     return {
         "quantization": {
-            "scheme": f"int8 weights, {compiled.rules.activations} activations",
-            "choice": str(compiled.config),
-            "placement": compiled.config.placement,
-            "recipe": asdict(compiled.config.recipe),
-            "integer_nodes": len(compiled.plan.nodes),
+            "scheme": f"int8 weights, {candidate.rules.activations} activations",
+            "choice": str(candidate.config),
+            "placement": candidate.config.placement,
+            "recipe": asdict(candidate.config.recipe),
+            "integer_nodes": len(candidate.plan.nodes),
             "float": {"count": len(floats), "names": floats},
             "samples": dict(data.counts),
         },
