@@ -51,14 +51,10 @@ def make_bundle(
     """Create the bundle of these variants, in memory.
 
     Args:
-        job: The build job.
-        samples: All samples.
         reference: Its first sample becomes the golden vector.
         variants: In the order in which a runtime prefers them, rejected ones included.
-        import_check: Comparison of an imported model with its original.
         shapes: Reference at each shape of a model that has several, the largest last; of a range, at those
             that were tested.
-        of_range: The range.
         labels: Score of the float model on labelled samples.
     """
     explain_sizes(job.source, job.canonical, variants)

@@ -39,12 +39,7 @@ def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
 
 def plain_int8(candidates: Candidates, variant_causes: Sequence[Causes]) -> Measurement | None:
     """Measure plain int8 if a variant repairs something in it; None if there is nothing to compare, or the
-    engine does not run it.
-
-    Args:
-        candidates: Candidates of the target, open.
-        variant_causes: Causes of each variant.
-    """
+    engine does not run it."""
     if all(cause["kind"] == PER_TENSOR for causes in variant_causes for cause in causes["found"]):
         return None
     try:

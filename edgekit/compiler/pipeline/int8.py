@@ -20,7 +20,7 @@ from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.causes import plain_int8
 from edgekit.compiler.pipeline.faults import Fault
-from edgekit.compiler.pipeline.int8_evaluation import because, try_int8
+from edgekit.compiler.pipeline.int8_evaluation import float_reasons, try_int8
 from edgekit.compiler.pipeline.int8_search import (
     SearchResult,
     as_manifest_entry,
@@ -145,13 +145,9 @@ def build_int8(
     """Search for one target, test the shortlist, and choose the variants, the fastest first.
 
     Args:
-        job: Holds the accuracy goal.
-        data: Data to calibrate, search and test int8 with.
-        parent: The float variant, which int8 must be faster than.
         first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
             there is a candidate that is no slower and no less accurate.
         seconds: Time limit of the search.
-        notify: Called with each candidate and its result.
     """
     known = first.measured if first is not None else ()
     with open_candidates(data, parent, known) as candidates:
@@ -172,7 +168,7 @@ def build_int8(
     variants[0].evidence["search"] = search
     for variant in variants:
         if "quantization" in variant.evidence:
-            variant.evidence["quantization"]["because"] = because(variant, block_snr_db)
+            variant.evidence["quantization"]["because"] = float_reasons(variant, block_snr_db)
     return variants
 
 

@@ -36,11 +36,7 @@ def try_int8(
     config: CandidateConfig,
     before: Sequence[VariantBuild],
 ) -> VariantBuild:
-    """Try a candidate as a variant, on the held-out samples.
-
-    Args:
-        before: Variants of the same target; this one's precision is numbered after theirs.
-    """
+    """Try a candidate as a variant, on the held-out samples. Its precision is numbered after those before."""
     notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {config}")
 
     def compile_variant(variant: VariantBuild) -> Compiled:
@@ -63,13 +59,8 @@ def try_int8(
     return try_variant(variant, job.faults, compile_variant)
 
 
-def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
-    """Return why blocks stayed float, as text for the manifest.
-
-    Args:
-        variant: The int8 variant.
-        block_snr_db: Block -> SNR in dB with only that block quantized.
-    """
+def float_reasons(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
+    """Return why blocks stayed float, by the SNR in dB with only one block quantized, for the manifest."""
     names = variant.evidence["quantization"]["float"]["names"]
     other = [] if runs_here(variant.profile) else [OTHER_PROCESSOR]
     if not names:

@@ -71,12 +71,7 @@ def collect_quantization_data(
     """Observe the canonical graph, and run the float model on the validation and the held-out samples.
 
     Args:
-        source: The source model.
-        canonical: The graph to quantize.
         reference: The source model's outputs for some of the held-out samples; it is not run on these again.
-        samples: All samples.
-        parts: The same, split.
-        card: Card that describes the outputs.
         progress: Called with (done, total) as samples are observed.
 
     Raises:

@@ -37,14 +37,7 @@ def evaluate_shapes(
     variants: Sequence[VariantBuild],
     progress: Progress,
 ) -> None:
-    """Run each kept variant at each shape, and reject variants that are inaccurate at one.
-
-    Args:
-        job: The build job.
-        shapes: References by shape, the largest last.
-        variants: The variants.
-        progress: Reports progress.
-    """
+    """Run each kept variant at each shape, the largest last, and reject those that are inaccurate at one."""
     names = labels([signature for signature, _ in shapes])
     references = {name: reference for name, (_, reference) in zip(names, shapes, strict=True)}
     with stage(progress, "by shape") as report:

@@ -199,12 +199,7 @@ class ModelTimer:
         return tuple(parent.profile.name for parent in self._parents)
 
     def ratios(self, model: ir.Model, only: str = "") -> dict[str, float]:
-        """Return target -> ratio of another model's time to this model's.
-
-        Args:
-            model: Canonical, with the same inputs and outputs.
-            only: Time on this target alone.
-        """
+        """Return target -> ratio of another model's time to this model's; ``only``: on this target alone."""
         ratio_by_target = {}
         reference = self._reference(model)
         for parent in self._parents:

@@ -28,7 +28,7 @@ from edgekit.compiler.pipeline.shrunk_graph import (
     smaller_variant,
     with_fidelity,
 )
-from edgekit.compiler.pipeline.shrunk_int8 import int8_of, trained_int8_of
+from edgekit.compiler.pipeline.shrunk_int8 import try_smaller_int8, try_trained_int8
 from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
 from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild, runs_here
 from edgekit.errors import EdgeKitError, UsageError, reason_of
@@ -70,15 +70,7 @@ def add_shrunk(
     distillation: Distillation | None,
     notify: Notify,
 ) -> list[VariantBuild]:
-    """Return the variants, with those of smaller models after them.
-
-    Args:
-        job: Holds the requested smaller models, the rules of int8 and the accuracy goal.
-        variants: Variants of the whole model, each profile's float parent first.
-        data: Data to prune, quantize and judge the model with.
-        reference: The whole model's outputs for the samples that variants are verified with.
-        distillation: Training of the smaller models; None for no training.
-        notify: Called with progress messages.
+    """Return the variants, each profile's float parent first, with those of smaller models after them.
 
     Raises:
         UsageError: no channels of the model can be removed.
@@ -121,14 +113,14 @@ def add_shrunk(
         if distillation is not None:
             first = [group[0] for group in wholes if group]
             report = _titled(notify, graph, ", int8")
-            quantized = trained_int8_of(job, graph, first, data, distillation, report)
+            quantized = try_trained_int8(job, graph, first, data, distillation, report)
         for parent, group in zip(timed, wholes, strict=True):
             added.append(_try_float(graph, parent, job.faults))
             if distillation is not None:
                 added += [v for v in quantized if v.profile == parent.profile]
             elif group:
                 notify(f"{added[-1].name}, and in int8")
-                added += int8_of(job, graph, group, data)
+                added += try_smaller_int8(job, graph, group, data)
     return [*variants, *added]
 
 
@@ -146,12 +138,7 @@ def _titled(notify: Notify, graph: ShrunkGraph, description: str) -> Callable[[s
 
 
 def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs) -> list[VariantBuild]:
-    """Reject smaller variants, once all are timed, that are not faster than every more accurate one.
-
-    Args:
-        variants: Variants of the whole model and of smaller ones; the latter are changed.
-        reference: Reference whose first sample is timed.
-    """
+    """Reject smaller variants, once all are timed, that are not faster than every more accurate one."""
     accepted = [v for v in variants if not v.rejected and v.timed and v.shrunk is None]
     smaller = [v for v in variants if not v.rejected and v.shrunk is not None]
     for variant in sorted(smaller, key=lambda v: (-_accuracy(v), _milliseconds(v))):

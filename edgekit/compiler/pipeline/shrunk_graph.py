@@ -15,7 +15,7 @@ from edgekit.compiler.evaluate.fidelity import Fidelity
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
-from edgekit.compiler.pipeline.held_out import HeldOut, note_scores
+from edgekit.compiler.pipeline.held_out import HeldOut, record_scores
 from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild, run_reference
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import counted
@@ -109,7 +109,7 @@ def path_step(name: str, fidelity: Fidelity) -> PathStep:
 
 def with_fidelity(variant: VariantBuild, graph: ShrunkGraph) -> VariantBuild:
     """Record the fidelity of the smaller model to the whole one, and return the variant."""
-    note_scores(variant, graph.fidelity, len(graph.held_out.reference.samples), graph.held_out)
+    record_scores(variant, graph.fidelity, len(graph.held_out.reference.samples), graph.held_out)
     record_path(variant, graph, graph.fidelity.snr_db, graph.path)
     return variant
 

@@ -41,7 +41,7 @@ from edgekit.compiler.quantize.weights.value_digests import WeightCache
 from edgekit.errors import EdgeKitError, reason_of
 
 
-def int8_of(
+def try_smaller_int8(
     job: BuildJob, graph: ShrunkGraph, variants: Sequence[VariantBuild], data: QuantizationData
 ) -> list[VariantBuild]:
     """Quantize a smaller model with the configurations of the whole one's int8 variants."""
@@ -57,7 +57,7 @@ def int8_of(
     return tried
 
 
-def trained_int8_of(
+def try_trained_int8(
     job: BuildJob,
     graph: ShrunkGraph,
     variants: Sequence[VariantBuild],

@@ -95,13 +95,9 @@ def compile_float(
     reference: ReferenceOutputs,
     before: Sequence[VariantBuild] = (),
 ) -> Compiled:
-    """Compile a variant that needs no calibration: it is judged by the source model's outputs.
+    """Compile the canonical graph as it is; the variant is compared with the source model.
 
-    Args:
-        variant: Its target and precision.
-        model: The canonical graph.
-        reference: Samples and the source model's outputs for them.
-        before: Variants whose result is copied if target, precision and bytes are the same.
+    The result of a variant in ``before`` with the same target, precision and bytes is copied.
     """
     target = variant.target
     profile, compiled_as = target.profile, target.compiled_as(variant.precision)

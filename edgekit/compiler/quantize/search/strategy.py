@@ -77,9 +77,10 @@ def with_optimized_weights(recipe: Recipe) -> Recipe:
     return recipe if recipe.rounding == DEFAULT.rounding else DEFAULT
 
 
-def best_of(measurements: Sequence[Measurement], like: CandidateConfig) -> Measurement:
+def best_of(measurements: Sequence[Measurement], structure: CandidateConfig) -> Measurement:
     """Return the most accurate measurement so far of a placement and its float nodes."""
-    same = [m for m in measurements if (m.config.placement, m.config.floats) == (like.placement, like.floats)]
+    key = (structure.placement, structure.floats)
+    same = [m for m in measurements if (m.config.placement, m.config.floats) == key]
     return max(same, key=lambda m: m.rank)
 
 
