@@ -115,13 +115,6 @@ def add_int8(
     return together
 
 
-def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
-    """Return the variants without the float ones of each profile that has int8."""
-    int8 = [v for v in variants if precision_of(v.precision).stage != "compiled"]
-    profiles = {v.profile.name for v in int8 if not v.rejected}
-    return [v for v in variants if v in int8 or v.profile.name not in profiles]
-
-
 def open_candidates(
     data: QuantizationData, parent: VariantBuild, known: Sequence[Measurement] = ()
 ) -> Candidates:

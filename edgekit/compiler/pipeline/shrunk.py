@@ -6,7 +6,6 @@ target -> int8 as in the whole model -> timed with the others -> kept if faster 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
@@ -14,7 +13,6 @@ import onnx_ir as ir
 from edgekit.compiler.compress.goal import share_of
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.compress.prune import plan_pruning
-from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
@@ -135,43 +133,6 @@ def _int8_variants(variants: Sequence[VariantBuild], parent: VariantBuild) -> li
 def _titled(notify: Notify, graph: ShrunkGraph, description: str) -> Callable[[str], None]:
     before, after = graph.shrunk.multiplications
     return lambda text: notify(f"{100 * (1 - after / before):.0f} % smaller{description}  {text}")
-
-
-def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs) -> list[VariantBuild]:
-    """Reject smaller variants, once all are timed, that are not faster than every more accurate one."""
-    accepted = [v for v in variants if not v.rejected and v.timed and v.shrunk is None]
-    smaller = [v for v in variants if not v.rejected and v.shrunk is not None]
-    for variant in sorted(smaller, key=lambda v: (-_accuracy(v), _milliseconds(v))):
-        if not variant.timed:
-            variant.reject("it could not be timed here")
-        elif variant.parent is not None and variant.parent.rejected:
-            variant.reject(f"its parent {variant.parent.name} was rejected")
-        elif (better := _fastest_better(variant, accepted)) is not None:
-            ratio = ratio_to_parent(variant.to_time, better.to_time, reference)
-            if ratio > FASTER:
-                variant.reject(f"{ratio:.2f}x the time of {better.name}, which is more accurate")
-        if not variant.rejected:
-            accepted.append(variant)
-    return list(variants)
-
-
-def _fastest_better(variant: VariantBuild, variants: Sequence[VariantBuild]) -> VariantBuild | None:
-    """Return the fastest variant of the same profile that is no less accurate, or None."""
-    candidates = [v for v in variants if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
-    return min(candidates, key=_milliseconds, default=None)
-
-
-def _accuracy(variant: VariantBuild) -> float:
-    """Return the fidelity to the whole float model; infinite if the outputs are equal."""
-    agreement = variant.evidence.get("agreement")
-    if agreement is None or agreement["value"] is None:
-        return math.inf
-    return float(agreement["value"])
-
-
-def _milliseconds(variant: VariantBuild) -> float:
-    timing = variant.evidence.get("timing")
-    return float(timing["min_ms"]) if timing else math.inf
 
 
 def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:

@@ -37,7 +37,7 @@ from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.import_check import check_import
-from edgekit.compiler.pipeline.int8 import add_int8, int8_profiles, without_fallbacks
+from edgekit.compiler.pipeline.int8 import add_int8, int8_profiles
 from edgekit.compiler.pipeline.memory_limits import hold_to_memory
 from edgekit.compiler.pipeline.quantization_data import (
     CALIBRATION_SAMPLES,
@@ -45,20 +45,19 @@ from edgekit.compiler.pipeline.quantization_data import (
     collect_quantization_data,
     data_without_samples,
 )
-from edgekit.compiler.pipeline.shrunk import add_shrunk, refuse_what_cannot_shrink, select_shrunk
+from edgekit.compiler.pipeline.select_variants import select, time_variants
+from edgekit.compiler.pipeline.shrunk import add_shrunk, refuse_what_cannot_shrink
 from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
 from edgekit.compiler.pipeline.variant_build import (
     VariantBuild,
     refuse_if_all_are_lost,
     run_reference,
     runs_here,
-    time_variants,
 )
 from edgekit.compiler.pipeline.ways_out import with_ways_out
 from edgekit.compiler.pipeline.weight_only import (
     add_weight_only,
     find_weight_forms,
-    select_variants,
 )
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.diagnostics import Finding
@@ -292,11 +291,7 @@ def time_and_select(
     """Time the variants that run here, and reject or drop those without a gain."""
     with stage(progress, "timed") as notify:
         time_variants(variants, reference, job.faults)
-        smaller = [variant for variant in variants if variant.shrunk is not None]
-        variants = [variant for variant in variants if variant.shrunk is None]
-        variants = select_variants(variants, job.options) if job.weight_forms else variants
-        variants = select_shrunk([*variants, *smaller], reference)
-        variants = variants if job.options.fallback else without_fallbacks(variants)
+        variants = select(variants, job.options, reference)
         notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
     refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)
     return variants

@@ -5,37 +5,29 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.bundle.evidence import Evidence, Timing
+from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status, status_text
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.noise_floor import with_exact_transforms, with_perturbed_sums
-from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
+from edgekit.compiler.evaluate.relative_time import FASTER
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import saturating_outputs
 from edgekit.compiler.evaluate.timing import (
-    REPORTED_RUNS,
-    TIMED_RUNS,
     Timed,
-    confirmed_ratio,
-    opened,
-    time_in_turns,
 )
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.faults import Fault, Faults, traceback_path
 from edgekit.compiler.quantize.search.measurement import CandidateConfig
 from edgekit.errors import BuildFault
-from edgekit.system import breadcrumbs
-from edgekit.system.cpu import default_threads, processor_kind
+from edgekit.system.cpu import processor_kind
 from edgekit.system.progress import counted
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
@@ -274,64 +266,6 @@ def lost_variant(
     variant = VariantBuild(target, precision, parent)
     variant.lose(fault)
     return variant
-
-
-def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults) -> None:
-    """Time the variants that verified, in turns, and reject those slower than their parent, and those that
-    do not run any more."""
-    by_key = _timings(variants, reference, faults)
-    ran = [variant for variant in variants if variant.timed]
-    for variant in ran:
-        variant.evidence["timing"] = by_key[variant.target.name, variant.to_time.digest]
-    for variant in ran:
-        if variant.parent is not None and variant.parent.timed:
-            compare = partial(_ratio_to_parent, variant, variant.parent, reference)
-            ratio = variant.attempt(faults, compare)
-            if ratio is not None and ratio > variant.slower_limit:
-                variant.reject(f"{ratio:.2f}x the time of {variant.parent.name}")
-    for variant in ran:  # variants with the same bytes share their times; each gets its own copy
-        variant.evidence["timing"] = variant.evidence["timing"].copy()
-        if not runs_here(variant.profile):
-            variant.evidence["timing"]["elsewhere"] = True
-
-
-def _timings(
-    variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults
-) -> dict[tuple[str, str], Timing]:
-    """Map target and digest to the timing of variants that still run; others are lost to their fault."""
-    ran = [variant for variant in variants if variant.timed]
-    unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
-    runs = TIMED_RUNS if any(variant.parent is not None for variant in ran) else REPORTED_RUNS
-    together = f"timing {', '.join(variant.name for variant in ran)}"
-    try:
-        with breadcrumbs.at_risk(together):
-            return dict(zip(unique, time_in_turns(list(unique.values()), reference, runs), strict=True))
-    except Exception:  # whose it is shows when each runs alone
-        for variant in ran:
-            variant.attempt(faults, partial(_run_once, variant, reference))
-        if all(variant.timed for variant in ran):
-            if not breadcrumbs.has_ended(together):
-                raise
-            return {key: time_in_turns([timed], reference, runs)[0] for key, timed in unique.items()}
-    return _timings(variants, reference, faults)
-
-
-def _run_once(variant: VariantBuild, reference: ReferenceOutputs) -> None:
-    with ExitStack() as stack:
-        opened(stack, variant.to_time, reference, default_threads())[0].run(reference.samples[0])
-
-
-def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:
-    """Return the latency relative to the parent. A variant that seems too slow is timed again."""
-    timing, limit = variant.evidence["timing"], variant.slower_limit
-    if "stored_weights" in variant.evidence or variant.shrunk is not None:
-        timing["ratio"] = ratio_to_parent(variant.to_time, parent.to_time, reference)
-        return timing["ratio"]
-    parent_ms = parent.evidence["timing"]["min_ms"]
-    ratio = float(timing["min_ms"] / parent_ms)
-    if ratio <= limit:
-        return ratio
-    return confirmed_ratio(variant.to_time, parent.to_time, timing, parent_ms, limit, reference)
 
 
 def _floor_db(

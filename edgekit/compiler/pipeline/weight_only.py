@@ -24,11 +24,11 @@ from edgekit.compiler.pipeline.build_options import BuildOptions, Goal
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
+from edgekit.compiler.pipeline.select_variants import no_gain_reason
 from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
 from edgekit.compiler.pipeline.variant_build import VariantBuild, by_profile, parent_of, runs_here
 from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
 from edgekit.errors import EdgeKitError, UsageError
-from edgekit.system.formats.plain_text import size
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of, requested
 from edgekit.target.quant_rules import WeightForm
@@ -130,7 +130,7 @@ def _reject_slow(variant: VariantBuild, model: ir.Model, held_out: HeldOut) -> N
         return
     if ratio > FASTER:
         variant.evidence["stored_weights"]["ratio"] = ratio
-        variant.reject(_no_gain(variant, parent, ratio))
+        variant.reject(no_gain_reason(variant, parent, ratio))
 
 
 def _test(variant: VariantBuild, model: ir.Model, held_out: HeldOut, options: BuildOptions) -> None:
@@ -145,75 +145,3 @@ def _has_result(variant: VariantBuild, options: BuildOptions) -> bool:
         return False
     stored = bool(variant.artifact.files) and (options.precision != AUTO or variant.ran)
     return variant.rejected or stored
-
-
-def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> list[VariantBuild]:
-    """Select weight-only variants once all are timed: the fastest of each form, if it has a gain.
-
-    ``int8-dynamic`` must be faster than float. So must ``int8-weights``, unless it was requested by name:
-    then its purpose is the file size, and it is shipped without its parent. With ``auto``, a form is rejected
-    if an int8 variant is faster and no less accurate.
-    """
-    groups: dict[str, list[VariantBuild]] = {}
-    for variant in variants:
-        groups.setdefault(variant.name, []).append(variant)
-    left = [_fastest(group) for group in groups.values()]
-    for_size = [t for t in left if precision_of(t.precision).for_size]
-    for variant in [t for t in for_size if t.parent is not None and t.artifact.files]:
-        sizes = [t.evidence["size_bytes"] for t in (variant, variant.parent) if t is not None]
-        if sizes[0] >= sizes[1]:  # the source stores its weights so already, or few of them are large
-            variant.reject(f"it saves no space: {size(sizes[0])}, while fp32 has {size(sizes[1])}")
-    for variant in [t for t in left if "stored_weights" in t.evidence and t.timed]:
-        parent, ratio = variant.parent, _ratio(variant)
-        faster_int8 = (t for t in left if t.profile == variant.profile and _is_better(t, variant))
-        if parent is None or not parent.timed:
-            continue
-        if ratio > FASTER and runs_here(variant.profile) and not options.for_size:
-            variant.reject(_no_gain(variant, parent, ratio))
-        elif options.precision == AUTO and (faster := next(faster_int8, None)):
-            variant.reject(f"{faster.name} is faster and as accurate")
-    if options.for_size:
-        has = {t.profile.name for t in left if t.precision == options.precision and not t.rejected}
-        left = [t for t in left if t.profile.name not in has or t.precision == options.precision]
-    return left
-
-
-def _fastest(group: Sequence[VariantBuild]) -> VariantBuild:
-    """Return the fastest accepted variant of one name; its evidence records the times of the others."""
-    best = min(group, key=lambda t: (t.rejected, _ratio(t)))
-    if len(group) > 1 and "stored_weights" in best.evidence:
-        best.evidence["stored_weights"]["lost"] = [
-            {"ops": t.evidence["stored_weights"]["ops"], "lost": f"{_ratio(t):.2f}x the time of fp32"}
-            for t in group
-            if t is not best and "stored_weights" in t.evidence
-        ]
-    return best
-
-
-def _no_gain(variant: VariantBuild, parent: VariantBuild, ratio: float) -> str:
-    words = f"{ratio:.2f}x the time of {parent.name}"
-    if not precision_of(variant.precision).for_size:
-        return words
-    sizes = [size(t.evidence["size_bytes"]) for t in (variant, parent)]
-    return (
-        f"{words}; to save space ({sizes[0]} instead of {sizes[1]}), build it with --precision "
-        f"{variant.precision}"
-    )
-
-
-def _ratio(variant: VariantBuild) -> float:
-    """Return the latency relative to the parent; 1 if they were not timed."""
-    stored, timing = variant.evidence.get("stored_weights", {}), variant.evidence.get("timing")
-    if "ratio" in stored:
-        return float(stored["ratio"])
-    if timing is None or variant.parent is None or "timing" not in variant.parent.evidence:
-        return 1.0
-    return float(timing.get("ratio", timing["min_ms"] / variant.parent.evidence["timing"]["min_ms"]))
-
-
-def _is_better(int8: VariantBuild, form: VariantBuild) -> bool:
-    """Return whether an int8 variant is kept, faster than the form, and no less accurate in the test."""
-    if int8.rejected or not int8.timed or "quantization" not in int8.evidence:
-        return False
-    one, other = (t.evidence["agreement"]["value"] for t in (int8, form))
-    return _ratio(int8) < _ratio(form) and other is not None and (one is None or one >= other)

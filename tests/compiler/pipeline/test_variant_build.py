@@ -10,14 +10,14 @@ from edgekit.bundle.variant import parse_status
 from edgekit.compiler.evaluate.samples import random_samples
 from edgekit.compiler.evaluate.timing import REPORTED_RUNS, TIMED_RUNS, Timed
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
-from edgekit.compiler.pipeline import variant_build
+from edgekit.compiler.pipeline import select_variants, variant_build
 from edgekit.compiler.pipeline.faults import Faults
+from edgekit.compiler.pipeline.select_variants import time_variants
 from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
 from edgekit.compiler.pipeline.variant_build import (
     VariantBuild,
     run_reference,
     runs_here,
-    time_variants,
 )
 from edgekit.system.timings import files_digest
 from edgekit.target import Artifact
@@ -52,8 +52,8 @@ def judge(
     monkeypatch: pytest.MonkeyPatch, each: list[VariantBuild], *min_ms: float, confirmed: float = 0.0
 ) -> list[str]:
     timings: list[Json] = [{"min_ms": value} for value in min_ms]
-    monkeypatch.setattr(variant_build, "time_in_turns", lambda variants, *_: timings[: len(variants)])
-    monkeypatch.setattr(variant_build, "confirmed_ratio", lambda *_: confirmed)
+    monkeypatch.setattr(select_variants, "time_in_turns", lambda variants, *_: timings[: len(variants)])
+    monkeypatch.setattr(select_variants, "confirmed_ratio", lambda *_: confirmed)
     time_variants(each, TRUTH, Faults("0" * 64))
     return [t.status for t in each]
 
@@ -65,7 +65,7 @@ def test_variants_that_are_compared_run_more_often(monkeypatch: pytest.MonkeyPat
         runs.append(count)
         return [{"min_ms": 1.0} for _ in variants]
 
-    monkeypatch.setattr(variant_build, "time_in_turns", timed)
+    monkeypatch.setattr(select_variants, "time_in_turns", timed)
     parent = trial("ort-fp32")
     time_variants([parent], TRUTH, Faults("0" * 64))
     time_variants([parent, trial("ort-fp16", parent)], TRUTH, Faults("0" * 64))
