@@ -139,7 +139,6 @@ class LiveLine:
             click.echo(running_line(stage, elapsed, left, 10_000), file=self._stream)
 
     def _draw(self, text: str) -> None:
-        """Draw over what was drawn last."""
         if self.is_terminal and text != self._shown:
             click.echo(f"\r{text:<{len(self._shown)}}\r", nl=False, file=self._stream)
             self._shown = text

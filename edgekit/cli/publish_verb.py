@@ -141,7 +141,6 @@ def _action(bundle: Path | None, arguments: dict[str, Any]) -> str:
 
 
 def _flag(name: str) -> str:
-    """Return the spelling of an option by its name."""
     command = click.get_current_context().command
     return next(param.opts[0] for param in command.params if param.name == name)
 

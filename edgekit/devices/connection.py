@@ -68,7 +68,6 @@ class Connection:
     """Connection to a device, which handles one request at a time.
 
     Args:
-        address: Address of the device.
         notify: Callback for a line to the user: a lost connection, and that the work continues.
     """
 

@@ -138,7 +138,6 @@ def remember(address: str, inventory: Inventory, engines: Sequence[str] = ()) ->
 
     Args:
         address: Address in the format of ``--device``.
-        inventory: Inventory of the device.
         engines: Distributions with which it ran, its own and those brought, e.g. ``onnxruntime 1.23.2``.
     """
     timestamp = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")

@@ -167,8 +167,6 @@ def bench_by_tools(
 
     Args:
         bundle: Bundle with the files.
-        variants: Variants to time.
-        address: Address of the device.
         inventory: Result of :func:`look_for_tools`.
         threads: Number of threads of a run; trtexec has no such option.
         seconds: Duration of the timed runs in seconds.

@@ -31,7 +31,6 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
 
     Args:
         sound: Floats from -1 to 1 or int16, [n] or [n, channels], whose mean is taken.
-        entry: The input.
         rate: Samples a second, in Hz; None: the input's.
 
     Returns:
@@ -85,7 +84,6 @@ def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = Non
     """Turn one window into the input's array.
 
     Args:
-        entry: The input.
         samples: float64, at the input's rate: at most a window, less its context; zeros follow it.
         context: float64 [context], what came before; None: zeros.
 
@@ -118,7 +116,6 @@ def loudest(samples: Array, entry: AudioInput) -> Array:
 
     Args:
         samples: float64 [n].
-        entry: The input.
 
     Returns:
         At most a window, less its context.

@@ -188,7 +188,6 @@ def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: A
 
     Args:
         card: It has a task.
-        windows: In order.
         options: Instead of the card's.
 
     Raises:

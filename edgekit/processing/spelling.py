@@ -18,7 +18,6 @@ def spelled_text(tokens: Sequence[int], pieces: Sequence[str], spelling: str, sp
     """Return the text of tokens. Those beyond the vocabulary have none: T5 has more rows than tokens.
 
     Args:
-        tokens: Token ids.
         pieces: Text of each token as the vocabulary spells it.
         spelling: ``byte-level`` or ``sentencepiece``.
         special: Tokens without a text.

@@ -50,7 +50,6 @@ def classes_along(axis: int, role: str, less: int = 0) -> tuple[str, Callable[[t
 
     Args:
         axis: Axis of the class scores.
-        role: Role of the output.
         less: Number of positions along the axis that are not classes.
     """
     return role, lambda shape, options: shape[axis] - less
@@ -60,8 +59,6 @@ def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:
     """Return an output [1, n, columns] as rows [n, columns].
 
     Args:
-        outputs: Outputs by role.
-        role: Role of the output.
         columns: Required number of columns; 0 accepts any number from 1.
 
     Raises:

@@ -35,7 +35,6 @@ def tokenize(
     """Return the first tokens of a text, or of two texts.
 
     Args:
-        content: The tokenizer's file.
         text: At most TEXT_LIMIT_CHARS characters.
         length: At most so many tokens, special ones included.
         special_tokens: Whether the tokenizer adds its own.

@@ -165,9 +165,6 @@ def _line(dimension: Json) -> Line:
 class RangeShapes(tuple[Signature, ...]):
     """Shapes of a bundle with a range: those that it has golden vectors for, the largest last, and all others
     between.
-
-    Attributes:
-        range: The range.
     """
 
     range: ShapeRange

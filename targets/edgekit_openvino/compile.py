@@ -208,7 +208,6 @@ def _name_nodes(model: Any, prefix: str) -> None:
 
 
 def _bodies(node: Any) -> list[Any]:
-    """Return the bodies of an If (two), a Loop or a TensorIterator (one)."""
     if node.get_type_name() == "If":
         return [node.get_function(0), node.get_function(1)]
     if node.get_type_name() in ("Loop", "TensorIterator"):

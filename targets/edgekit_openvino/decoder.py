@@ -87,7 +87,6 @@ class _CompiledModels:
         self._compiled: dict[bool, Any] = {}
 
     def load(self, name: str, matrices: Matrices) -> None:
-        """Load an adapter, once, as inputs of the model."""
         if name not in self.adapters:
             inputs = adapter_inputs(self.sites, matrices)
             tensor = openvino().Tensor

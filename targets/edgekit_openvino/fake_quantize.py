@@ -70,7 +70,6 @@ def with_fake_quantized_concats(model: ir.Model) -> ir.Model:
 
 
 def _is_fatal(node: ir.Node) -> bool:
-    """Check whether an 8-bit QuantizeLinear starts such a chain."""
     zero_point, pairs = array_of(input_of(node, 2)), _pairs(node)
     if zero_point is None or zero_point.dtype not in (np.uint8, np.int8) or not zero_point.any() or not pairs:
         return False

@@ -126,7 +126,6 @@ def open_session(
             are widened at each run, or multiplied by a kernel that is slower than the float one.
         wide_sums: Whether to set EXACT_SUMS where the processor needs it.
         profile_into: Path prefix of the file that ``end_profiling`` writes the time of every node into.
-        weights_in: Folder of the file with a serialized model's weights.
         fixed_memory: Plan no memory from the run before: a recorded run keeps its own.
         accelerator: Name, options and devices of an execution provider that comes before the CPU's; the
             devices are empty unless a plug-in brings it (accelerators.py).

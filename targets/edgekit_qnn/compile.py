@@ -106,7 +106,6 @@ def _written(model: ir.Model, profile: Profile, with_context: bool) -> tuple[_Wr
 
 
 def _context(content: bytes, npu: str) -> dict[str, bytes]:
-    """Return the context binary and the model that names it, compiled in a child process."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         model, context = Path(folder, MODEL_FILE), Path(folder, "compiled", CONTEXT_FILE)
         context.parent.mkdir()

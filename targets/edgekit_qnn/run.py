@@ -89,7 +89,6 @@ def open_session(
 
     Args:
         arch: Version of the NPU to compile for and to emulate, e.g. ``73``; a device has its own.
-        threads: Number of threads in ONNX Runtime's own pool.
         whole: Reject a graph that is not wholly on the NPU.
         context: Write the context binary beside this path, and a model that names it to this path.
 
@@ -138,7 +137,6 @@ class QnnRunner:
 
     Attributes:
         stands_in_for: Name of the hardware that the emulator replaces; "" on a device.
-        stands_in_by: Name of the emulator.
     """
 
     def __init__(

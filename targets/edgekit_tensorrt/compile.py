@@ -166,7 +166,6 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
 
 
 def _float8_lacking(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Return a finding for each float8 pair if the profile doesn't list fp8 among the precisions."""
     fast = profile.facts.get("precisions")
     if fast is not None and "fp8" in fast.value:
         return []

@@ -107,7 +107,6 @@ def compile_model(
 
 
 def _program(model: ir.Model, profile: Profile, precision: str) -> tuple[Builder, Graph]:
-    """Lower the model; return the builder and the part of the graph that is read."""
     builder, findings = _lowered(model, precision, _is_plain(profile))
     wrong = [replace(finding, target=profile.name) for finding in errors(findings)]
     refuse(profile.name, wrong, "no form in TFLite")

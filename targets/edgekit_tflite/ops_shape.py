@@ -211,7 +211,6 @@ def pad(b: Builder, data: Value, constant_value: Value | None, *, amounts: PadAm
 
 
 def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
-    """Repeat the edge, or wrap around to the other end, axis by axis."""
     for axis, (before, after) in enumerate(pads):
         front, back = (_part(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
         x = joined(b, [*front, x, *back], axis)
@@ -219,7 +218,6 @@ def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: 
 
 
 def _part(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
-    """Return the elements of ``x`` along ``axis`` that are repeated beyond an end."""
     if part.count == 0:
         return []
     start = tuple(part.begin if a == axis else 0 for a in range(x.rank))

@@ -63,7 +63,6 @@ def _with_ends(model: ir.Model) -> IntegerEnds:
 
 
 def _floats_at_ends(model: ir.Model, ends: IntegerEnds, profile: Profile) -> list[Finding]:
-    """Find inputs and outputs that were requested as int8, but are read or computed in float."""
     if not any(node.op_type == "QuantizeLinear" for node in model.graph):
         return []  # a float variant
     findings = []

@@ -257,7 +257,6 @@ def render(results: list[dict[str, Any]]) -> str:
 
 
 def _used(results: list[dict[str, Any]]) -> list[str]:
-    """Format memory, energy and cost."""
     lines = []
     if results and results[-1]["rss_mb"] is not None:
         lines.append(f"  memory    {results[-1]['rss_mb']:.0f} MB at most, of this process")

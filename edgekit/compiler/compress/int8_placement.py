@@ -45,7 +45,6 @@ class Int8Placement:
 
     Attributes:
         model: The canonical float graph after the target's rewrites.
-        rules: The target's rules.
         plan: The quantized activations and nodes, without weights.
     """
 
@@ -148,7 +147,6 @@ def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8P
 
     Args:
         model: The canonical model with float weights. It is not changed.
-        target: Name of a target or profile.
         samples: Calibration inputs by name, 16 or more.
 
     Raises:
@@ -177,11 +175,7 @@ def place_candidate(
 
     Args:
         model: The canonical model with float weights. It is not changed.
-        observations: Observations of every value of the model.
-        rules: The target's rules.
         placement: One of ``rules.placements``.
-        recipe: The rule for ranges.
-        floats: Names of further nodes that stay float.
     """
     placement_rules = rules_of(placement, rules)
     left = floats | floats_of(placement, find_kernels(model, placement_rules))

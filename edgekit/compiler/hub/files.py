@@ -159,7 +159,6 @@ def _folder(root: Path, place: str, pinned: HubAddress) -> Path:
 
 
 def _cached(root: Path, place: str, pinned: HubAddress) -> Fetched | None:
-    """Return the files of a commit in the cache, if they are complete."""
     folder = _folder(root, place, pinned)
     if not (folder / RECORD).is_file():
         return None
@@ -243,7 +242,6 @@ def _one(address: HubAddress, kind: str, names: Sequence[str], chosen: str) -> s
 def _download_bundle(
     hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
 ) -> str:
-    """Download a bundle and its signature into a folder. Return the bundle's name."""
     names = sorted(name for name in files if name.endswith(BUNDLE))
     bundle = _one(address, "bundle", names, names[0] if len(names) == 1 else "")
     for name in (bundle, str(signature_path(bundle))):

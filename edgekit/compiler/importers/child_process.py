@@ -46,8 +46,6 @@ def convert_file(module: str, path: Path, options: ImportOptions) -> Converted:
 
     Args:
         module: Importer whose ``load(path, options)`` returns the Original.
-        path: The file.
-        options: The user's options for the importer.
 
     Raises:
         ModelError: the file can't be loaded or exported; the text has the framework's reason.

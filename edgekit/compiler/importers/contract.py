@@ -38,7 +38,6 @@ class ImportOptions:
         """Reject a Python pickle unless the user trusts it: loading a pickle runs the code that it contains.
 
         Args:
-            path: The file.
             description: Description of the file, e.g. ``a Python pickle of scikit-learn``.
             remedy: Advice on alternatives that are not pickles.
 

@@ -27,11 +27,8 @@ class Imported:
     """Model that an importer converted to ONNX.
 
     Attributes:
-        onnx: The ONNX file.
         name: File name of the source, or the class of an object.
-        source: The file or object.
         source_sha256: SHA-256 of the source file, hexadecimal; "" for an object or a folder.
-        importer: Importer that converted it.
         importer_name: Name of the importer's entry point.
         tools: Versions of the packages that determine the result.
         notes: Notes on the conversion for the user.
@@ -106,9 +103,7 @@ def open_source_model(
     """Open a model of any framework, as ``open_model`` opens an ONNX file.
 
     Args:
-        source: The file or object.
         shapes: Static shapes by input name.
-        options: The user's other options.
 
     Raises:
         ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.

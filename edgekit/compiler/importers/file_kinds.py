@@ -59,7 +59,6 @@ def file_kind(head: bytes, path: Path) -> FileKind:
 
     Args:
         head: The first bytes of the file.
-        path: The file.
     """
     try:
         status = path.stat()

@@ -55,10 +55,6 @@ class Original(NamedTuple):
 def convert_object(load: Callable[[], Original], name: str) -> Converted:
     """Export a model in this process; the same object computes the original outputs.
 
-    Args:
-        load: Function that returns the Original of the user's object.
-        name: Name of the object's class.
-
     Raises:
         ModelError: the exporter failed, with its reason; the full text is in a file.
     """

@@ -177,7 +177,6 @@ def _view(b: Node, a: Attributes, data: NodeInput, *rest: NodeInput | None) -> D
 
 
 def _only(*names: str) -> Callable[..., Decoded]:
-    """Return the decoder that passes all inputs and some attributes as they are."""
     return lambda b, a, *inputs: (inputs, {name: getattr(a, name) for name in names})
 
 

@@ -40,8 +40,6 @@ class Dimension(NamedTuple):
     """An open dimension of an input.
 
     Attributes:
-        input: The input's name.
-        axis: Its index.
         symbol: Its name in the model; "" where it has none.
     """
 
@@ -55,7 +53,6 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
     expressions, e.g. ``past + 1``.
 
     Args:
-        inputs: Inputs of the model.
         shapes: Shapes by input name; "" is the only input, or the only one with four dimensions.
 
     Returns:
@@ -88,7 +85,6 @@ def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -
     """Set the batch to 1, and a picture's size to the one in the model's metadata; all or nothing.
 
     Args:
-        inputs: Inputs without a shape from the user.
         picture_size: Height and width of the only picture input; None if they are unknown.
 
     Returns:
@@ -190,10 +186,6 @@ def _symbol(dim: int | ir.SymbolicDim) -> str:
 
 def evaluated(symbol: str, sizes: Mapping[str, int]) -> int | None:
     """Return the size of a dimension by its name, which may be an expression of others: ``past + 1``.
-
-    Args:
-        symbol: The dimension's name.
-        sizes: Sizes of named dimensions.
 
     Returns:
         The size; None if the name says nothing.

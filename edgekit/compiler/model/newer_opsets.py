@@ -86,9 +86,6 @@ def _unknown_form(node: onnx.NodeProto, opset: int) -> str | None:
 def restate(model: ir.Model) -> bool:
     """Relabel a model of opset 27 or later with the oldest opset from 23 on that has the same form of every
     op, in place. Types must be inferred.
-
-    Returns:
-        Whether the opset changed.
     """
     version = model.graph.opset_imports.get("", 0)
     if version < OLDEST_RESTATED:

@@ -78,8 +78,6 @@ def open_bytes(
     """Open a model like :func:`open_model`, from a file's content.
 
     Args:
-        data: The content.
-        name: File name, for messages.
         shapes: Static shapes of the inputs, by name.
         folder: Folder of its external data; None: external data is not allowed.
 

@@ -100,7 +100,6 @@ def onnx_values(
 
     Args:
         model: With static shapes.
-        feeds: Every input by name.
         run: Runs a serialized model, all of whose float values are outputs, on the feeds. None: ONNX
             Runtime's CPU provider, without graph optimizations.
 

@@ -48,8 +48,6 @@ UINT32, UINT64 = ir.DataType.UINT32, ir.DataType.UINT64
 
 
 class _NodeInserter:
-    """Puts nodes before one node, whose output's shape they have."""
-
     def __init__(self, model: ir.Model, node: ir.Node, dims: tuple[int, ...]) -> None:
         self.model, self.node, self.dims = model, node, dims
         self.count = 0

@@ -170,7 +170,6 @@ def _of_value(
 
 
 def _largest(observation: Observation) -> Array:
-    """Return the largest magnitude of each channel."""
     largest: Array = np.maximum(-observation.low, observation.high)
     return largest
 

@@ -84,7 +84,6 @@ class TensorRtRunner:
     """A loaded engine with its buffers.
 
     Args:
-        plan: The serialized engine, built here.
         extents: Shapes of a model with a range. It takes every size between them.
 
     Raises:

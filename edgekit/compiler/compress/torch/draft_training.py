@@ -36,7 +36,6 @@ def hidden(config: DecoderConfig, weights: Weights, tokens: Tensor, cache: Cache
     """Compute the output of the last norm for every token.
 
     Args:
-        config: Configuration of the decoder.
         weights: Weights, float32.
         tokens: int64 [texts, tokens], all of one length.
         cache: Cache of the preceding tokens, which is extended; then one token at a time, after the first
@@ -184,11 +183,9 @@ class DraftTraining(TrainingLoop):
     """Training loop of a draft.
 
     Args:
-        config: Configuration of the draft.
         weights: Weights of the draft; those of the layers and the last norm are trained.
         training: Texts to train on.
         validation: Texts to choose the best weights by.
-        options: Options of the training.
     """
 
     def __init__(

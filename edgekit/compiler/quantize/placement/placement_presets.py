@@ -88,12 +88,7 @@ def rules_of(placement: str, rules: Rules) -> Rules:
 
 
 def floats_of(placement: str, kernels: Iterable[Kernel]) -> frozenset[str]:
-    """Return the names of the nodes that stay float in a placement, for ``place``.
-
-    Args:
-        placement: A key of PLACEMENTS.
-        kernels: The target's kernels of the model, none of which is excluded.
-    """
+    """Return the names of the nodes that stay float in a placement, for ``place``."""
     stays_float = PLACEMENTS[placement].stays_float
     return frozenset(node_name(node) for k in kernels if stays_float(k) for node in k.nodes)
 
