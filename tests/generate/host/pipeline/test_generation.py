@@ -11,7 +11,6 @@ from edgekit.errors import EngineError
 from edgekit.generate.host.pipeline.generation import build_in_turn
 from edgekit.system.progress import Stage
 from edgekit.target.build_target import BuildTarget, resolve
-from edgekit.target.contract import Artifact
 from edgekit.target.installed_profiles import find_profile
 
 pytestmark = pytest.mark.needs_ort
@@ -24,7 +23,7 @@ def tried(precisions: list[str], fallbacks: list[str], good: set[str], failing: 
     def build(target: BuildTarget, precision: str, name: str) -> VariantBuild:
         if precision == failing:
             raise EngineError("the engine is gone")
-        variant = VariantBuild(name, target, precision, Artifact({}), "", {"size_bytes": 0}, None)
+        variant = VariantBuild(target, precision)
         variant.outcome, variant.reason = Status.VERIFIED, "on ORT"
         if precision not in good:
             variant.reject("not good enough")
