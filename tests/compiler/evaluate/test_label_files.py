@@ -103,6 +103,7 @@ def test_coco_keeps_crowds_and_areas(tmp_path: Path) -> None:
     picture(tmp_path / "images" / "a.png")
     picture(tmp_path / "images" / "b.png")
     write(tmp_path / "annotations" / "instances.json", COCO)
+    assert len(read_boxes(tmp_path / "images", CATS).samples) == 1
     samples = read_boxes(tmp_path, CATS)
     assert list(samples.notes) == [
         "the card has no class 'plane', so these labels were left out",

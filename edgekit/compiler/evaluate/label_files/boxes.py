@@ -17,6 +17,7 @@ from edgekit.compiler.evaluate.label_files.class_names import class_numbers
 from edgekit.compiler.evaluate.label_files.folder import (
     NoLabelsError,
     Paths,
+    label_folders,
     label_paths,
     read_json,
     read_label_text,
@@ -134,14 +135,10 @@ def _yolo(folder: Path, photographs: Sequence[Path]) -> dict[Path, list[Box]] | 
 
 
 def _yolo_path(photograph: Path) -> Path:
-    """Return the path of a photograph's labels: in a folder ``labels`` next to the photograph's folder or
-    instead of the last ``images`` in its path, or next to the photograph. It may be missing."""
-    name = f"{photograph.stem}.txt"
-    paths = [photograph.parent.parent / "labels" / name, photograph.with_name(name)]
-    parts = list(photograph.parts)
-    if "images" in parts[:-1]:
-        last = max(index for index, part in enumerate(parts[:-1]) if part == "images")
-        paths.append(Path(*parts[:last], "labels", *parts[last + 1 : -1], name))
+    """Return the path of a photograph's labels: in a folder ``labels``, or next to the photograph. It may be
+    missing."""
+    folders = [*label_folders(photograph.parent, ("labels",)), photograph.parent]
+    paths = [folder / f"{photograph.stem}.txt" for folder in folders]
     return next((path for path in paths if path.is_file()), paths[0])
 
 

@@ -17,8 +17,9 @@ LABELS_LIMIT_BYTES = 512 << 20
 """Largest size of one file; the labels of COCO's training photographs have 469 MB."""
 ROWS_LIMIT = 10_000_000
 """Maximum number of rows or objects of one file."""
-BESIDE_FOLDERS = ("images", "JPEGImages", "imgs")
-"""Folders of photographs whose labels are in a folder next to them."""
+LABEL_FOLDERS = ("labels", "annotations", "Annotations")
+"""Names of folders with labels next to the folder of the samples. A build may read them
+(edgekit/compiler/sandbox/limits.py)."""
 
 
 def sample_paths(folder: Path, suffixes: Sequence[str]) -> list[Path]:
@@ -34,11 +35,25 @@ def sample_paths(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     return find_files(str(folder / RECURSIVE), suffixes)
 
 
-def label_paths(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the files of labels in a folder and below it, sorted; those next to it too if it is named as a
-    folder of photographs usually is."""
-    beside = folder.resolve().name in BESIDE_FOLDERS
-    return files_below(folder.resolve().parent if beside else folder, suffixes)
+def label_folders(folder: Path, names: Sequence[str] = LABEL_FOLDERS) -> list[Path]:
+    """Return the folders outside a folder of samples that may hold their labels: next to it, and instead of
+    the last ``images`` in its path.
+
+    >>> [str(path) for path in label_folders(Path("/set/images/val"), ("labels",))]
+    ['/set/images/labels', '/set/labels/val']
+    """
+    parts = folder.absolute().parts
+    folders = [Path(*parts[:-1], name) for name in names]
+    if "images" in parts:
+        last = max(index for index, part in enumerate(parts) if part == "images")
+        folders += [Path(*parts[:last], name, *parts[last + 1 :]) for name in names]
+    return list(dict.fromkeys(folders))
+
+
+def label_paths(folder: Path, suffixes: Sequence[str], beside: Sequence[str] = LABEL_FOLDERS) -> list[Path]:
+    """Return the files of labels in a folder and below it, and in its :func:`label_folders`."""
+    folders = [folder, *label_folders(folder, beside)]
+    return [path for one in folders if one.is_dir() for path in files_below(one, suffixes)]
 
 
 def read_label_text(path: Path) -> str:

@@ -33,7 +33,7 @@ def read_masks(folder: Path, card: Card) -> LabelledSamples:
     """
     if not folder.is_dir():
         raise SampleError(f"{folder} is not a folder; pass the folder of the photographs and their masks")
-    pictures = label_paths(folder, MASKS)
+    pictures = label_paths(folder, MASKS, MASK_FOLDERS)
     masks = {path.stem: path for path in pictures if path.parent.name in MASK_FOLDERS}
     named = {path.stem: path for path in pictures if path.stem.endswith(MASK_ENDINGS[1:])}
     photographs = [
