@@ -73,20 +73,20 @@ def estimate(scores: Scores, draws: Sequence[Array] | Array) -> Resampled | None
     return Resampled(Estimate(value, low, high), values)
 
 
-def loss(reference: Resampled, variant: Resampled, samples: int, is_error: bool) -> Estimate:
+def loss(reference: Resampled, variant: Resampled, scores: Scores, is_error: bool) -> Estimate:
     """Estimate how much worse a variant is, by the differences on each resample.
 
     Args:
         reference: Metric of the reference.
         variant: Metric of the variant on the same samples.
-        samples: Number of samples.
+        scores: Scores of the variant.
         is_error: Whether more is worse.
     """
     sign = -1 if is_error else 1
     differences = sign * (reference.values - variant.values)
     low, high = _percentiles(differences)
-    if low == high == 0:
-        high = upper_bound(0, samples, ONE_SIDED)
+    if low == high == 0 and scores.right is not None:  # no sample changed
+        high = upper_bound(0, len(scores.errors), ONE_SIDED)
         low = -high
     return Estimate(sign * (reference.estimate.value - variant.estimate.value), low, high)
 

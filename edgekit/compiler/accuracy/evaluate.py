@@ -203,7 +203,7 @@ class _Run:
                 name, score=metric.estimate, groups=scores.groups, worst=self._worst(scores)
             )
         base, base_scores = self._reference
-        lost = loss(base, metric, len(self._samples), self._metric.is_error)
+        lost = loss(base, metric, scores, self._metric.is_error)
         worst = self._worst(scores, base_scores.errors)
         return VariantAccuracy(name, score=metric.estimate, loss=lost, groups=scores.groups, worst=worst)
 
