@@ -67,15 +67,13 @@ def build_language_model(
         claim: Called with the memory in bytes that the build needs, before it is used.
 
     Raises:
-        UsageError: an option does not apply, the precision is unknown, max_drop is not a percentage, the
-            context exceeds the model's, the draft has other tokens, or an adapter's path is not an adapter.
+        UsageError: the precision is unknown, max_drop is not a percentage, the context exceeds the model's,
+            the draft has other tokens, or an adapter's path is not an adapter.
         ModelError: the file is damaged, or has an unsupported architecture; or an adapter does not fit it.
         ProfileError: a target does not run language models.
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
         BuildFault: every target met a fault.
     """
-    if named := request.given_beside("any", "language"):
-        raise UsageError(f"{', '.join(named)}: does not apply to language models; leave it out")
     bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
     _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(request.progress, "opened") as notify:
