@@ -42,10 +42,10 @@ class EngineCheck:
 
     Attributes:
         status: Whether it works.
-        reason: The error of its import, where it is broken.
-        version: Name and version, where it works.
+        reason: The error of its import, if it is broken.
+        version: Name and version, if it works.
         seconds: The time of importing it.
-        install: The pip command, where it is missing.
+        install: The pip command, if it is missing.
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""benchmark_model and trtexec, where a device has no Python: they time the bare engine on random inputs.
+"""benchmark_model and trtexec, if a device has no Python: they time the bare engine on random inputs.
 
 ``benchmark_model`` is TensorFlow Lite's, https://ai.google.dev/edge/litert/models/measurement; ``trtexec``
 NVIDIA's, https://docs.nvidia.com/deeplearning/tensorrt/latest/reference/command-line-programs.html. Neither

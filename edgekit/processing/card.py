@@ -115,7 +115,7 @@ class Card:
         return bool(self.states) or any(getattr(entry, "context", 0) for entry in self.inputs.values())
 
     def check_steps(self) -> None:
-        """Refuse to prepare, run and decode apart where one run leaves something to the next.
+        """Refuse to prepare, run and decode apart if one run leaves something to the next.
 
         Raises:
             UsageError: it does.
@@ -243,7 +243,7 @@ def parse_card(
     Args:
         inputs, outputs: Inputs and outputs of the model, to check against; None without a model.
         location: Begins every error's text.
-        files: Reads a file that the card names, by name; None: a text can't be prepared.
+        files: Reads a file that the card names, by name. None means that a text can't be prepared.
 
     Raises:
         CardError: it is malformed, or does not describe the model.

@@ -72,9 +72,9 @@ class SearchCandidate:
         choice: Description of the quantization.
         accuracy: Accuracy by the metric of the search; None if it could not be built or run.
         snr_db: SNR of the worst output in dB.
-        ratio: Time over the float parent's; None where it was not timed.
+        ratio: Time over the float parent's; None if it was not timed.
         plain: Whether ranges are minimum and maximum, and weights are rounded to the nearest.
-        lost: Why it is not in the bundle; "" where it is.
+        lost: Why it is not in the bundle; "" if it is.
     """
 
     choice: str

@@ -24,7 +24,7 @@ from edgekit.errors import EdgeKitError, MissingDependency, UsageError, reason_o
 T = TypeVar("T")
 
 EXPERIMENT = "edgekit"
-"""MLflow's experiment where MLFLOW_EXPERIMENT_NAME is not set."""
+"""MLflow's experiment if MLFLOW_EXPERIMENT_NAME is not set."""
 MLFLOW_VALUE_CHARS = 6000
 """Of a parameter; longer ones are cut. ``mlflow.utils.validation`` of MLflow 3.17 has the limits."""
 MLFLOW_KEY_CHARS = 250

@@ -40,7 +40,7 @@ class ShapeRange:
     Args:
         sizes: The sizes.
         inputs: Input -> a line for each dimension.
-        outputs: The same for outputs; (0, -1) where the data determine the dimension.
+        outputs: The same for outputs; (0, -1) if the data determine the dimension.
         largest: Inputs and outputs at the largest size.
     """
 

@@ -131,7 +131,7 @@ def open_runner(
 
     Args:
         files, inputs, outputs, options, threads: Arguments of ``Engine.open_runner``. So are the errors.
-        open_one: Opens the files of one shape, by the same arguments; None: ``engine.open_runner``.
+        open_one: Opens the files of one shape, by the same arguments. None means ``engine.open_runner``.
 
     Raises:
         EngineError: the option is malformed.

@@ -1,10 +1,10 @@
 """Package for apps that do not use our runtime: the contents of the card become part of the package.
 
     image input   a picture (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
-                  into the first convolution where that alone reads the input
+                  into the first convolution if that alone reads the input
     labels        a classifier: classLabel and classLabel_probs
     state         the state of a recurrent model stays in Core ML between runs (iOS 18)
-    arrays        float16 where the program computes in float16 (iOS 16), without casts
+    arrays        float16 if the program computes in float16 (iOS 16), without casts
     metadata      author, license, version, description; how Vision must fit the picture
 
 The finished package is read back, edited with coremltools' builder and written again. Its outputs

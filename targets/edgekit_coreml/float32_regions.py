@@ -61,7 +61,7 @@ class NodeAccuracy:
     """Accuracy and range of one ONNX node's values in the fp16 program.
 
     Attributes:
-        snr_db: SNR against the fp32 program in dB, including all earlier noise; None where they are equal.
+        snr_db: SNR against the fp32 program in dB, including all earlier noise; None if they are equal.
         headroom_db: Distance of the largest magnitude from the end of float16, 20 log10(65504 / |x|), in dB.
     """
 

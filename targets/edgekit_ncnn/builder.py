@@ -2,7 +2,7 @@
 
 A blob has one to four axes, and its elements are in the order of the ONNX value's. A blob of any shape with
 as many elements can therefore store a value: ``[3,8,8]`` stores ``[1,3,8,8]``, ``[6,4,30]`` stores
-``[2,3,4,5,6]``. A lowering asks for the shape that its layer needs (``blob``), and a Reshape is emitted where
+``[2,3,4,5,6]``. A lowering asks for the shape that its layer needs (``blob``), and a Reshape is emitted if
 the value has another one.
 """
 

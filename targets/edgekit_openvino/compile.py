@@ -162,7 +162,7 @@ def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, An
     """Return the model as written for OpenVINO, the reader's result for it, and a finding for each node
     without a conversion.
 
-    A node that it refuses or computes wrongly is decomposed where possible, and read again.
+    A node that it refuses or computes wrongly is decomposed if possible, and read again.
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:

@@ -46,11 +46,11 @@ SHARED_OPTIONS: Mapping[str, str] = {
     "REDUCE_PROD": "ReducerOptions",
     "SUM": "ReducerOptions",
 }
-"""Operator -> its options table, where another operator has the same one or it has another name."""
+"""Operator -> its options table, if another operator has the same one or it has another name."""
 
 
 def options_tables(codes: str) -> dict[str, str]:
-    """Return each operator's options table in the schema, by its name; empty where it has none.
+    """Return each operator's options table in the schema, by its name; empty if it has none.
 
     >>> options_tables("ADD TOPK_V2 CEIL MEAN")
     {'ADD': 'AddOptions', 'TOPK_V2': 'TopKV2Options', 'CEIL': '', 'MEAN': 'ReducerOptions'}

@@ -70,11 +70,11 @@ class Form:
     """Form of a node that computes on integers.
 
     Attributes:
-        output: Quantization of the output; None where it is that of the input.
+        output: Quantization of the output; None if it is that of the input.
         bias: Constant that the next node adds, fused into this one.
         table: Whether it is a function of one number, so of 256 values: float operators between DEQUANTIZE
             and QUANTIZE, which XNNPACK turns into a table. No integer operator is faster or rounds better.
-        dtype: Element type of the output: int8, or int16 where the next pair would round int8 again.
+        dtype: Element type of the output: int8, or int16 if the next pair would round int8 again.
     """
 
     output: TensorQuantization | None = None

@@ -78,7 +78,7 @@ def concat(b: Builder, *inputs: Value, axis: int) -> Value:
 
 
 def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
-    """Join values stored alike along ``axis``, in two steps where XNNPACK does not accept one."""
+    """Join values stored alike along ``axis``, in two steps if XNNPACK does not accept one."""
     some = list(parts)
     while len(some) > CONCATENATION_INPUTS:
         groups = -(-len(some) // CONCATENATION_INPUTS)
@@ -97,7 +97,7 @@ def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
 def split(
     b: Builder, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """Emit SPLIT where XNNPACK supports it (2 to 4 equal parts), else a SLICE for each part that is read."""
+    """Emit SPLIT if XNNPACK supports it (2 to 4 equal parts), else a SLICE for each part that is read."""
     assert b.node is not None
     axis %= input.rank
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]

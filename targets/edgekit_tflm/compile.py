@@ -1,7 +1,7 @@
 """Canonical model -> model.tflite for TFLite Micro, by the compiler of the target ``tflite``.
 
 The file is in plain form, for interpreters without XNNPACK (a profile without that delegate), with integer
-ends: the runner quantizes its inputs. Images are stored channels last where that saves a TRANSPOSE.
+ends: the runner quantizes its inputs. Images are stored channels last if that saves a TRANSPOSE.
 """
 
 from __future__ import annotations

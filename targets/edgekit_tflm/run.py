@@ -28,7 +28,7 @@ FILE = "model.tflite"
 FIRST_ARENA_BYTES = 1 << 18
 LARGEST_ARENA_BYTES = 1 << 30
 TOO_SMALL = ("too small", "Failed to resize buffer", "Failed to allocate", "Requested", "resize failed")
-"""What TFLM says where its arena does not do."""
+"""What TFLM says if its arena is too small."""
 RECORDED = re.compile(rb"Arena allocation (total|head|tail) (\d+) bytes")
 ROUNDING_BYTES = 16
 """Alignment of an arena: tensorflow/lite/micro/micro_arena_constants.h."""
@@ -66,7 +66,7 @@ def open_runner(
 
     Args:
         options: ``inputs`` and ``outputs``: the stored form of each value, with ``scale`` and
-            ``zero_point`` where an integer stands for a float; ``precision``; ``stands_in_for``: the device.
+            ``zero_point`` if an integer stands for a float; ``precision``; ``stands_in_for``: the device.
     """
     version, path = engine_version(), files[FILE]
     content = path.read_bytes()
@@ -212,7 +212,7 @@ class TflmRunner:
 
 
 def _stored(array: Array, end: _End) -> Array:
-    """Convert an array to the file's form: channels last, and integers where the file has these."""
+    """Convert an array to the file's form: channels last, and integers if the file has these."""
     array = array.transpose(end.order) if end.order is not None else array.reshape(end.shape)
     if end.scale is not None:
         limits = np.iinfo(end.stored)

@@ -1,4 +1,4 @@
-"""The graph without some channels: smaller constants, and new sizes where a constant states one."""
+"""The graph without some channels: smaller constants, and new sizes if a constant states one."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.importers.contract import HEAD_BYTES, FrameworkOutputs, Importer, ImportOptions, Source
 from edgekit.compiler.importers.original import package_version
-from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
+from edgekit.compiler.model.hugging_face_folder import onnx_in_folder
 from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, UsageError, printable
@@ -32,7 +32,7 @@ class Imported:
         importer_name: Name of the importer's entry point.
         tools: Versions of the packages that determine the result.
         notes: Notes on the conversion for the user.
-        precision: Precision of the original where the ONNX model's differs.
+        precision: Precision of the original if the ONNX model's differs.
         answers: Function that runs the original; None if it can't be run.
         example: The user's example inputs, by the names of the ONNX model's inputs.
     """
@@ -69,7 +69,7 @@ class Imported:
 
 
 def import_source(source: Source | str, options: ImportOptions | None = None) -> Imported | None:
-    """Convert a model to ONNX; None where it is to be opened as the ONNX file that it is.
+    """Convert a model to ONNX; None if it is to be opened as the ONNX file that it is.
 
     Raises:
         ModelError: the model can't be converted, or its file changed meanwhile.

@@ -163,7 +163,7 @@ _distributions = functools.cache(packages_distributions)
 
 
 def package_version(package: str) -> str:
-    """Return the version of a package, also where a distribution of another name installs its module, as
+    """Return the version of a package, also if a distribution of another name installs its module, as
     xgboost-cpu does.
 
     Raises:

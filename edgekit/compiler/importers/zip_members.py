@@ -54,7 +54,7 @@ class Members(NamedTuple):
         """Write some members to a new archive.
 
         Args:
-            members: Name of each member to write -> its new content; None: as it is.
+            members: Name of each member to write -> its new content. None means its old one.
             folder: Folder of the members in the new archive.
 
         Raises:

@@ -120,7 +120,7 @@ def _lp_pool(b: Node, a: Attributes, X: NodeInput) -> Decoded:
 
 
 def _reduce(b: Node, a: Attributes, data: NodeInput, axes: NodeInput | None = None) -> Decoded:
-    # axes is None where each element is reduced alone
+    # axes is None if each element is reduced alone
     reduced = reduced_axes(len(data.shape), axes, a.noop_with_empty_axes)
     return (data,), {"axes": reduced, "keepdims": bool(a.keepdims)}
 

@@ -3,7 +3,7 @@
 The graphs are compared node by node. What differs must follow from the size:
 
     dimension of an input             the size
-    integers on a line                in Reshape 0 or -1, where that is enough; else computed from the size
+    integers on a line                in Reshape 0 or -1, if that is enough; else computed from the size
     a float on a line                 computed from the size, e.g. the number of tokens of a mean
     the first elements of a constant  a Slice of the largest one, e.g. of positions
 

@@ -1,4 +1,4 @@
-"""Static shapes for a model's inputs: those that the user gives, or a batch of 1 where nothing else is open.
+"""Static shapes for a model's inputs: those that the user gives, or a batch of 1 if nothing else is open.
 
 Targets compile fixed shapes, and exporters leave dimensions open (``batch x 3 x height x width``). In files 0
 and -1 mean open too; in shapes that the user gives, 0 means 0.
@@ -40,7 +40,7 @@ class Dimension(NamedTuple):
     """An open dimension of an input.
 
     Attributes:
-        symbol: Its name in the model; "" where it has none.
+        symbol: Its name in the model; "" if it has none.
     """
 
     input: str

@@ -64,7 +64,7 @@ class SuggestedShapes(NamedTuple):
         reasons: Lines such as ``height and width (dimensions 2 and 3 of x): 640x640, an example``.
         by_input: The same by name of input, on one line: ``batch 1, height and width 640x640 (an example)``.
         examples: Inputs with a size that is only an example.
-        alternatives: Other shapes that the graph may take too, with other sizes where those in ``shapes`` are
+        alternatives: Other shapes that the graph may take too, with other sizes if those in ``shapes`` are
             examples.
     """
 

@@ -60,7 +60,8 @@ class _NodeInserter:
         like: ir.Value | None = None,
         **attributes: int | str,
     ) -> ir.Value:
-        """Put a node. ``like``: the value whose shape its output has; None: the replaced node's output."""
+        """Put a node. ``like``: the value whose shape its output has. None means the replaced node's
+        output."""
         dims = self.dims if like is None else dims_of(like)
         assert dims is not None
         self.count += 1

@@ -43,7 +43,7 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int, extents: Extents | N
         extents: Shapes of the inputs of a model with a range: the engine's one optimization profile.
 
     Raises:
-        EngineError: TensorRT rejects the file; the text names nodes where it does.
+        EngineError: TensorRT rejects the file; the text names nodes if it does.
     """
     logger = _logger(trt)
     builder = trt.Builder(logger)
