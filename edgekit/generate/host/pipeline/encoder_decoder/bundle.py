@@ -20,7 +20,7 @@ from edgekit.errors import UsageError
 from edgekit.generate.host.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, Kind, ends_of
 from edgekit.generate.host.pipeline.encoder_decoder.speech import SPEECH
 from edgekit.generate.host.pipeline.encoder_decoder.text2text import TEXT2TEXT
-from edgekit.generate.host.pipeline.encoder_decoder.variants import build_variant, form_of
+from edgekit.generate.host.pipeline.encoder_decoder.variants import compile_variant, form_of
 from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
 from edgekit.system.progress import stage
 from edgekit.target.build_target import BuildTarget
@@ -87,9 +87,11 @@ def build_encoder_decoder(
         notify(f"{kind.described(job)}; {sources.origin}")
     precisions, variants = TRIED[request.requested_precision], list[VariantBuild]()
     further = [name for name in (FULL_PRECISION,) if name not in precisions]
-    build, described = partial(build_variant, job), job.described
+    compiled = partial(compile_variant, job)
     for target in targets:
-        variants += build_in_turn(build, target, precisions, further, job.faults, request.progress, described)
+        variants += build_in_turn(
+            compiled, target, precisions, further, job.force, job.faults, request.progress, job.described
+        )
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return _bundle(job, path, targets, variants, request)
 

@@ -24,7 +24,7 @@ from edgekit.generate.host.pipeline.language.memory_need import decoder_need
 from edgekit.generate.host.pipeline.language.variants import (
     LanguageJob,
     add_float_choices,
-    build_language_variant,
+    compile_language_variant,
 )
 from edgekit.generate.host.readers.language.adapter_files import Adapter
 from edgekit.generate.host.readers.language.language_model import LanguageModel
@@ -132,8 +132,8 @@ def _variants_of(
     tried, available = TRIED_FIRST[precision], decoder_registry.decoder_compiler(target.name).PRECISIONS
     further = MORE_ACCURATE[MORE_ACCURATE.index(tried[-1]) + 1 :]
     first, then = ([name for name in names if name in available] for names in (tried, further))
-    build = partial(build_language_variant, job)
-    return build_in_turn(build, target, first, then, job.faults, progress)
+    compile_variant = partial(compile_language_variant, job)
+    return build_in_turn(compile_variant, target, first, then, job.force, job.faults, progress)
 
 
 def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
