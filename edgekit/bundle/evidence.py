@@ -9,8 +9,23 @@ from __future__ import annotations
 from typing import TypedDict
 
 from edgekit.bundle.generation_evidence import Generation
-from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
+
+
+class Transcription(TypedDict):
+    """Texts of a speech model's variant (edgekit/compiler/pipeline/encoder_decoder/speech.py)."""
+
+    recordings: int
+    given: bool
+    """Whether they are the user's recordings; a generated sound has no words to judge by."""
+    seconds: float
+    """Length of all of them together."""
+    words: int
+    """Words that the float model writes."""
+    different: int
+    """Words that are inserted, missing or replaced."""
+    limit: float
+    """Largest share of different words, where the recordings were given."""
 
 
 class OutputAccuracy(TypedDict):

@@ -16,9 +16,8 @@ from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
-from edgekit.serve.served_speech import ServedSpeech
+from edgekit.serve.served_parts import ServedSpeech, ServedText2Text
 from edgekit.serve.served_text import ServedText
-from edgekit.serve.served_text2text import ServedText2Text
 from edgekit.system.memory import resident_bytes
 from edgekit.tasks.text2text import TASK as TEXT2TEXT
 from edgekit.tasks.transcribe import TASK as TRANSCRIBE

@@ -21,9 +21,10 @@ from edgekit.signing.signature_file import (
     SignatureFile,
     message_of,
     parse_signature_file,
+    signed_digest,
+    statement_of,
 )
 from edgekit.signing.signing_keys import PrivateKey, PublicKey, load_public_key
-from edgekit.signing.statement import signed_digest, statement_of
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import read_plain, sha256_of
 

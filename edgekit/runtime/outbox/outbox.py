@@ -29,8 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from edgekit.errors import UsageError
-from edgekit.runtime.outbox.receipt import Receipt, refuse_fork
-from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel
+from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel, Receipt, refuse_fork
 from edgekit.runtime.outbox.sinks import RowRefusedError, Sink, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
 from edgekit.system.closing import Closing

@@ -31,10 +31,9 @@ from edgekit.errors import BundleError, EdgeKitError, UsageError, blame_of, reas
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.session import Session
 from edgekit.runtime.store import health
-from edgekit.runtime.store.files import StoreFiles
+from edgekit.runtime.store.files import Slots, StoreFiles, version_of
 from edgekit.runtime.store.health import HealthWindow as HealthWindow
 from edgekit.runtime.store.health import Progress
-from edgekit.runtime.store.slots import Slots, version_of
 from edgekit.runtime.store.state import (
     FACTORY,
     confirmed,

@@ -17,18 +17,15 @@ from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_
 from edgekit.serve.openai.embeddings import embeddings, embeds_texts
 from edgekit.serve.openai.multipart import FIELD_BYTES, PARTS, boundary_of, read_form
 from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
-from edgekit.serve.openai.text_responses import JSON, ResponseWriter, event, json_bytes
-from edgekit.serve.openai.transcript_responses import TranscriptWriter
+from edgekit.serve.openai.text_responses import JSON, ResponseWriter, TranscriptWriter, event, json_bytes
 from edgekit.serve.openai.transcriptions import BODY_BYTES as FORM_BYTES
 from edgekit.serve.openai.transcriptions import read_transcription
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.request_memory import parsed_bytes
 from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import ServedModel
-from edgekit.serve.served_parts import ServedParts
-from edgekit.serve.served_speech import ServedSpeech
+from edgekit.serve.served_parts import ServedParts, ServedSpeech, ServedText2Text
 from edgekit.serve.served_text import ServedText
-from edgekit.serve.served_text2text import ServedText2Text
 from edgekit.target.adapter import is_adapter_name
 
 if TYPE_CHECKING:

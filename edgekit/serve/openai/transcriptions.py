@@ -13,7 +13,7 @@ from edgekit.serve.openai.multipart import FORM_BYTES, MultipartForm
 from edgekit.serve.openai.request_fields import check_fields
 
 if TYPE_CHECKING:
-    from edgekit.serve.served_speech import ServedSpeech
+    from edgekit.serve.served_parts import ServedSpeech
 
 FILE_BYTES = 25 << 20
 """Maximum size of a sound, as in the API."""
