@@ -63,7 +63,7 @@ def left_out(variant: Variant) -> str:
 
 
 def price(variant: Variant, variants: Sequence[Variant]) -> str:
-    """Describe the accuracy of plain int8, and the time that the repairs cost; "" where it is not known.
+    """Describe the accuracy of plain int8, and the time that the repairs cost; "" if it is not known.
 
     Both are from the search: accuracy on the validation samples, time over the float parent's.
 

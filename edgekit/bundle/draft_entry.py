@@ -62,7 +62,7 @@ _SCHEMA = record(
 
 
 def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
-    """Return the draft of a bundle; None: it has none.
+    """Return the draft of a bundle, or None.
 
     Raises:
         BundleError: it is malformed, or an entry that it names is not there.

@@ -151,7 +151,7 @@ def _source_node(name: str, op: str, scope: str = "") -> SourceNode:
 
 
 def scope_in_name(name: str) -> str:
-    """Return the module that a node was called in, where the exporter has put its path into the node's name.
+    """Return the module that a node was called in, if the exporter has put its path into the node's name.
 
     PyTorch's older exporter begins it with a slash, and repeats the parent before a child of a list.
 

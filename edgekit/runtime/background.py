@@ -83,7 +83,7 @@ class Preparations:
         rejected.
 
         Args:
-            active: The runner it must be faster than; None: no comparison.
+            active: The runner it must be faster than. None means no comparison.
             feeds: Inputs on which both are timed.
         """
         for name, pending in list(self.waiting.items()):
@@ -136,7 +136,7 @@ class Preparation:
     """One variant being prepared.
 
     Args:
-        feeds: Feeds on which it is timed; None: it is not timed.
+        feeds: Feeds on which it is timed. None means it is not timed.
 
     Attributes:
         run_ms: Fastest of some runs on ``feeds``; 0 if it was not timed.

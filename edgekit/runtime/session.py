@@ -53,7 +53,7 @@ class Session(Closing):
         engine: The engine to try first, e.g. ``"tflite"``.
         variant: The variant to try first, by its name in the bundle, e.g. ``"tflite-int8"``.
         strict: Raise instead of falling back.
-        threads: Threads of one run. None: the cores that this process may use, at most 4.
+        threads: Threads of one run. None means the cores that this process may use, at most 4.
         deadline_ms: Time of a request. Shortly before its end the standby variant runs too; the first answer
             is taken, late if need be. It costs a thread and the memory of a second variant.
         probe: Load each variant first in a child process, once: a crash costs a fallback, not the app.
@@ -182,7 +182,7 @@ class Session(Closing):
             frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
                 floats (-1 to 1) or int16, [n] or [n, channels]. A text: a str.
             order: An image's colour order, ``rgb`` or ``bgr`` (OpenCV's).
-            rate: A sound's samples a second, in Hz; None: the card's.
+            rate: A sound's samples a second, in Hz. None means the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
         Raises:

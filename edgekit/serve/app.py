@@ -215,11 +215,11 @@ def make_app(
     """Create the app of some models, which it closes when it ends.
 
     Args:
-        access: Access rules; None: loopback without a token.
+        access: Access rules. None means loopback without a token.
         in_flight: Maximum number of concurrent requests.
-        memory: Memory for the bodies and tensors of requests; None: a quarter of the free memory.
+        memory: Memory for the bodies and tensors of requests. None means a quarter of the free memory.
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
-        traces: Records spans of requests, and is closed with the app; None: none.
+        traces: Records spans of requests, and is closed with the app, if given.
     """
     service = Service(models, access or Access(), in_flight, memory, traces)
     app = _App(service)
@@ -306,7 +306,7 @@ async def _object_of(request: Request) -> dict[str, Any]:
 
 
 async def _version_of(request: Request) -> str | None:
-    """``parameters.version`` of a body; None: it does not say."""
+    """``parameters.version`` of a body. None means it does not say."""
     parameters = (await _object_of(request)).get("parameters") or {}
     version = parameters.get("version") if isinstance(parameters, dict) else {}
     if version is not None and (not isinstance(version, str | int) or isinstance(version, bool)):

@@ -81,7 +81,8 @@ class ModelTable:
         return self._entries[name, version].reason
 
     def current(self) -> list[tuple[str, ServedModel | ServedText | None]]:
-        """Return the names of the models that respond, each with its current version; None: it is evicted."""
+        """Return the names of the models that respond, each with its current version, or
+        None if it is evicted."""
         with self._lock:
             pairs = [(name, self._entries[name, version]) for name, version in sorted(self._current.items())]
             return [(name, entry.model) for name, entry in pairs if entry.answers]

@@ -67,7 +67,7 @@ class RequestMemory:
         """Return a lease that holds nothing yet.
 
         Args:
-            host: Address of the client; "": unknown.
+            host: Address of the client. "" means unknown.
         """
         return Lease(self, network_of(host) if host else "")
 

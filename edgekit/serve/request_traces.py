@@ -45,7 +45,7 @@ class RequestTrace:
 
     Args:
         name: Name of the request's span: its method and its path without ids.
-        above: Span of the client; None: the request begins a trace.
+        above: Span of the client. None means the request begins a trace.
         since_s: Start of the request, on the clock of ``time.monotonic``.
     """
 
@@ -143,7 +143,7 @@ class RequestTrace:
 
 REQUEST: ContextVar[RequestTrace | None] = ContextVar("edgekit_request_trace", default=None)
 current_trace: Callable[[], RequestTrace | None] = REQUEST.get
-"""Trace of the request that the caller's task handles; None: it is not traced."""
+"""Trace of the request that the caller's task handles. None means it is not traced."""
 
 
 @contextmanager
@@ -254,7 +254,7 @@ def route_of(scope: Mapping[str, Any]) -> str:
 
 
 def traces_of_environment() -> ServerTraces | None:
-    """Return the traces that OpenTelemetry's environment variables ask for; None: they ask for none.
+    """Return the traces that OpenTelemetry's environment variables ask for, or None.
 
     If an endpoint is set and traces are off all the same, stderr has the reason. It is not an error: such
     variables are set for all programs of a machine.

@@ -51,7 +51,7 @@ class PartStream:
     Args:
         model: Model that runs the parts.
         item: A text, or a sound's samples.
-        rate: Sample rate of a sound in Hz; None: of a text.
+        rate: Sample rate of a sound in Hz. None means a text.
 
     Attributes:
         prediction: Prediction so far; None before the first run.
@@ -132,7 +132,7 @@ class ServedSpeech(ServedParts):
     """Version of a speech model.
 
     Attributes:
-        languages: Codes of the languages that it knows; empty: one.
+        languages: Codes of the languages that it knows. Empty means one.
         translates: Whether it writes English from other languages.
     """
 

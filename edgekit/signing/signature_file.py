@@ -97,7 +97,7 @@ class SignatureFile:
     """The content of a signature file.
 
     Attributes:
-        key_hint: Hint of the key that made it: ``PublicKey.hint``; "" where it does not say.
+        key_hint: Hint of the key that made it: ``PublicKey.hint``; "" if it does not say.
     """
 
     payload: bytes

@@ -59,7 +59,7 @@ class TrustedKeys:
         """Check a file. Only its bytes are hashed; nothing of it is parsed.
 
         Args:
-            signature: Its signature file; None: ``path`` with ``.sig`` added.
+            signature: Its signature file. None means ``path`` with ``.sig`` added.
 
         Raises:
             SignatureError: there is no signature, it is not by one of these keys, or of another file.
@@ -95,7 +95,7 @@ class TrustedKeys:
             name: Name of that file.
 
         Returns:
-            None where it holds another statement, which may be one about the content's hash.
+            None if it holds another statement, which may be one about the content's hash.
 
         Raises:
             SignatureError: it is malformed, or not by one of these keys.

@@ -49,7 +49,7 @@ def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> li
     """Write a model repository, whole or not at all.
 
     Args:
-        names: Variants; empty: all that a backend of Triton runs.
+        names: Variants. Empty means all that a backend of Triton runs.
 
     Returns:
         The files.

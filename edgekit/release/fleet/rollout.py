@@ -268,7 +268,7 @@ def is_small(devices: int) -> bool:
 def _change(
     device: Device, measure: Measure, baseline: str, bundle: str, began: float, answers: int
 ) -> float | None:
-    """Compare a device's first responses since the rollout's start with earlier ones; None: too few."""
+    """Compare a device's first responses since the rollout's start with earlier ones. None means too few."""
     old = device.intervals(baseline)
     before = _first([interval for interval in reversed(old) if interval.end <= began], answers)
     after = _first([interval for interval in device.intervals(bundle) if interval.start >= began], answers)

@@ -1,7 +1,7 @@
 """Files of a web server, read with limits: bytes, the time of each step, and the least speed.
 
 No proxy is used, whatever the environment says, unless one is given. A redirect is followed only to the same
-scheme. Everything that is read is checked by its caller against a signed size and hash, so http will do where
+scheme. Everything that is read is checked by its caller against a signed size and hash, so http will do if
 nobody minds who sees what a device fetches.
 """
 
@@ -124,7 +124,7 @@ class HttpFiles:
         self._connected = False
 
     def read(self, path: str, limit_bytes: int) -> bytes:
-        """Fetch a small file; retry where that may help.
+        """Fetch a small file; retry if that may help.
 
         Raises:
             FetchError: it did not come, or has more than ``limit_bytes``.

@@ -62,7 +62,7 @@ class FirstAnswer(NamedTuple):
     """The end of :func:`first_answer`.
 
     Attributes:
-        runner: The runner whose outputs these are; None: none gave any.
+        runner: The runner whose outputs these are, or None.
         problems: Exceptions of the others, or the timeout, by ``id`` of the runner.
     """
 

@@ -70,7 +70,7 @@ class Budget(Closing):
 
     Args:
         session: Must outlive this. More accurate and faster variants of its engine are loaded as replicas.
-        latency: The contract; None: the card's.
+        latency: The contract. None means the card's.
         on_alert: Called with each :class:`Alert`; it must return at once.
         metrics: Records the times and outcome of every prediction.
         signals: Reads heat and power (``system_signals.read``), every 5 s: on a throttled device a faster

@@ -35,7 +35,7 @@ def choices(
 
     Args:
         beside_copy: Times of a run in ms, measured now, by name: of the active accelerated copy and of its
-            variant on the CPU. Empty: those of the CPU cannot be chosen.
+            variant on the CPU. Empty means those of the CPU cannot be chosen.
     """
     active, known_ms = variant_of(session, session.active.variant), times_ms(session, beside_copy)
     copy = active.options.get(ACCELERATOR)

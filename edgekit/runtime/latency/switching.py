@@ -48,7 +48,7 @@ class SwitchingState:
 
     Attributes:
         index: Index into the choices; 0 is the most accurate.
-        since_s: Time of the last switch, on the caller's clock; None: there was none.
+        since_s: Time of the last switch, on the caller's clock. None means there was none.
         hold_off_s: Minimum time until the next switch.
         switched_back: The last switch was to a more accurate variant.
     """

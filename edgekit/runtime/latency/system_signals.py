@@ -23,7 +23,7 @@ PASSIVE = ("passive", "hot", "critical")
 
 
 class Signals(NamedTuple):
-    """One reading; None: not reported.
+    """One reading. None means not reported.
 
     Attributes:
         temperature_c: Temperature of the hottest zone.

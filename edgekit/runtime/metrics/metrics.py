@@ -63,7 +63,7 @@ class Metrics:
     Args:
         session: Its calls are counted if they are made through this object.
         outbox: Its counts are included.
-        traces: A ``Traces``, which records spans of each call and of its stages; None: none.
+        traces: A ``Traces``, which records spans of each call and of its stages, if given.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Metrics:
         """Record the time of a request by stage; ``end_to_end`` is the sum.
 
         Args:
-            engine: The one that ran it; None: the active one.
+            engine: The one that ran it. None means the active one.
         """
         engine = self._session.active.engine if engine is None else engine
         with self._lock:
@@ -126,7 +126,7 @@ class Metrics:
 
         Args:
             outcome: ``ok``, which becomes ``fallback`` if not the best variant ran it, or ``failed``.
-            fell_back: Whether another variant than the best ran it; None: whether one is active now.
+            fell_back: Whether another variant than the best ran it; by default, whether one is active now.
         """
         session = self._session
         if outcome == "ok" and (session.fallbacks if fell_back is None else fell_back):

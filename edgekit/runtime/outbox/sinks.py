@@ -31,7 +31,7 @@ class SinkDownError(Exception):
     """The destination accepts nothing at present.
 
     Attributes:
-        retry_after_s: When it wants to be retried; None: it did not say.
+        retry_after_s: When it wants to be retried. None means it did not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -83,7 +83,7 @@ class HttpSink:
         url: The endpoint, e.g. ``https://backend.example/rows``.
         headers: Headers of every request, e.g. ``{"Authorization": "Bearer ..."}``.
         timeout_s: Time limit for one row.
-        context: For https; None: the system's certificates.
+        context: For https. None means the system's certificates.
     """
 
     def __init__(

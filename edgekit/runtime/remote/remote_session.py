@@ -81,10 +81,10 @@ class RemoteSession(Closing):
             ``Session(deadline_ms=)`` for runs that hang.
         confidence: For that policy: computes a confidence from the device's outputs.
         threshold: The confidence from which the device's outputs are kept.
-        version: Version of the model on the server; empty: the server's default.
+        version: Version of the model on the server. Empty means the server's default.
         headers: Headers of every request, e.g. an authorization.
-        context: For https; None: the system's certificates.
-        traces: Records spans of each request, and sends the server ``traceparent``; None: neither.
+        context: For https. None means the system's certificates.
+        traces: Records spans of each request, and sends the server ``traceparent``. None means neither.
 
     Raises:
         UsageError: an argument is invalid, or the protocol cannot encode the model's inputs or outputs.

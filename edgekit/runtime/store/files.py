@@ -39,7 +39,7 @@ class StoreFiles:
     """The files of one model in a store.
 
     Args:
-        name: The model's name; None: the only one.
+        name: The model's name. None means the only one.
 
     Attributes:
         notes: Problems that the app may want to know of.
@@ -216,7 +216,7 @@ class Slots:
     """The slots of a store.
 
     Args:
-        keys: One of them must have signed each bundle; None: no signature is asked for.
+        keys: One of them must have signed each bundle. None means no signature is asked for.
     """
 
     def __init__(self, slot: Callable[[str], Path], keys: TrustedKeys | None) -> None:
@@ -270,7 +270,7 @@ class Slots:
     def signature_of(
         self, bundle: str | os.PathLike[str], signature: str | os.PathLike[str] | None
     ) -> bytes | None:
-        """Return the content of a bundle's signature file, which holds; None where none is asked for.
+        """Return the content of a bundle's signature file, which holds; None if none is required.
 
         Raises:
             SignatureError: as ``Store.install``.

@@ -29,7 +29,7 @@ class Listening:
     Args:
         sound: Floats (-1 to 1) or int16, [n] or [n, channels]; or an iterable of such pieces of any length,
             e.g. a microphone's: then a window is predicted as soon as it is complete.
-        rate: Samples a second, in Hz; None: the card's. Pieces must have the card's.
+        rate: Samples a second, in Hz. None means the card's. Pieces must have the card's.
         options: Decoding options that override the card's.
 
     Attributes:

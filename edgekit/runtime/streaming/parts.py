@@ -22,7 +22,7 @@ def predict_parts(
 
     Args:
         item: A text: a str. A sound: floats from -1 to 1 or int16, [n] or [n, channels].
-        rate: Sample rate of a sound in Hz; None: the card's.
+        rate: Sample rate of a sound in Hz. None means the card's.
         options: Decoding options that override the card's.
 
     Raises:

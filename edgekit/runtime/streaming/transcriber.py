@@ -5,7 +5,7 @@
             print(update.text, end="", flush=True)
 
 The sound since the last cut is transcribed again and again as it grows. Words that two successive
-hypotheses share are committed (``processing/transcripts/agreement.py``), and all words where the speaker
+hypotheses share are committed (``processing/transcripts/agreement.py``), and all words when the speaker
 pauses. The sound is cut at a pause once it is longer than half of ``longest_s``, and at the latest at that
 length: memory and time do not grow. A slow machine makes fewer steps: a hypothesis starts only once the last
 one would be finished if the sound came from a microphone.
@@ -79,12 +79,12 @@ class Transcriber:
         session: A session on a speech model; it must outlive this. If an engine fails, the same hypothesis
             runs on the next variant.
         voice_activity: A session on a model with the task ``voice-activity`` and the same rate, which finds
-            the pauses; None: loudness does.
-        rate: Samples a second of the blocks, in Hz; None: the card's, which they must have.
+            the pauses. None means loudness does.
+        rate: Samples a second of the blocks, in Hz. None means the card's, which they must have.
         step_s: Seconds of new sound between two hypotheses.
         pause_s: Seconds without speech that end a phrase.
         longest_s: Seconds of sound that a hypothesis reads at most; then it is cut, at a pause if there was
-            one. None: 20, or the model's window if that is shorter.
+            one. None means 20, or the model's window if that is shorter.
         clock: Returns seconds; measures how long a hypothesis takes.
         options: Decoding options that override the card's, e.g. ``language``.
 

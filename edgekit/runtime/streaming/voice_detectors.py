@@ -20,7 +20,7 @@ FRAME_S = 0.032
 MEMORY_S = 10.0
 """The noise is the quietest frame of so many seconds."""
 ABOVE_NOISE_DB, HYSTERESIS_DB = 12.0, 5.0
-"""A frame is speech where it is louder than the noise by so much; speech ends where one is quieter than that
+"""A frame is speech if it is louder than the noise by so much; speech ends if one is quieter than that
 by the second."""
 NOISE_DB = -60.0, -45.0
 """Least and greatest level that counts as noise, of full scale: a sound may begin amid speech."""

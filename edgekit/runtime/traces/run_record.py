@@ -18,9 +18,9 @@ class RunRecord:
         context: Span of the request: log messages of its run have its id.
 
     Attributes:
-        queued_s: Start of waiting, on the clock of ``time.monotonic``; 0: it was not queued.
-        run_start_s, run_end_s: Start and end of the run; 0: it did not run.
-        active: Variant that ran it; None: it did not run.
+        queued_s: Start of waiting, on the clock of ``time.monotonic``, or 0 if it was not queued.
+        run_start_s, run_end_s: Start and end of the run, or 0 if it did not run.
+        active: Variant that ran it. None means it did not run.
     """
 
     def __init__(self, context: TraceContext) -> None:

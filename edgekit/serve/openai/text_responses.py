@@ -89,7 +89,7 @@ class ResponseWriter:
     # --- streamed ----------------------------------------------------------------------------------------
 
     def first(self) -> bytes:
-        """Return the event before the text; empty where the API has none."""
+        """Return the event before the text; empty if the API has none."""
         return self._event({"role": "assistant", "content": ""}) if self._chat else b""
 
     def piece(self, piece: str) -> bytes:
