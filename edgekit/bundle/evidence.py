@@ -17,7 +17,7 @@ class Transcription(TypedDict):
 
     recordings: int
     given: bool
-    """Whether they are the user's recordings; a generated sound has no words to judge by."""
+    """Whether they are the user's recordings; a generated recording has no words to judge by."""
     seconds: float
     """Length of all of them together."""
     words: int

@@ -174,15 +174,15 @@ class Session(Closing):
             return outputs
 
     def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Any:
-        """Predict for an image, a sound or a text: prepare, run, decode, by the bundle's card.
+        """Predict for an image, audio or a string: prepare, run, decode, by the bundle's card.
 
-        States and a sound's context carry over between calls, of all threads, until ``reset``.
+        States and the context of audio carry over between calls, of all threads, until ``reset``.
 
         Args:
-            frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
-                floats (-1 to 1) or int16, [n] or [n, channels]. A text: a str.
+            frame: An image: uint8 [rows, columns, 3]. Audio of at most one window (else see ``listen``):
+                floats (-1 to 1) or int16, [n] or [n, channels]. A string.
             order: An image's colour order, ``rgb`` or ``bgr`` (OpenCV's).
-            rate: A sound's samples a second, in Hz. None means the card's.
+            rate: Samples a second (audio), in Hz. None means the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
         Raises:
@@ -228,7 +228,7 @@ class Session(Closing):
         return processing.decode(self.card, outputs, placed, **options)
 
     def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
-        """Open a long or live sound, window by window; see ``streaming.listening.Listening``."""
+        """Open long or live audio, window by window; see ``streaming.listening.Listening``."""
         from edgekit.runtime.streaming.listening import Listening
 
         return Listening(self, sound, rate=rate, **options)

@@ -110,7 +110,7 @@ class _App:
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def stream(self, socket: WebSocket) -> None:
-        """Receive pictures and send predictions, in order and one at a time."""
+        """Receive images and send predictions, in order and one at a time."""
         try:
             self._allow(socket, is_open=False)
             self._models.resolve(socket.path_params["model"], socket.path_params.get("version"))

@@ -3,7 +3,7 @@
     with memory.lease(host) as lease:
         lease.hold(size_bytes)      # all that the request takes now; more or less than before
 
-What is held is what requests take at most: bodies with their copies, parsed JSON, tensors, decoded pictures
+What is held is what requests take at most: bodies with their copies, parsed JSON, tensors, decoded images
 and responses. Used by the event loop and by the threads of gRPC.
 """
 

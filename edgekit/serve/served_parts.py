@@ -50,8 +50,8 @@ class PartStream:
 
     Args:
         model: Model that runs the parts.
-        item: A text, or a sound's samples.
-        rate: Sample rate of a sound in Hz. None means a text.
+        item: A string, or the samples of audio.
+        rate: Sample rate in Hz (audio). None means a string.
 
     Attributes:
         prediction: Prediction so far; None before the first run.
@@ -149,10 +149,10 @@ class ServedSpeech(ServedParts):
     def transcribe(
         self, sound: bytes | memoryview, options: Mapping[str, Any], deadline_ms: float
     ) -> PartStream:
-        """Decode a sound, and return the stream of its text.
+        """Decode a recording, and return the stream of its text.
 
         Raises:
-            RequestError: the sound can't be decoded. UsageError: an option does not fit.
+            RequestError: the audio can't be decoded. UsageError: an option does not fit.
         """
         try:
             samples, rate = decode_sound(sound)

@@ -1,4 +1,4 @@
-"""State that a stream carries from one run to the next: a card's states, and the context of a sound."""
+"""State that a stream carries from one run to the next: a card's states, and the context of a recording."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ class Stream(Closing):
             parallel.
         order: Colour order of the frames, ``rgb`` or ``bgr``.
         newest: Skip frames that arrived while others were processed; else every frame is processed.
-        workers: Number of workers. None means chosen by measuring. 1 means three threads, one a stage, and the
-            session's runner.
+        workers: Number of workers. None means chosen by measuring. 1 means three threads, one a stage, and
+            the session's runner.
         options: Decoding options that override the card's.
 
     Raises:
