@@ -12,8 +12,8 @@ from typing import Any
 
 from edgekit.compiler.evaluate.sound_files import decode_sound
 from edgekit.errors import BusyError
+from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.processing.processing import predict_parts
-from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.serve.inference_requests import DEFAULT_PRIORITY, RequestError
 from edgekit.serve.request_traces import current_trace

@@ -9,11 +9,11 @@ from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import NoVariantError, UsageError
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_metrics import COUNTS
+from edgekit.generate.device.text_session import TextSession
 from edgekit.runtime.fallback.policy import Fallback
-from edgekit.runtime.generate.text_session import TextSession
-from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.runtime.metrics.text_metrics import COUNTS
 from edgekit.runtime.traces.traces import about_run
 from edgekit.serve.request_traces import RequestTrace
 from edgekit.serve.served_model import Paths, ServeOptions

@@ -12,13 +12,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.histogram import at_most
 from edgekit.runtime.metrics.metrics import DROPPED, Metrics
-from edgekit.runtime.metrics.text_metrics import TextMetrics
 from edgekit.system.closing import Closing
+from edgekit.tensor_spec import Json
 
 LOOPBACK = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -124,6 +124,12 @@ def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+class Snapshots(Protocol):
+    """Metrics of a ``Session`` or of a ``TextSession``."""
+
+    def snapshot(self) -> dict[str, Json]: ...
+
+
 class Page(Closing):
     """``/metrics`` on loopback, not reachable from other machines. One thread while it is open.
 
@@ -135,7 +141,7 @@ class Page(Closing):
         OSError: the port is taken.
     """
 
-    def __init__(self, metrics: Metrics | TextMetrics, port: int = 0) -> None:
+    def __init__(self, metrics: Snapshots, port: int = 0) -> None:
         self._server = ThreadingHTTPServer((LOOPBACK, port), _handler(metrics))
         self._server.daemon_threads = True
         self.url = f"http://{LOOPBACK}:{self._server.server_address[1]}/metrics"
@@ -151,7 +157,7 @@ class Page(Closing):
         self._thread.join()
 
 
-def _handler(metrics: Metrics | TextMetrics) -> type[BaseHTTPRequestHandler]:
+def _handler(metrics: Snapshots) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 5.0  # of a stalled client
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from edgekit.generate.device.chat_template import MESSAGES_LIMIT
+from edgekit.generate.device.options import checked_options
+from edgekit.generate.device.text_session import TextSession
+from edgekit.generate.device.text_stream import TextStream
 from edgekit.runtime import Session
-from edgekit.runtime.generate.chat_template import MESSAGES_LIMIT
-from edgekit.runtime.generate.options import checked_options
-from edgekit.runtime.generate.text_session import TextSession
-from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.request_fields import (
     CHAT_ONLY,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 
+from edgekit.generate.device.adapter import is_adapter_name
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.openai.api_errors import ApiError, error_object, response_of
 from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_text2text
@@ -26,7 +27,6 @@ from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_parts import ServedParts, ServedSpeech, ServedText2Text
 from edgekit.serve.served_text import ServedText
-from edgekit.target.adapter import is_adapter_name
 
 if TYPE_CHECKING:
     from edgekit.serve.openai.chat_requests import TextRequest

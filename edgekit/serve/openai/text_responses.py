@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.runtime.generate.text_tokens import StopWords
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_tokens import StopWords
 from edgekit.serve.openai.tool_calls import BEGIN, OBJECT, Tools, calls_in
 from edgekit.tensor_spec import Json
 
