@@ -21,9 +21,6 @@ from edgekit.tensor_spec import Json
 def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, str, str]:
     """Recommend variants: what to use where, what it costs, and what to do next, a sentence each.
 
-    Args:
-        variants: All variants of the bundle, the rejected ones too.
-
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
     """

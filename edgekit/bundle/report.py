@@ -33,7 +33,6 @@ def render_bundle(
     """Return the report of a bundle: result, evidence, notes.
 
     Args:
-        variants: Its variants, the rejected ones too.
         verbose: List every candidate of the int8 search, and not one line for each target.
 
     Raises:
@@ -89,7 +88,6 @@ def _draft(manifest: Mapping[str, Json]) -> list[str]:
 
 
 def _paths(variants: Sequence[Variant]) -> list[str]:
-    """Return tables of the trained paths to smaller models: the gain of each step."""
     lines: list[str] = []
     for path in (path for path in shrunk_paths(variants) if path.trained):
         lines += ["", f"  path to {path.name}, on the samples for testing", *table(path.columns, path.rows)]

@@ -36,7 +36,6 @@ class SourceNode(NamedTuple):
 
     Attributes:
         name: Its name, or that of its first output if it has none.
-        op: Its ONNX operator.
         scope: Path of the module in its author's program, e.g. ``backbone.stem.conv``; "" if the exporter
             left none.
     """

@@ -46,7 +46,6 @@ def variants_to_prepare(
     lists the float variant first, then those that are smaller or faster.
 
     Args:
-        excluded: Targets that are active or not installed.
         options: Session options; a requested engine or variant is the only one prepared.
     """
     chosen = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
@@ -84,7 +83,6 @@ class Preparations:
 
         Args:
             active: The runner it must be faster than. None means no comparison.
-            feeds: Inputs on which both are timed.
         """
         for name, pending in list(self.waiting.items()):
             if not pending.done:

@@ -230,7 +230,6 @@ class Chain(Generic[R]):
 
 
 def _request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantError:
-    """Return the error for a requested variant or engine that is not usable."""
     assert order.unusable_request is not None
     name, requested = order.unusable_request.name, options.engine
     if name == options.variant:
@@ -241,7 +240,6 @@ def _request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantErr
 
 
 def _variant_failed(candidate: RankedVariant, problem: Exception) -> EngineError:
-    """Return the error for a variant that does not load or run."""
     name = candidate.variant.name
     kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
     return kind(f"{name} does not run: {reason_of(problem)}; strict forbids fallbacks")

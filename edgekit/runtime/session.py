@@ -52,7 +52,6 @@ class Session(Closing):
         bundle: A path, or an open bundle, which is not closed.
         engine: The engine to try first, e.g. ``"tflite"``.
         variant: The variant to try first, by its name in the bundle, e.g. ``"tflite-int8"``.
-        strict: Raise instead of falling back.
         threads: Threads of one run. None means the cores that this process may use, at most 4.
         deadline_ms: Time of a request. Shortly before its end the standby variant runs too; the first answer
             is taken, late if need be. It costs a thread and the memory of a second variant.

@@ -110,7 +110,6 @@ class _App:
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def stream(self, socket: WebSocket) -> None:
-        """Receive images and send predictions, in order and one at a time."""
         try:
             self._allow(socket, is_open=False)
             self._models.resolve(socket.path_params["model"], socket.path_params.get("version"))
@@ -191,8 +190,6 @@ class _PastStarlette(Starlette):
 
 
 class _TracedStarlette(_PastStarlette):
-    """App whose requests for inference are spans."""
-
     traces: ServerTraces
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -306,7 +303,6 @@ async def _object_of(request: Request) -> dict[str, Any]:
 
 
 async def _version_of(request: Request) -> str | None:
-    """``parameters.version`` of a body. None means it does not say."""
     parameters = (await _object_of(request)).get("parameters") or {}
     version = parameters.get("version") if isinstance(parameters, dict) else {}
     if version is not None and (not isinstance(version, str | int) or isinstance(version, bool)):

@@ -274,7 +274,6 @@ def answer_of(
 
 
 def _little(array: Array) -> Array:
-    """Return the array with its bytes in little-endian order."""
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 

@@ -30,9 +30,6 @@ AHEAD = timedelta(minutes=5)
 class ModelTable:
     """The versions of models in one process. Thread-safe.
 
-    Args:
-        bundles, options, repository, memory_bytes, clock: Arguments of :class:`ServedModels`.
-
     Attributes:
         calendar: Returns the local time, to which the schedules of cards refer.
     """
@@ -176,7 +173,6 @@ class ModelTable:
         """Handle the end of a version's request (hook for subclasses)."""
 
     def _fill(self, key: Key, *, candidate: bool) -> None:
-        """Open a version. Only one is opened at a time."""
         entry = self._entries[key]
         with self._lock:
             if self._closed:
@@ -229,7 +225,6 @@ class ModelTable:
                 self._entries[key].left_by_memory = True
 
     def _is_scheduled(self, entry: Entry) -> bool:
-        """Return whether a version is within its hours, or will be soon."""
         schedule, now = entry.schedule, self.calendar()
         return schedule is not None and (schedule.covers(now) or schedule.covers(now + AHEAD))
 

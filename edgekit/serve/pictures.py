@@ -66,7 +66,6 @@ class Pictures:
             model: One with a card whose input is an image.
             content: JPEG, PNG, BMP, WebP or TIFF.
             since_s: From when its deadline counts.
-            lease: Holds the memory that the decoded image takes.
 
         Raises:
             RequestError: 400: it is not an image, or the model takes none; or ``Service.run`` fails.

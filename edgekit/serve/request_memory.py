@@ -52,7 +52,6 @@ class RequestMemory:
     """The budget of one process.
 
     Attributes:
-        peak_bytes: Most that was held.
         share: Part of it that one address may hold.
     """
 

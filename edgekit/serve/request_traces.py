@@ -100,7 +100,6 @@ class RequestTrace:
             name: Name of the stage, as in metrics.
             began_s, ended_s: Its start and end, on the clock of ``time.monotonic``.
             attributes: Attributes without the prefix ``edgekit.``.
-            fallbacks: Changes of the variant, which become events.
         """
         if not self.context.sampled:
             return
@@ -170,11 +169,7 @@ class ServerTraces:
         self._provider.shutdown()
 
     async def over_http(self, app: Any, route: str, scope: Any, receive: Any, send: Any) -> None:
-        """Handle a request of an ASGI app as a span. The response has its ``traceparent``.
-
-        Args:
-            route: Path without ids.
-        """
+        """Handle a request of an ASGI app as a span. The response has its ``traceparent``."""
         named = {name: [v.decode("latin-1") for n, v in scope["headers"] if n == name] for name in _HEADERS}
         above = parsed(*named.values())
         about = {"http.request.method": scope["method"], "http.route": route}

@@ -138,7 +138,6 @@ class ServedModel:
         Args:
             spent_s: Time that has passed since its arrival, in seconds.
             reading_s: Part of that spent on receiving its body; only a client's own deadline counts it.
-            record: Is filled in, for traces.
 
         Raises:
             RequestError: 503: the queue is full, or too long for the deadline. It is rejected at once, so

@@ -35,7 +35,6 @@ class ServedModels(ModelTable):
             into. None means nothing can be loaded later.
         memory_bytes: Maximum memory of models in bytes. The least recently used ones are evicted, and loaded
             again on request. None means no limit.
-        window: Observation window of a candidate's health.
 
     Raises:
         As ``ServedModel``; what was loaded is closed.

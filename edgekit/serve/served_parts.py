@@ -49,8 +49,6 @@ class PartStream:
     """Text that is written run by run.
 
     Args:
-        model: Model that runs the parts.
-        item: A string, or the samples of audio.
         rate: Sample rate in Hz (audio). None means a string.
 
     Attributes:
@@ -81,7 +79,6 @@ class PartStream:
         return self.prediction
 
     def _run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Run a part in the model's queue."""
         if self._cancelled:
             raise CancelledError
         if time.monotonic() > self._due_s:
@@ -164,9 +161,6 @@ class ServedSpeech(ServedParts):
 class ServedText2Text(ServedParts):
     """Version of a text-to-text model. Texts are written one after the other: its decoder has the cache of
     one, and each of two texts in turns would be computed anew at every part.
-
-    Attributes:
-        turn: Lock of the text that is being written.
     """
 
     def __init__(

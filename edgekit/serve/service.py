@@ -165,7 +165,6 @@ class Service:
 
     Args:
         memory: Memory for requests. None means a quarter of the free memory.
-        traces: Records spans of requests, if given.
     """
 
     def __init__(
@@ -301,10 +300,6 @@ class Service:
         wait: Callable[[Future[dict[str, Array]]], Mapping[str, Array]],
     ) -> Mapping[str, Array]:
         """Run a request and return its outputs, in a thread of the caller.
-
-        Args:
-            model, request, since_s: Arguments of :meth:`run`.
-            wait: Returns the result of the run.
 
         Raises:
             RequestError: as :meth:`run`.

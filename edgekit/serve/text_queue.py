@@ -64,10 +64,7 @@ class TextQueue:
         """Record the spans of a text that ended (hook for subclasses).
 
         Args:
-            trace: Trace of its request.
-            result: The text.
             begun_s: When its stream was asked for, and when it was there, on the clock of ``time.monotonic``.
-            fallbacks: Changes of the variant since then.
         """
 
     def changes(self) -> Sequence[Fallback]:

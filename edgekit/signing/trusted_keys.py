@@ -40,9 +40,6 @@ class SignedBy:
 class TrustedKeys:
     """Public keys, one of which must have signed a file.
 
-    Args:
-        paths: Their PEM files, at least one.
-
     Raises:
         UsageError: there is none, or one can't be read.
         MissingDependency: the package ``cryptography`` is not installed.
@@ -90,9 +87,6 @@ class TrustedKeys:
 
     def check_payload(self, content: bytes, signature: bytes, name: str) -> SignedBy | None:
         """Check a signature that holds what it signs: an attestation.
-
-        Args:
-            name: Name of that file.
 
         Returns:
             None if it holds another statement, which may be one about the content's hash.

@@ -68,7 +68,6 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
     """Return the README of a bundle.
 
     Args:
-        hub: The hub's library, whose writer of YAML is used.
         address: Address ``hf://OWNER/NAME`` of its repository.
         sha256: SHA-256 of the file, as hexadecimal digits.
 

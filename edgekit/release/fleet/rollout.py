@@ -104,9 +104,7 @@ class Verdict:
     """Decision on a rollout.
 
     Attributes:
-        baseline, candidate: Digests of the old and the new bundle.
         reached: Number of devices that have run the candidate.
-        devices: Number of all devices.
         given_up: Number of devices whose store has dropped the candidate.
         given_up_too_often: Whether that is more often than for the baseline, by the sequential test of
             :mod:`edgekit.runtime.store.health`.
@@ -215,8 +213,6 @@ def judged(
     """Decide on a new bundle by the devices of a fleet.
 
     Args:
-        baseline: Digest of the old bundle.
-        candidate: Digest of the new one.
         compared: Measures; default: ``measures()``. A measure that no device reports is skipped.
         answers: Minimum number of responses for a device to count.
         alpha: Significance level of the test, for all measures together.

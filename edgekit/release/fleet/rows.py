@@ -46,7 +46,6 @@ class DeviceRow:
         times: Number of measured end-to-end request times, and their sum in seconds.
         buckets: Histogram of these times: index of the first bucket, and counts (``metrics/histogram.py``).
         scores: Number of the app's own scores, and their sum.
-        given_up: Bundles that the device's store dropped -> reason.
     """
 
     device: str

@@ -24,8 +24,6 @@ class FleetRow:
         amounts: Counts with this bundle, including devices of this channel and class that have another one
             now.
         p50_ms, p95_ms: End-to-end time in milliseconds, within 2.2 %. None means not reported.
-        given_up: Number of devices whose store has dropped it.
-        variants: Variant and engine -> devices that run it.
     """
 
     channel: str

@@ -31,11 +31,7 @@ WORTH = 0.9
 
 @dataclass(frozen=True)
 class Published:
-    """A bundle in a channel.
-
-    Attributes:
-        target: Name of its target in TUF's metadata.
-    """
+    """A bundle in a channel."""
 
     target: str
     release: int

@@ -80,7 +80,6 @@ def update(
         root: Root metadata. None means that of an earlier run.
         device: The device's id for rollouts. "" means a random id that is stored here.
         size_limit_bytes: Maximum size of a fetched bundle.
-        dry_run: Report the release to install, but do not install it.
 
     Raises:
         UpdateError: it is rejected or cannot be fetched, or another update runs. The store is unchanged.
@@ -197,7 +196,6 @@ def _delta(store: Store, state: ChannelState, release: Release) -> tuple[Path, T
 
 
 def _root(folder: Path, root: Path | None) -> bytes:
-    """Return the root metadata to start from."""
     path = folder / "root.json" if root is None else root
     try:
         if root is None:

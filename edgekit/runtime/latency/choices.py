@@ -75,11 +75,7 @@ def _engine_variants(session: SessionProtocol) -> list[Variant]:
 def times_ms(
     session: SessionProtocol, measured: Mapping[str, float] = MappingProxyType({})
 ) -> Mapping[str, float]:
-    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known.
-
-    Args:
-        measured: Times that were measured here just now.
-    """
+    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known."""
     built = {
         v.name: timings.milliseconds_of(v.evidence.get("timing"))
         for v in _engine_variants(session)

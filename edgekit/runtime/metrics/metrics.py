@@ -62,7 +62,6 @@ class Metrics:
 
     Args:
         session: Its calls are counted if they are made through this object.
-        outbox: Its counts are included.
         traces: A ``Traces``, which records spans of each call and of its stages, if given.
     """
 

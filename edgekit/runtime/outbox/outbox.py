@@ -77,7 +77,6 @@ class Outbox(Closing):
     Args:
         folder: Its own; one process at a time.
         sink: The destination; closed with the outbox. None means the app calls ``deliver``.
-        commit_s: Group commit interval.
         close_s: Longest time in which ``close`` delivers stored rows; the rest stays for the next process.
 
     Raises:

@@ -49,7 +49,6 @@ class Parcel:
         key: Unique; a backend drops repetitions by it.
         kind: ``result``, ``metric`` or ``log``.
         made_unix_s: When, on the device's clock, which may have been wrong.
-        tries: Number of times that a backend refused it.
     """
 
     key: str

@@ -49,11 +49,7 @@ class Sink(Protocol):
 
 
 class FolderSink:
-    """Writes each row to a file of its own, ``KIND-KEY`` and a suffix, atomically.
-
-    Args:
-        folder: Created if missing.
-    """
+    """Writes each row to a file of its own, ``KIND-KEY`` and a suffix, atomically."""
 
     def __init__(self, folder: str | Path, suffix: str = ".bin") -> None:
         if not re.fullmatch(r"(\.[A-Za-z0-9]{1,16})*", suffix):
@@ -82,7 +78,6 @@ class HttpSink:
     Args:
         url: The endpoint, e.g. ``https://backend.example/rows``.
         headers: Headers of every request, e.g. ``{"Authorization": "Bearer ..."}``.
-        timeout_s: Time limit for one row.
         context: For https. None means the system's certificates.
     """
 

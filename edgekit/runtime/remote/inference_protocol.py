@@ -175,7 +175,6 @@ class Client:
         Args:
             feeds: Every input, contiguous, of the declared dtype and one of the shapes.
             end_s: The deadline, on ``time.monotonic()``.
-            binary: In Triton's binary form; else in JSON.
             more_headers: Further headers, e.g. ``traceparent``.
 
         Raises:

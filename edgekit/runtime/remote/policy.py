@@ -93,9 +93,6 @@ def second_opinion(
     """Return the reason that the server does not repeat a run of the device, or "" if it does.
 
     Args:
-        confidence: In the device's outputs.
-        threshold: The confidence that is enough.
-        left_s: Time left until the deadline.
         remote_s: p95 of the server. None means unknown.
         objection: Why the server must not be used now.
     """
@@ -139,9 +136,7 @@ class Breaker:
 
     Attributes:
         state: ``closed``, ``open``, ``probing`` or ``half-open``.
-        until_s: When an open one may probe.
         pauses: Number of times that it opened since it was last closed.
-        failed, slow: Moving averages.
         trying: Half-open, and the one trial call is running.
     """
 

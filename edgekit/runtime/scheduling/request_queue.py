@@ -127,7 +127,6 @@ class Requests(Closing):
             deadline_ms: Time limit in ms. A request queued longer is not run: its future raises BusyError.
             priority: Priority class; smaller ones are run first. If the queue is full, a request of a larger
                 class is dropped: its future raises BusyError.
-            record: Is filled in, for traces.
 
         Returns:
             A future of the outputs, or of the error of ``Session.run``. ``cancel()`` removes the request.

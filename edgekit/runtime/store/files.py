@@ -40,9 +40,6 @@ class StoreFiles:
 
     Args:
         name: The model's name. None means the only one.
-
-    Attributes:
-        notes: Problems that the app may want to know of.
     """
 
     def __init__(self, root: Path, name: str | None) -> None:

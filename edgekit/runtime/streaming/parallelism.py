@@ -74,7 +74,6 @@ def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bo
     """Return the parallelism of a session's stream.
 
     Args:
-        session: Its thread count is the limit.
         workers: The number of single-threaded workers. 1 means the session's own runner, None the faster of
             1 and the session's thread count. Measuring takes about two seconds, once per variant, engine
             version and device. On a GPU or an NPU it is 1, also while a requested one is being verified: its

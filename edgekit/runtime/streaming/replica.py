@@ -39,7 +39,6 @@ class Replica:
 
     Args:
         session: Runs requests if this fails; it must outlive this.
-        threads: Threads of one run.
 
     Attributes:
         failed: Why the session is used instead; "" while it is not.

@@ -250,7 +250,6 @@ class _Pipeline:
             waiter.acquire()
 
     def stop(self) -> None:
-        """Read no more frames, and skip unfinished ones."""
         with self._lock:
             self._stopped = True
             self._changed.notify()
@@ -321,7 +320,6 @@ def _steps(
     options: Mapping[str, Any],
     runner: SessionProtocol | Replica,
 ) -> Sequence[Step]:
-    """Return the steps of a frame, stage by stage."""
     initial = session.active.engine, bool(session.fallbacks)
 
     def decoded(task: _Task) -> None:

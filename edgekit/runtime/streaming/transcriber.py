@@ -50,7 +50,6 @@ class TranscriptUpdate:
         text: Words that are final, with the space before them: all of these texts in turn are the whole one.
         start_s, end_s: Start and end of the transcribed audio, in seconds from its beginning.
         is_end: Whether the speaker paused, or the audio was cut, after ``text``.
-        seconds: Time that it took.
     """
 
     text: str
@@ -244,7 +243,6 @@ class Transcriber:
         self._speech = self._speech_end = 0
 
     def _transcribed(self, end: int) -> tuple[str, float]:
-        """Return the text of the audio before ``end``, and the seconds that it took."""
         began_s = self._clock()
         try:
             prediction = processing.predict_whole(

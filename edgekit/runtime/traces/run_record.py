@@ -32,11 +32,8 @@ class RunRecord:
 
     @contextmanager
     def running(self, runs: Any, batch_size: int = 1) -> Iterator[None]:
-        """Record the run while the block runs. A second run, after a batch that failed, replaces the first.
-
-        Args:
-            runs: The session, or what stands before it.
-        """
+        """Record the run while the block runs. A second run, after a batch that failed, replaces the
+        first."""
         before = getattr(runs, "history", ())
         token = CURRENT.set(self._context)
         self.run_start_s, self.batch_size = time.monotonic(), batch_size

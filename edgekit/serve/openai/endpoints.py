@@ -201,7 +201,6 @@ async def _respond(
     receive: Any,
     send: Any,
 ) -> None:
-    """Send a text, whole or streamed. A client that hangs up ends it."""
     watching = asyncio.ensure_future(_disconnected(receive))
     watching.add_done_callback(lambda _: run.cancel())  # also at the end, where it does nothing
     try:

@@ -52,7 +52,6 @@ class ResponseWriter:
     """Writer of one response.
 
     Args:
-        model: Name of the model in the request.
         usage: Whether the last event of a stream has the usage.
     """
 

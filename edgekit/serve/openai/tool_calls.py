@@ -124,7 +124,6 @@ def _forced(choice: Any, names: Sequence[str]) -> Sequence[str]:
 
 
 def _call_schema(functions: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
-    """Return the schema of a call of one of these functions. Shared definitions move to its root."""
     shared: dict[str, Any] = {}
     forms = []
     for function in functions:

@@ -41,9 +41,7 @@ class TranscriptionRequest(NamedTuple):
 
     Attributes:
         sound: A WAV file, whose format was checked.
-        seconds: Its length.
         options: Options of ``Session.predict``.
-        form: One of FORMATS.
         decoded_bytes: Maximum memory of the audio while it is decoded, and afterwards.
     """
 
