@@ -25,8 +25,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from edgekit.errors import EdgeKitError
-from edgekit.runtime.metrics.prometheus import CONTENT_TYPE
-from edgekit.serve import metrics_text, openapi
+from edgekit.runtime.metrics import prometheus
+from edgekit.serve import openapi
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
@@ -81,10 +81,8 @@ class _App:
         return JSONResponse({"name": model.name, "ready": state == "ready"}, 200 if state == "ready" else 503)
 
     async def metrics(self, request: Request) -> Response:
-        def whole() -> str:
-            return metrics_text.text(metrics_text.snapshots(self._models))
-
-        return Response(await run_in_threadpool(whole), headers={"Content-Type": CONTENT_TYPE})
+        content = await run_in_threadpool(_metrics_of, self._models)
+        return Response(content, headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     def _find(self, request: Request) -> ServedModel | ServedText:
         return self._models.served(request.path_params["model"], request.path_params.get("version"))
@@ -321,6 +319,21 @@ async def _http_error(request: Request, problem: Exception) -> Response:
         405: f"{request.method} is not allowed for this path",
     }
     return error_response(messages.get(problem.status_code, problem.detail), problem.status_code)
+
+
+def _metrics_of(models: ServedModels) -> str:
+    """Return the metrics of all models in Prometheus' text format, which declares each metric once."""
+    families: dict[str, list[str]] = {}
+    for model in models:
+        family = ""
+        snapshot = {**model.metrics.snapshot(), "model": model.name, "version": model.version}
+        for line in prometheus.text(snapshot).splitlines():
+            if line.startswith("# HELP "):
+                family = line.split(" ", 3)[2]
+            lines = families.setdefault(family, [])
+            if not line.startswith("# ") or line not in lines:
+                lines.append(line)
+    return "\n".join(line for lines in families.values() for line in lines) + "\n"
 
 
 def model_lines(models: ServedModels) -> list[str]:
