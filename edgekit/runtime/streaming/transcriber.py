@@ -156,11 +156,11 @@ class Transcriber:
             EngineError, NoVariantError: as ``Session.run``. The rest of the block is dropped; the next call
             goes on.
         """
-        sound, self._waiting = np.concatenate([self._waiting, mono(block, self._source)]), np.zeros(0)
+        audio, self._waiting = np.concatenate([self._waiting, mono(block, self._source)]), np.zeros(0)
         hop = self._detector.hop
-        for start in range(0, len(sound) - hop + 1, hop):
-            self._take(sound[start : start + hop])
-        self._waiting = sound[len(sound) - len(sound) % hop :]
+        for start in range(0, len(audio) - hop + 1, hop):
+            self._take(audio[start : start + hop])
+        self._waiting = audio[len(audio) - len(audio) % hop :]
         return self._fetched()
 
     def finish(self) -> list[TranscriptUpdate]:
