@@ -15,6 +15,8 @@ from edgekit.errors import UsageError
 
 PRIORITIES = {"result": 2, "metric": 1, "log": 0}
 """If there is too little room, rows are dropped in this order, the lowest first."""
+DROPPED = ("age", "room", "memory")
+"""Rules by which rows are dropped (docs/outbox.md); the counts are named ``dropped_`` and the rule."""
 ROW_BYTES = 100
 """Overhead of a row besides its key and body."""
 KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
