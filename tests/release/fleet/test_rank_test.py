@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from edgekit.release.fleet.rank_test import LEAST_OF_BOTH, _left_out, shift_interval
+from edgekit.release.fleet.sequential_test import LEAST_OF_BOTH, _left_out, shift_interval
 from tests.release.fleet.simulated_fleet import rollout
 
 ALPHA = 0.05
