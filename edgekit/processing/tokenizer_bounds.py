@@ -212,7 +212,7 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 _FORMS = {"single": 0, "pair": 1}
-"""Forms of a template, and how many texts it has beside the first."""
+"""Forms of a template, and how many texts it has in addition to the first."""
 
 
 def _added(step: dict[str, Any]) -> int:

@@ -209,7 +209,7 @@ def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
 def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | None, bool]:
     """Return a variant's accuracy by a metric, and whether that was measured.
 
-    A float variant is judged by its SNR alone, and no task's score is measured of it. Beside variants with a
+    A float variant is judged by its SNR alone, and no task's score is measured of it. Next to variants with a
     score it stands where the float model stands, marked as not scored.
 
     Args:

@@ -123,7 +123,7 @@ def return_freed_memory() -> bool:
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Return the memory of a process, by default this one. It is 0 if it can't be read, as on macOS and Windows."""
+    """Return the memory of a process, by default of this one; 0 if it can't be read: on macOS and Windows."""
     return _pages(pid)[0]
 
 

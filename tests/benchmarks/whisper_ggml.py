@@ -12,8 +12,8 @@ import numpy as np
 from edgekit.compiler.model.speech.speech_model import SpeechModel
 from edgekit.compiler.pipeline.encoder_decoder.speech import card_of
 from edgekit.processing.audio_features import _filter_bank
-from edgekit.processing.spelling import bytes_of
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.processing.spelling import bytes_of
 from edgekit.target.token_rules import TokenRules
 from edgekit.tensor_spec import Array
 

@@ -42,7 +42,7 @@ ALTERNATIVES = 3
 
 
 class DimensionGroup(NamedTuple):
-    """Dynamic dimensions that are chosen together: those of one name, or a picture's height and width.
+    """Dynamic dimensions that are chosen together: those of one name, or an image's height and width.
 
     Attributes:
         title: For messages, e.g. ``height and width``.
