@@ -72,7 +72,7 @@ def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
     if is_generation(card):
         raise UsageError(
             f"{name} has a language model, which does not run on arrays: use edgekit generate, or "
-            "edgekit.runtime.generate.TextSession"
+            "edgekit.generate.TextSession"
         )
 
 

@@ -87,7 +87,8 @@ class TargetInfo(NamedTuple):
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
-            ``compile_decoder(model, precision, weights, context) -> Artifact`` (target/decoder.py). "": none.
+            ``compile_decoder(model, precision, weights, context) -> Artifact``
+            (generate/device/decoder.py). "": none.
         estimate: ``(files, profile) -> CostEstimate | None``: estimate by the vendor's own tool of the cost
             on the profile's device (target/cost_estimate.py); None for a profile that it does not know.
             It is shown as estimated by that tool. Raises MissingDependency if the tool is not installed,
@@ -224,7 +225,7 @@ class EngineInfo(NamedTuple):
             emulation is not a fallback. It is called before anything is loaded, so it must be cheap. None:
             the engine always is the device's own.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
-            (target/decoder.py): it loads language models. "": none.
+            (generate/device/decoder.py): it loads language models. "" means that it loads none.
         triton: Backend by which Triton runs the artifacts. None means that it does not.
         accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
             ``Accelerators`` says (target/accelerators.py). "" means that the engine has none.

@@ -13,11 +13,17 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
+from edgekit.generate.device.adapter import NO_MATRICES, UNKNOWN, Matrices, adapter_inputs
+from edgekit.generate.device.adapter import OPTION as ADAPTERS
+from edgekit.generate.device.decoder import (
+    DecoderShape,
+    check_capacity,
+    check_length,
+    check_saved,
+    check_step,
+)
 from edgekit.system.cpu import instruction_sets
 from edgekit.system.signal_stack import kept_signal_stack
-from edgekit.target.adapter import NO_MATRICES, UNKNOWN, Matrices, adapter_inputs
-from edgekit.target.adapter import OPTION as ADAPTERS
-from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
 from edgekit_openvino.run import (
@@ -62,7 +68,7 @@ def state_names(layers: int) -> list[str]:
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> OpenvinoDecoder:
-    """Load ``model.xml`` with ``model.bin``; arguments: see ``registry.open_decoder``.
+    """Load ``model.xml`` with ``model.bin``; arguments: see ``decoder_registry.open_decoder``.
 
     Raises:
         UsageError: ``capacity`` exceeds the positions of the file.

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
+from edgekit.generate.device.decoder import (
+    DecoderShape,
+    check_capacity,
+    check_length,
+    check_saved,
+    check_step,
+)
 from edgekit.tensor_spec import Array, Json
 from edgekit_tflite.run import FILE, open_interpreter
 
@@ -32,7 +38,7 @@ HIDDEN = np.float32(-1e9)
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> TfliteDecoder:
-    """Load ``model.tflite``; arguments: see ``registry.open_decoder``.
+    """Load ``model.tflite``; arguments: see ``decoder_registry.open_decoder``.
 
     Raises:
         UsageError: ``capacity`` exceeds the positions of the file.

@@ -19,7 +19,7 @@ from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.quantize.numerics import dequantize, stored_range
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.observe.observers import Observation
-from edgekit.compiler.quantize.placement.kernels import node_name, rule_of
+from edgekit.compiler.quantize.placement.kernels import find_kernels, node_name, rule_of
 from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.compiler.quantize.placement.qdq_graph import emit
 from edgekit.compiler.quantize.placement.qdq_placement import place, prescribed_values
@@ -178,6 +178,6 @@ def place_candidate(
         placement: One of ``rules.placements``.
     """
     placement_rules = rules_of(placement, rules)
-    left = floats | floats_of(placement, model, placement_rules)
+    left = floats | floats_of(placement, find_kernels(model, placement_rules))
     graph, observed = rewritten(model, observations, rules, left)
     return Int8Placement(graph, placement_rules, place(graph, placement_rules, observed, recipe, left))

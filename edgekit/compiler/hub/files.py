@@ -28,13 +28,7 @@ from edgekit.compiler.hub.client import (
     receive_file,
 )
 from edgekit.compiler.model.external_names import external_names
-from edgekit.compiler.model.language.hugging_face import INDEX, WEIGHTS
-from edgekit.compiler.model.language.hugging_face_config import (
-    READ_TYPES,
-    model_type,
-    preferred_onnx,
-    text2text_family,
-)
+from edgekit.compiler.model.hugging_face_folder import INDEX, WEIGHTS, is_read, model_type, preferred_onnx
 from edgekit.errors import BundleError, EdgeKitError, ModelError, printable
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
@@ -188,8 +182,7 @@ def _download_model(
     if CONFIG in files:
         add(CONFIG)
     weights = [name for name in files if name in (WEIGHTS, INDEX) or _SHARD.fullmatch(name)]
-    is_read = model_type(folder) in READ_TYPES or (bool(weights) and bool(text2text_family(folder)))
-    if not address.file and is_read:
+    if not address.file and is_read(folder, bool(weights)):
         if not weights:
             raise ModelError(f"{address}: has no {WEIGHTS}, from which {model_type(folder)} models are read")
         weights, model = [WEIGHTS] if WEIGHTS in weights else weights, ""
@@ -207,7 +200,7 @@ def _download_model(
                 "which are not fetched; download the folder yourself, and pass it"
             )
         add(*data_names)
-    is_folder = model_type(folder) not in (*READ_TYPES, "") and preferred_onnx([model]) == model
+    is_folder = model_type(folder) and not is_read(folder, False) and preferred_onnx([model]) == model
     return "" if is_folder else model
 
 

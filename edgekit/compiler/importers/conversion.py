@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.importers.contract import HEAD_BYTES, FrameworkOutputs, Importer, ImportOptions, Source
 from edgekit.compiler.importers.original import package_version
-from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
+from edgekit.compiler.model.hugging_face_folder import onnx_in_folder
 from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, UsageError, printable
