@@ -105,7 +105,6 @@ class Card:
         )
 
     def _fed_inputs(self) -> list[Input]:
-        """Return the inputs that are neither a constant nor a state."""
         entries = (entry for name, entry in self.inputs.items() if name not in self.states)
         return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
 

@@ -200,7 +200,6 @@ def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: A
 
 
 def _settings(task: Task, options: Mapping[str, Any]) -> Any:
-    """Return the card's options, overridden by those of one call."""
     if not options:
         return task.options
     allowed = sorted(vars(task.options))
@@ -214,7 +213,6 @@ def _settings(task: Task, options: Mapping[str, Any]) -> Any:
 
 
 def _finite(outputs: Mapping[str, Array], name: str) -> Array:
-    """Return an output. Check that it exists and is finite."""
     if name not in outputs:
         raise EngineError(f"the card decodes output {name}, but the model returned {', '.join(outputs)}")
     values = outputs[name]

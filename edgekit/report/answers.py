@@ -150,7 +150,6 @@ def _reference(bundle: Bundle) -> Variant:
 def _run(
     bundle: Bundle, variant: Variant, pictures: Sequence[Array]
 ) -> tuple[list[Mapping[str, Array]], list[Any]]:
-    """Run a variant on images. Return its outputs, and the placement of each image for decoding."""
     outputs: list[Mapping[str, Array]] = []
     placed = []
     with Session(bundle, variant=variant.name, strict=True) as session:

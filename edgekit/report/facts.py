@@ -312,7 +312,6 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
 
 
 def _kinds(variant: Variant, block: str) -> str:
-    """Return the cause classes of the nodes that read a block."""
     causes = (variant.evidence.get("causes") or {"found": ()})["found"]
     return ", ".join(dict.fromkeys(str(cause["kind"]) for cause in causes if block in cause["nodes"]))
 

@@ -196,7 +196,6 @@ class _Search:
         return True, self._matches(attempt)[0]
 
     def _is_right(self, attempt: Attempt) -> bool:
-        """Return whether an attempt fits, and gives all sizes that the file declares for its outputs."""
         if attempt.outputs is None:
             return False
         matched, total = self._matches(attempt)
