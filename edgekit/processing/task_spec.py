@@ -21,11 +21,11 @@ class TaskSpec(NamedTuple):
             The classes of the tasks here are in ``processing/predictions``, for all device code.
         metric: Module whose ``METRIC`` says how close two models' predictions are (host). "" means that the
             SNR does.
-        drawing: Module whose ``draw`` draws the task's predictions into a picture. "" means that they have
+        drawing: Module whose ``draw`` draws the task's predictions into an image. "" means that they have
             none, or another task draws them.
         recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
             "": none.
-        mirrored: Whether training may mirror its pictures.
+        mirrored: Whether training may mirror its images.
     """
 
     kind: str

@@ -128,7 +128,6 @@ def resident_bytes(pid: int | None = None) -> int:
 
 
 def _pages(pid: int | None = None) -> tuple[int, int]:
-    """Return a process's resident memory, and how much of it is pages of files, in bytes."""
     if sys.platform != "linux":
         return 0, 0
     try:

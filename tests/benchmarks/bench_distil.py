@@ -31,7 +31,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.processing import load_card
 from edgekit.runtime import Session
-from edgekit.system.progress import Stage, unheard
+from edgekit.system.progress import Stage, unwatched
 from edgekit.tensor_spec import Array
 
 CLASSES = (
@@ -100,7 +100,7 @@ def main() -> None:
     fitting, choosing = feeds(train[order[:96]]), feeds(train[order[96:128]])
     reference = Reference(model)
     judge = Evaluator(load_card(CARD), [reference.run(sample) for sample in choosing])
-    plan = plan_pruning(model, fitting, choosing, judge, unheard)
+    plan = plan_pruning(model, fitting, choosing, judge, unwatched)
     for keep in given.keep:
         removed = {each.name: round(len(each.group.units) * (1 - keep)) for each in plan.groups}
         student = pruned_model(plan, removed)
