@@ -12,8 +12,7 @@ from edgekit.bundle.variant import Status
 from edgekit.compiler.pipeline.build_options import BuildOptions, Goal
 from edgekit.compiler.pipeline.select_variants import select_forms
 from edgekit.compiler.pipeline.variant_build import VariantBuild
-from edgekit.errors import MissingDependency, UsageError
-from edgekit.target import Artifact, registry
+from edgekit.target import Artifact
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array
@@ -105,18 +104,7 @@ def test_nothing_large_enough(tmp_path: Path) -> None:
     assert made.status == "rejected: no Gemm or MatMul has 4,096 weights or more"
 
 
-def test_a_target_without_the_form(model: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        build(model, "int8-dynamic", targets=["ort", "coreml"])
-    assert str(error.value) == "coreml does not support int8-dynamic; use fp32, fp16, int8 or auto"
-
-
-def test_an_engine_that_is_not_here(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Missing:
-        def engine_version(self) -> str:
-            raise MissingDependency("onnxruntime", "running", "pip install 'edgekit-sdk[ort]'")
-
-    monkeypatch.setattr(registry, "engine", lambda name: Missing())
+def test_an_engine_that_is_not_here(model: Path, no_engine: None) -> None:
     made, parent = build(
         model, "int8-dynamic"
     ).variants  # nobody can time them: what was asked for goes first
