@@ -69,8 +69,8 @@ def build_all(
     Args:
         matrix: File in TOML.
         on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``.
-        workers: Local processes; None: one for every two cores.
-        memory_mb: Limit of each model's process in megabytes; None: by the model's size.
+        workers: Local processes. None means one for every two cores.
+        memory_mb: Limit of each model's process in megabytes. None means a limit by the model's size.
         retries: Maximum number of retries of a build whose worker was lost.
         progress: Called with each row, how many are done and how many there are.
 

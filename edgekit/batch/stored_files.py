@@ -185,7 +185,6 @@ def _plain_name(source: str) -> str:
 
 
 def _file_system(url: str) -> Any:
-    """Return fsspec's file system for a URL."""
     with need_package("fsspec", f"opening {url}", extra="catalogue"):
         from fsspec.core import url_to_fs
     try:

@@ -22,7 +22,6 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
     """Recommend variants: what to use where, what it costs, and what to do next, a sentence each.
 
     Args:
-        manifest: Manifest of the bundle.
         variants: All variants of the bundle, the rejected ones too.
 
     Raises:
@@ -55,7 +54,6 @@ def advised(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def _by_profile(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
-    """Return the variants to choose from of each profile."""
     groups: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.usable and variant.shrunk is None:

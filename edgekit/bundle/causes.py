@@ -22,7 +22,6 @@ class CauseText(NamedTuple):
     """One cause in words.
 
     Attributes:
-        kind: The class of the cause.
         layer: Layer that computes the value, by its name in the source model.
         reach: The magnitudes.
         plain: SNR of the value in plain int8; "-" for float16.

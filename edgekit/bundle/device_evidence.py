@@ -79,7 +79,6 @@ def times_of_this_processor(manifest: Mapping[str, Json], threads: int) -> dict[
     """Return times that were measured on a processor with the name, kind and instruction sets of this one.
 
     Args:
-        manifest: Manifest of a bundle.
         threads: Number of threads of a run; times with another number are left out.
 
     Returns:

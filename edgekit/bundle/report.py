@@ -33,8 +33,6 @@ def render_bundle(
     """Return the report of a bundle: result, evidence, notes.
 
     Args:
-        name: Name of the bundle, for errors.
-        manifest: Its manifest.
         variants: Its variants, the rejected ones too.
         verbose: List every candidate of the int8 search, and not one line for each target.
 
@@ -72,7 +70,6 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
 
 
 def _adapters(variants: Sequence[Variant]) -> list[str]:
-    """Return a table of a language model's variants with each adapter."""
     rows = []
     for variant in variants:
         for name, figures in variant.evidence.get("adapters", {}).items():
@@ -84,7 +81,6 @@ def _adapters(variants: Sequence[Variant]) -> list[str]:
 
 
 def _draft(manifest: Mapping[str, Json]) -> list[str]:
-    """Return the lines on a language model's draft, with a table of its own."""
     text, variants = draft_evidence(manifest)
     if not text:
         return []
@@ -295,7 +291,6 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
     """Return the notes of the compiler and the engine about a variant, with reasons.
 
     Args:
-        variant: The variant.
         tokens: Most tokens that the perplexity of a variant of the bundle was measured on.
     """
     left = variant.evidence.get("runner", {}).get("outside_delegate")

@@ -82,8 +82,6 @@ def with_further(
     """Return the golden vectors, followed by those of the further shapes with thinned outputs.
 
     Args:
-        golden: Golden vectors of the largest shape.
-        manifest: The bundle's manifest.
         shapes: The bundle's shapes, smallest first.
         read: Reads arrays of these specs by their entries.
     """
@@ -112,7 +110,6 @@ def as_json(
     Args:
         shapes: Inputs and outputs at each shape, the largest last.
         golden: Feeds and reference outputs at each.
-        entries: Entries of the bundle.
     """
     further, largest = [], golden[-1][0]
     for number, (signature, (feeds, outputs)) in enumerate(zip(shapes[:-1], golden, strict=False), 1):

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class Transcription(TypedDict):
-    """Texts of a speech model's variant (edgekit/compiler/pipeline/encoder_decoder/speech.py)."""
+    """Texts of a speech model's variant (edgekit/generate/host/pipeline/encoder_decoder/speech.py)."""
 
     recordings: int
     given: bool

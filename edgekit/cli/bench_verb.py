@@ -105,7 +105,7 @@ def bench(
     from edgekit.compiler.bench import history as bench_history
     from edgekit.compiler.bench import limits as bench_limits
     from edgekit.compiler.bench import sweep as bench_sweep
-    from edgekit.compiler.bench import text as bench_text
+    from edgekit.generate.device import bench_text
 
     _need_history(history, plot)
     checks = [bench_limits.parse_limit(text) for text in limits]

@@ -45,7 +45,7 @@ def _title(bundle: Bundle) -> str:
 def faults(bundle: Bundle) -> list[dict[str, str | None]]:
     """Return the variants that a new bundle lost to a bug: ``{variant, error, traceback}``.
 
-    ``traceback`` is a path of this machine; None where it could not be written.
+    ``traceback`` is a path of this machine; None if it could not be written.
     """
     return [
         {

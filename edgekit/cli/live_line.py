@@ -22,7 +22,7 @@ from edgekit.system.progress import Stage, listening
 
 TICK_S = 0.1
 FIRST_PLAIN_S = 10.0
-"""Seconds until a running stage gets a line where stderr is not a terminal; another each time they double."""
+"""Seconds until a running stage gets a line if stderr is not a terminal; another each time they double."""
 DETAIL_COLUMNS = 78
 """Width of the description in the line of a finished stage; less on a narrower terminal."""
 BAR_COLUMNS = 10
@@ -139,7 +139,6 @@ class LiveLine:
             click.echo(running_line(stage, elapsed, left, 10_000), file=self._stream)
 
     def _draw(self, text: str) -> None:
-        """Draw over what was drawn last."""
         if self.is_terminal and text != self._shown:
             click.echo(f"\r{text:<{len(self._shown)}}\r", nl=False, file=self._stream)
             self._shown = text
@@ -186,7 +185,8 @@ def running_line(stage: Stage, elapsed: float, left_s: float | None, columns: in
 
 
 def _finished(stage: Stage, columns: int) -> str:
-    """Format a stage that has ended, with a description of at most ``columns`` columns; 0: of any length."""
+    """Format a stage that has ended, with a description of at most ``columns`` columns. 0 means any
+    length."""
     columns = max(10, min(columns, DETAIL_COLUMNS)) if columns else 0
     text = f"{stage.detail[: columns - 3]}..." if 0 < columns < len(stage.detail) else stage.detail
     return f"  {stage.name:<10} {text:<{columns or DETAIL_COLUMNS}} {stage.seconds:5.1f} s"

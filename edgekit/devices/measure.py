@@ -172,7 +172,6 @@ def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
 
 
 def _chosen(bundle: Bundle, options: Mapping[str, Json]) -> list[Variant]:
-    """Return the variants that the options name."""
     variants = kept_variants(bundle)
     engine, variant, name = (options.get(key) for key in ("engine", "variant", "name"))
     return [

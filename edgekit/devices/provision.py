@@ -44,7 +44,6 @@ class Archive(NamedTuple):
     """A gzipped tar archive to be unpacked on the device.
 
     Attributes:
-        content: Bytes of the archive.
         digest: sha256 of the bytes.
         holds: Requested packages, e.g. ``onnxruntime 1.23.2``, without their own requirements.
     """
@@ -77,8 +76,6 @@ def missing_packages(
     of its distribution.
 
     Args:
-        targets: Names of the targets.
-        inventory: Inventory of the device.
         extras: Additional extras of EdgeKit.
 
     Raises:

@@ -31,8 +31,7 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
 
     Args:
         sound: Floats from -1 to 1 or int16, [n] or [n, channels], whose mean is taken.
-        entry: The input.
-        rate: Samples a second, in Hz; None: the input's.
+        rate: Samples a second, in Hz. None means the input's.
 
     Returns:
         float64 [n], full scale is 1.
@@ -85,9 +84,8 @@ def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = Non
     """Turn one window into the input's array.
 
     Args:
-        entry: The input.
         samples: float64, at the input's rate: at most a window, less its context; zeros follow it.
-        context: float64 [context], what came before; None: zeros.
+        context: float64 [context], what came before. None means zeros.
 
     Returns:
         The input's dtype and shape.
@@ -118,7 +116,6 @@ def loudest(samples: Array, entry: AudioInput) -> Array:
 
     Args:
         samples: float64 [n].
-        entry: The input.
 
     Returns:
         At most a window, less its context.

@@ -104,7 +104,6 @@ class Canvas:
 
         Args:
             mask: bool or 0 to 1, [rows, columns].
-            colour: Colour of the tint.
             origin: x, y of its top left pixel in the picture.
         """
         from PIL import Image
@@ -163,7 +162,6 @@ def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
     Args:
         path: With a suffix of FORMATS.
         picture: uint8 [height, width, 3], RGB; the frame that was predicted.
-        prediction: The task's.
 
     Raises:
         UsageError: the prediction has no picture, or the file can't be written.

@@ -64,7 +64,7 @@ def is_generation(card: Mapping[str, Json] | None) -> bool:
 
 
 def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
-    """Refuse the bundle of a language model where arrays are run.
+    """Refuse the bundle of a language model if arrays are run.
 
     Raises:
         UsageError: it is one.
@@ -72,7 +72,7 @@ def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
     if is_generation(card):
         raise UsageError(
             f"{name} has a language model, which does not run on arrays: use edgekit generate, or "
-            "edgekit.runtime.generate.TextSession"
+            "edgekit.generate.TextSession"
         )
 
 

@@ -30,7 +30,7 @@ def prepare(
         item: An image: uint8 [height, width, 3]. A sound: floats from -1 to 1 or int16, [n] or [n, channels],
             of at most one window. A text: a str.
         order: Order of an image's channels. Pillow returns ``rgb``; OpenCV's cameras and files ``bgr``.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        rate: Sample rate of a sound in Hz. None means the card's.
 
     Returns:
         Inputs by name, and what ``decode`` needs to know of the item: of an image its ``ImagePlacement``.
@@ -43,7 +43,7 @@ def prepare(
     source = sources[0]
     feeds: dict[str, Array]
     placed: Any
-    # Each kind is imported only where a card has it: a device with sounds needs no pictures.
+    # Each kind is imported only if a card has it: a device with sounds needs no pictures.
     if source.kind == "audio":
         from edgekit.processing import audio_preparation
         from edgekit.processing.inputs.audio import AudioInput
@@ -137,7 +137,7 @@ def predict_whole(
     card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """Predict in several runs, where the card's decoder has ``whole``; see ``predict_parts``."""
+    """Predict in several runs, if the card's decoder has ``whole``; see ``predict_parts``."""
     return deque(predict_parts(card, run, item, rate, options), maxlen=1)[0]
 
 
@@ -151,7 +151,7 @@ def predict_parts(
         card: A card for which ``predicts_in_parts`` is true.
         run: Runs the model once.
         item: A sound: floats from -1 to 1 or int16, [n] or [n, channels]. A text: a str.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        rate: Sample rate of a sound in Hz. None means the card's.
         options: Instead of the card's.
 
     Returns:
@@ -188,7 +188,6 @@ def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: A
 
     Args:
         card: It has a task.
-        windows: In order.
         options: Instead of the card's.
 
     Raises:

@@ -4,7 +4,7 @@ The results are defined by two libraries that models are trained with, and the t
 
     linear                    cv2.resize(INTER_LINEAR): fixed point, bit for bit
     cubic                     cv2.resize(INTER_CUBIC): within 1 of 255 (so do OpenCV's own code and its IPP)
-    linear/cubic, antialias   Pillow's resize(BILINEAR/BICUBIC): fixed point, bit for bit where Pillow goes
+    linear/cubic, antialias   Pillow's resize(BILINEAR/BICUBIC): fixed point, bit for bit if Pillow goes
                               across before it goes down (Pillow 13 does not at some sizes)
 
 Fast in numpy because what depends on sizes only (indices, weights, scratch memory) is planned once and
@@ -67,7 +67,7 @@ def resize_planes(
         interpolation: Between the pixels of the source.
         antialias: Whether the filter widens when the picture shrinks, as Pillow's does.
         interleaved: Whether the result lies in memory as [height, width, len(channels)].
-        window: Part of the resized box to compute; None: all of it.
+        window: Part of the resized box to compute. None means all of it.
 
     Returns:
         uint8 [len(channels), height, width] of the window, the caller's own.
@@ -150,7 +150,7 @@ class _RowBlock:
 
     first: int
     last: int
-    source: slice | Array  # rows of the picture; a slice where they follow each other: no copy
+    source: slice | Array  # rows of the picture; a slice if they follow each other: no copy
     count: int
     local: Array  # intp [taps, last - first]: which of the ``count`` rows
     weights: Array  # [taps, last - first, 1]

@@ -39,7 +39,7 @@ def card_for(cards: Sequence[Card], item: Any, rate: int | None) -> Card:
     Args:
         cards: Result of ``cards_at``.
         item: Image, sound or text, in the forms of ``processing.prepare``; any other gets the largest shape.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        rate: Sample rate of a sound in Hz. None means the card's.
     """
     is_array = isinstance(item, np.ndarray) and item.size > 0
     return next((c for c in cards[:-1] if is_array and _holds(c.sources()[0], item, rate)), cards[-1])

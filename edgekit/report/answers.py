@@ -47,9 +47,7 @@ class SamplePrediction:
     """Prediction of a variant for a sample.
 
     Attributes:
-        variant: Name of the variant.
         summary: Difference from the float model's prediction, in words.
-        text: Prediction as text.
         picture: WebP in base64 with the prediction drawn into it, or "" if it cannot be drawn.
         width, height: Size of the picture in pixels.
     """

@@ -63,8 +63,8 @@ def page_of(
         bundle: To report on.
         explained: Measurements of its variants by ``edgekit.compiler.explain.explain.explain``; empty:
             nothing.
-        accelerated: Its copies on an accelerator, by ``explain_accelerated``; empty: nothing.
-        answers: Samples with the variants' answers; None: nothing.
+        accelerated: Its copies on an accelerator, by ``explain_accelerated``. Empty means none.
+        answers: Samples with the variants' answers, or None.
 
     Raises:
         BundleError: its evidence is not what a build writes.
@@ -94,7 +94,7 @@ def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: A
 
     Args:
         template: File name.
-        specs: Name of a chart -> its Vega-Lite specification; None: it is left out.
+        specs: Name of a chart -> its Vega-Lite specification. None means that it is left out.
         **values: For the template, which escapes them.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined

@@ -46,7 +46,6 @@ def variants_to_prepare(
     lists the float variant first, then those that are smaller or faster.
 
     Args:
-        variants: Variants of the bundle.
         excluded: Targets that are active or not installed.
         options: Session options; a requested engine or variant is the only one prepared.
     """
@@ -137,7 +136,6 @@ class Preparation:
     """One variant being prepared.
 
     Args:
-        open_runner: Opens it; may raise EngineNotReady, whose build is then waited for.
         feeds: Feeds on which it is timed; None: it is not timed.
 
     Attributes:

@@ -52,7 +52,6 @@ class Chain(Generic[R]):
     Attributes:
         runner: The loaded variant; None if none is loaded.
         active: Describes ``runner``, or the last one.
-        candidate: The same as an entry of the load order.
         fallbacks: Steps by which the active variant was reached.
         history: Changes of the active variant, the newest last.
     """
@@ -78,7 +77,6 @@ class Chain(Generic[R]):
         """Raise if a variant must not be loaded; called before its engine is imported."""
 
     def _open(self, variant: Variant) -> R:
-        """Load a variant. An engine may raise anything."""
         raise NotImplementedError
 
     def _take_standby(self, variant: Variant) -> R | None:
@@ -134,7 +132,6 @@ class Chain(Generic[R]):
         return True
 
     def _activate(self, candidate: RankedVariant) -> None:
-        """Note that a candidate, which is loaded, is active."""
         previous = self.fallbacks
         self.candidate = candidate
         self._update_fallbacks()
@@ -161,7 +158,6 @@ class Chain(Generic[R]):
         """Close the active variant, which failed at a request. Raises EngineError if strict.
 
         Args:
-            problem: Its error.
             timed_out: Whether it timed out and may still be running.
             rejected: See ``Failure``.
         """

@@ -80,7 +80,6 @@ class Gallery:
 
         Args:
             embedding: An embedding [d].
-            top: Maximum number of entries.
             least: Minimum cosine similarity.
 
         Returns:

@@ -215,7 +215,6 @@ def make_app(
     """Create the app of some models, which it closes when it ends.
 
     Args:
-        models: Loaded models.
         access: Access rules; None: loopback without a token.
         in_flight: Maximum number of concurrent requests.
         memory: Memory for the bodies and tensors of requests; None: a quarter of the free memory.
@@ -290,14 +289,12 @@ def _rare_full_collections() -> Iterator[None]:
 
 
 async def _keep_hours(models: ServedModels) -> None:
-    """Load models in time for the hours of their cards."""
     while True:
         await run_in_threadpool(models.keep_hours)
         await asyncio.sleep(HOURS_S)
 
 
 async def _object_of(request: Request) -> dict[str, Any]:
-    """Parse a small body in JSON; an empty one is an empty object."""
     body = await read_body(headers_of(request.scope), request.receive, SMALL_BYTES)
     try:
         value = json.loads(body or b"{}")

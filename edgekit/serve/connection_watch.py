@@ -53,7 +53,6 @@ class ConnectionLimits:
     Attributes:
         total: Maximum number of connections over HTTP.
         address: Maximum number of connections of one address over HTTP.
-        grpc: Maximum number of connections over gRPC.
     """
 
     total: int = CONNECTIONS
@@ -127,11 +126,7 @@ def network_of(host: str) -> str:
 
 
 class ConnectionWatch:
-    """Watch of one process. Used in its event loop only.
-
-    Args:
-        limits: Limits of the number of connections.
-    """
+    """Watch of one process. Used in its event loop only."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits

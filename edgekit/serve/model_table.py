@@ -252,7 +252,6 @@ class ModelTable:
             self._threads.append(thread)
 
     def _scan(self) -> None:
-        """Add new bundles of the repository."""
         if self._repository is None:
             return
         with self._lock:

@@ -98,7 +98,6 @@ class Pictures:
         """Return the predictions of a model as server-sent events (HTML, section 9.2).
 
         Args:
-            name: Name of the model.
             last_id: The header ``Last-Event-ID``: where the client was before; "" for one that is new.
         """
         feed = self._feeds.setdefault(name, _Feed(self._service.memory.lease()))
@@ -124,8 +123,6 @@ class Pictures:
 
 
 class _Feed:
-    """The events of a model."""
-
     def __init__(self, lease: Lease) -> None:
         self._number, self._lease = 0, lease
         self._events: deque[tuple[int, str]] = deque(maxlen=KEPT)

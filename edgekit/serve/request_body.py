@@ -44,8 +44,6 @@ async def read_body(
     """Read and return the whole body of a request.
 
     Args:
-        headers: Headers of the request.
-        receive: ASGI's ``receive``.
         limit_bytes: More is an error.
         lease: Holds the memory that the body takes, twice while its pieces are joined.
 

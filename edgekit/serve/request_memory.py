@@ -51,12 +51,7 @@ def parsed_bytes(text: bytes) -> int:
 class RequestMemory:
     """The budget of one process.
 
-    Args:
-        limit_bytes: The budget.
-        share: Part of it that one address may hold, unless it holds nothing else.
-
     Attributes:
-        held_bytes: Number of bytes in use now.
         peak_bytes: Most that was held.
         share: Part of it that one address may hold.
     """

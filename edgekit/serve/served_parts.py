@@ -20,11 +20,7 @@ from edgekit.tensor_spec import Array
 
 
 class ServedParts(ServedModel, TextQueue):
-    """Version of a model whose predictions are texts in parts. Its arrays run as those of any other model.
-
-    Args:
-        name, version, paths, options, probe: Arguments of ``ServedModel``.
-    """
+    """Version of a model whose predictions are texts in parts. Its arrays run as those of any other model."""
 
     noun, source = "text", "the text to read"
     """Names of its predictions and of what they are made from, in messages."""
@@ -53,8 +49,6 @@ class PartStream:
         model: Model that runs the parts.
         item: A text, or a sound's samples.
         rate: Sample rate of a sound in Hz; None: of a text.
-        options: Options of ``Session.predict``.
-        deadline_ms: Time limit in milliseconds.
 
     Attributes:
         prediction: Prediction so far; None before the first run.

@@ -14,9 +14,6 @@ from edgekit.serve.served_parts import PartStream, ServedParts
 class ServedSpeech(ServedParts):
     """Version of a speech model.
 
-    Args:
-        name, version, paths, options, probe: Arguments of ``ServedModel``.
-
     Attributes:
         languages: Codes of the languages that it knows; empty: one.
         translates: Whether it writes English from other languages.
@@ -36,11 +33,6 @@ class ServedSpeech(ServedParts):
         self, sound: bytes | memoryview, options: Mapping[str, Any], deadline_ms: float
     ) -> PartStream:
         """Decode a sound, and return the stream of its text.
-
-        Args:
-            sound: A WAV file.
-            options: Options of ``Session.predict``.
-            deadline_ms: Time limit in milliseconds.
 
         Raises:
             RequestError: the sound can't be decoded. UsageError: an option does not fit.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_parts import PartStream, ServedParts
 
@@ -15,9 +15,6 @@ from edgekit.serve.served_parts import PartStream, ServedParts
 class ServedText2Text(ServedParts):
     """Version of a text-to-text model. Texts are written one after the other: its decoder has the cache of
     one, and each of two texts in turns would be computed anew at every part.
-
-    Args:
-        name, version, paths, options, probe: Arguments of ``ServedModel``.
 
     Attributes:
         turn: Lock of the text that is being written.
@@ -31,11 +28,6 @@ class ServedText2Text(ServedParts):
 
     def write(self, text: str, options: Mapping[str, Any], deadline_ms: float) -> TextPartStream:
         """Return the stream of the text that is written from another one.
-
-        Args:
-            text: The text to read.
-            options: Options of ``Session.predict``.
-            deadline_ms: Time limit in milliseconds.
 
         Raises:
             UsageError: an option does not fit.

@@ -69,7 +69,6 @@ class Access:
         """Check a request over HTTP.
 
         Args:
-            headers: Headers of the request, by name in lower case.
             is_open: Whether no token is needed.
 
         Raises:
@@ -165,9 +164,6 @@ class Service:
     """Models of a server, and its limits.
 
     Args:
-        models: Loaded models.
-        access: Access rules.
-        in_flight: Maximum number of concurrent requests.
         memory: Memory for requests; None: a quarter of the free memory.
         traces: Records spans of requests; None: none.
     """
@@ -273,8 +269,6 @@ class Service:
         """Run a request and return its outputs.
 
         Args:
-            model: Name of the model.
-            request: Request to run.
             since_s: From when its deadline counts, on the clock of ``time.monotonic``; None: from now.
             reading_s: See ``ServedModel.run``.
 

@@ -40,12 +40,7 @@ Begin = Callable[[float], PieceStream]
 
 
 class TextQueue:
-    """Texts of a model that run or wait.
-
-    Args:
-        name: Name of the model.
-        options: Options for running it.
-    """
+    """Texts of a model that run or wait."""
 
     def __init__(self, name: str, options: ServeOptions) -> None:
         self.name, self.options = name, options
@@ -83,7 +78,6 @@ class TextQueue:
         """Queue a text. Call it in the event loop.
 
         Args:
-            begin: Creates the stream.
             network: Address of the client, as ``network_of`` returns it; "": unknown.
             share: Share of the running and waiting texts that one address may have.
             since_s: Arrival of the request, on the clock of ``time.monotonic``.
@@ -122,8 +116,6 @@ class TextRun:
     """A text that a worker thread generates for the event loop.
 
     Args:
-        model: Model that generates it.
-        begin: Creates the stream.
         since_s: Arrival of the request, on the clock of ``time.monotonic``.
 
     Attributes:

@@ -41,7 +41,6 @@ class TlsHandshake(Watched, asyncio.Protocol):
 
     Args:
         make: Returns uvicorn's protocol of a connection.
-        context: TLS of the server.
     """
 
     def __init__(self, make: Callable[[], Any], context: ssl.SSLContext) -> None:

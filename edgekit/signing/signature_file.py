@@ -26,8 +26,6 @@ class SignatureFile:
     """The content of a signature file.
 
     Attributes:
-        payload: The statement that is signed.
-        signature: Signature of ``message``.
         key_hint: Hint of the key that made it: ``PublicKey.hint``; "" where it does not say.
     """
 

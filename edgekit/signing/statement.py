@@ -26,7 +26,6 @@ def statement_of(name: str, digest: str) -> bytes:
     """Return the statement about a file.
 
     Args:
-        name: Its name.
         digest: Its sha256, as hexadecimal digits.
     """
     return strict_json.encode(

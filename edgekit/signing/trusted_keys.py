@@ -30,12 +30,7 @@ from edgekit.system.regular_file import read_plain, sha256_of
 
 @dataclass(frozen=True)
 class SignedBy:
-    """A file whose signature holds.
-
-    Attributes:
-        key: The key that made it.
-        sha256: SHA-256 of the file.
-    """
+    """A file whose signature holds."""
 
     key: PublicKey
     sha256: str
@@ -63,7 +58,6 @@ class TrustedKeys:
         """Check a file. Only its bytes are hashed; nothing of it is parsed.
 
         Args:
-            path: The file.
             signature: Its signature file; None: ``path`` with ``.sig`` added.
 
         Raises:
@@ -97,8 +91,6 @@ class TrustedKeys:
         """Check a signature that holds what it signs: an attestation.
 
         Args:
-            content: Expected content.
-            signature: The content of the signature file.
             name: Name of that file.
 
         Returns:
@@ -115,7 +107,6 @@ class TrustedKeys:
         return SignedBy(key, hashlib.sha256(content).hexdigest()) if parsed.payload == content else None
 
     def _key_of(self, parsed: SignatureFile, name: str) -> PublicKey:
-        """Return the key that made a signature."""
         named = [key for key in self.keys if parsed.key_hint in ("", key.hint)]
         for key in named:
             if key.verifies(parsed.signature, parsed.message):

@@ -42,7 +42,7 @@ class Option(NamedTuple):
         completions: Function that returns the values of the shell's completion.
         minimum: Minimum of a number.
         folder: Whether a path is that of a folder.
-        kind: Type of a value on the command line and in a file; None: the first type of the annotation.
+        kind: Type of a value on the command line and in a file. None means the first type of the annotation.
         models: Models that it applies to: graphs, language models, or any.
         stored: Whether the manifest of a bundle holds it, for ``edgekit bundle rebuild``.
         rebuild: Whether it is an option of ``edgekit bundle rebuild``, because a manifest can't hold it.

@@ -82,7 +82,6 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Noti
 
     Args:
         progress: Called with each report.
-        name: Name of the stage.
         live: Whether the descriptions given in between are reported too.
     """
     from edgekit.system.memory import release_unused  # here: ctypes, which the command line lacks

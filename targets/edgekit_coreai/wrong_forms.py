@@ -1,7 +1,7 @@
 """Forms that Core AI's converter takes and its runtime answers wrongly, or not at all.
 
     shapes that depend on data   those of the package are static
-    GridSample, nearest          another point: 6 to 13 dB; written out with Gather where that is known
+    GridSample, nearest          another point: 6 to 13 dB; written out with Gather if that is known
     Cast between int8 and uint8  it saturates, where ONNX keeps the bits; so of 16, 32 and 64 bits
     scatters of no element       the runtime ends the process
 

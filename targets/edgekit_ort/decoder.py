@@ -15,10 +15,16 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
+from edgekit.generate.device.adapter import NO_MATRICES, Matrices, adapter_inputs
+from edgekit.generate.device.adapter import OPTION as ADAPTERS
+from edgekit.generate.device.decoder import (
+    DecoderShape,
+    check_capacity,
+    check_length,
+    check_saved,
+    check_step,
+)
 from edgekit.system.onnx_runtime import onnxruntime
-from edgekit.target.adapter import NO_MATRICES, Matrices, adapter_inputs
-from edgekit.target.adapter import OPTION as ADAPTERS
-from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.tensor_spec import Array, Json
 from edgekit_ort.run import MODEL_FILE, engine_version, open_session
 
@@ -38,7 +44,7 @@ BINDINGS_LIMIT = 32
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> OrtDecoder:
-    """Load ``model.onnx`` with ``model.data`` beside it; arguments: see ``registry.open_decoder``.
+    """Load ``model.onnx`` with ``model.data`` beside it; arguments: see ``decoder_registry.open_decoder``.
 
     Raises:
         UsageError: ``capacity`` exceeds the positions of the file.
@@ -64,7 +70,7 @@ class _Caches:
     """Caches of all texts of one session: keys, then values, of each layer.
 
     Attributes:
-        lengths: Number of tokens of each text; None where a place is free.
+        lengths: Number of tokens of each text; None if a place is free.
         parts: Keys, then values, of each layer: [texts, kv_heads, capacity + SPARE, head_dim] each.
         sites: Products that adapters change, as in the artifact's options.
         adapters: Name of an adapter -> inputs of the graph, as ONNX Runtime's values.

@@ -1,4 +1,4 @@
-"""Pad the integers that a Conv reads to a multiple of four channels, where it has fewer than eight.
+"""Pad the integers that a Conv reads to a multiple of four channels, if it has fewer than eight.
 
     Q -> DQ -> Conv (3 channels)      =>      Q -> Pad -> DQ -> Conv (4 channels)
 

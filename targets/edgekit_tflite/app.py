@@ -96,7 +96,7 @@ def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
 
 
 def _store_channels_last(model: Any, index: int, entry: Mapping[str, Json], card: Card, file: bytes) -> None:
-    """Let the model take a picture with its channels last, where it was not built with ``--io nhwc``."""
+    """Let the model take a picture with its channels last, if it was not built with ``--io nhwc``."""
     image = card.inputs.get(entry["name"])
     if not isinstance(image, ImageInput):
         return

@@ -134,7 +134,7 @@ def points(
     version = engine_version(target, parent, ground)
     timed = parent if version and runs_here(profile) else None
     with Candidates(ground.search_context, target, rules, timed, version) as candidates:
-        found = search_int8(ground, profile, rules, candidates, asked, asked.seconds, version, unheard)
+        found = search_int8(ground, candidates, asked, asked.seconds, unheard)
         tried = [*found.measured]
         good = [each for each in tried if not why_missed(asked, each, ground)]
         winners = pareto_front(good)

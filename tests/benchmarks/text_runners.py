@@ -40,7 +40,7 @@ class EdgeKitRunner:
     """A variant of EdgeKit's; ``made.json`` has its files and options."""
 
     def __init__(self, place: Path, engine: str, threads: int) -> None:
-        from edgekit.target.registry import open_decoder
+        from edgekit.generate.device.decoder_registry import open_decoder
 
         made = json.loads((place / "made.json").read_text("utf-8"))
         files = {name: place / name for name in made["files"]}

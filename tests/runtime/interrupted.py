@@ -33,10 +33,10 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BusyError, NoVariantError
+from edgekit.generate import TextParts, TextSession
 from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
 from edgekit.runtime.fallback import variant_health
-from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.latency import budget as budget_module
 from edgekit.runtime.latency.budget import Budget
 from edgekit.runtime.latency.system_signals import Signals

@@ -36,7 +36,7 @@ def serving(bundle: Path, collector: Collector) -> Iterator[str]:
         "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
     line = ["serve", f"net={bundle}", "--listen", ":0", "--json"]
-    command = "from edgekit.cli.verbs import main; main()"
+    command = "from edgekit.cli import main; main()"
     with subprocess.Popen(
         [sys.executable, "-c", command, *line], stdout=subprocess.PIPE, env=environment
     ) as process:

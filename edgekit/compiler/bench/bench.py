@@ -50,11 +50,11 @@ def bench(
         bundle: Bundle with a golden vector.
         engine: A target, or None.
         variant: Name of a variant, or None.
-        threads: Number of threads of a run; None: a Session's default.
-        accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``); None: the CPU.
+        threads: Number of threads of a run. None means a Session's default.
+        accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``). None means the CPU.
         seconds: Duration of the timed runs, in seconds.
-        fps: Runs that start in a second, as with a camera; None: each starts when the last one has ended.
-            Threads and processors that sleep in between take time to wake.
+        fps: Runs that start in a second, as with a camera. None means that each starts when the last one has
+            ended. Threads and processors that sleep in between take time to wake.
         price_per_hour: Price of this machine per hour, in any currency.
 
     Returns:
@@ -257,7 +257,6 @@ def render(results: list[dict[str, Any]]) -> str:
 
 
 def _used(results: list[dict[str, Any]]) -> list[str]:
-    """Format memory, energy and cost."""
     lines = []
     if results and results[-1]["rss_mb"] is not None:
         lines.append(f"  memory    {results[-1]['rss_mb']:.0f} MB at most, of this process")

@@ -31,7 +31,6 @@ def stage_rows(
         bench: Times one bundle (edgekit/compiler/bench/bench.py).
         bundle: Cascade.
         first: Row of the first stage, whose engine runs the later ones too, if they have variants for it.
-        options: Options of ``bench``.
     """
     target = next(v.target for v in bundle.variants if v.name == first["variant"])
     shared = {
@@ -57,7 +56,6 @@ def add_frame(bundle: Bundle, first: dict[str, Any], options: Mapping[str, Any])
     Args:
         bundle: Cascade with a golden vector.
         first: Row of the first stage.
-        options: Options of ``bench``.
     """
     first["frame"] = None
     try:

@@ -92,7 +92,7 @@ def compare_bundles(
         against: A variant of it, or the path of another bundle.
         engine: Target; other targets' variants are skipped.
         variant: Name of the only variant to compare.
-        threads: Number of threads of each variant; None: a Session's default.
+        threads: Number of threads of each variant. None means a Session's default.
         seconds: Duration of all rounds together, in seconds.
         clock: A key of ``CLOCKS``.
 
@@ -150,7 +150,7 @@ def compare(
     Args:
         first: Variant to evaluate.
         second: Variant to compare with; it must take the same inputs.
-        threads: Number of threads of each variant; None: a Session's default.
+        threads: Number of threads of each variant. None means a Session's default.
         seconds: Duration of all rounds together, by the clock; each block has at least ``ROUNDS``.
         clock: A key of ``CLOCKS``.
 

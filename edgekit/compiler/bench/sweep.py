@@ -58,7 +58,6 @@ def sweep(
 
     Args:
         bundle: Bundle with a golden vector.
-        variant: Name of the variant.
         points: Numbers of streams and threads of each combination.
         seconds: Duration of each combination, in seconds.
 

@@ -27,7 +27,6 @@ def changes_for(card: Card | None, requested: str | None) -> tuple[str, ...]:
     """Return the changes to make.
 
     Args:
-        card: Card of the teacher.
         requested: ``none``, or some of CHANGES with commas; None for the changes that suit the card.
 
     Raises:
@@ -51,7 +50,6 @@ class PictureAugmentation:
 
     Args:
         card: Card that declares the pictures, with their layout, mean and std.
-        changes: Some of CHANGES.
     """
 
     def __init__(self, card: Card | None, changes: Sequence[str]) -> None:

@@ -103,8 +103,6 @@ def train_student(
     """Train a student, on the CPU.
 
     Args:
-        task: Student, teacher and samples.
-        options: Options of the training.
         threads: Number of threads of PyTorch and of the teacher.
         notify: Called after each step with a progress bar.
         checkpoint: File to save the training to.
@@ -225,8 +223,6 @@ def matched_channels(
     """Find the teacher's channel for each of the student's.
 
     Args:
-        teacher: The canonical teacher.
-        student: The canonical student.
         values: Names of values ``[1, channels, ...]`` in both, with fewer channels in the student.
         samples: Samples of the teacher's inputs.
         names: The teacher's inputs -> the student's.

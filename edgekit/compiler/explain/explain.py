@@ -38,7 +38,7 @@ RUNS = 20
 
 
 class Named(TypedDict):
-    """Source node of a row; None, "" and [] where the bundle does not record it."""
+    """Source node of a row; None, "" and [] if the bundle does not record it."""
 
     source: str | None
     """Name of the node, as the model's author knows it."""
@@ -77,7 +77,7 @@ class CostFact(Named):
     device: str
     cycles: int | None
     why: str
-    """Reason why the node is not on the accelerator; "" where it is."""
+    """Reason why the node is not on the accelerator; "" if it is."""
 
 
 class Explanation(TypedDict):
@@ -89,7 +89,7 @@ class Explanation(TypedDict):
     """SNR of the outputs, measured at the build."""
     threads: int
     run_ms: float | None
-    """Time of a whole run in ms, measured with the nodes; None where there are no times."""
+    """Time of a whole run in ms, measured with the nodes; None if there are no times."""
     nodes_ms: float | None
     """The sum over ``nodes``."""
     outside_ms: float | None
@@ -103,7 +103,7 @@ class Explanation(TypedDict):
     no_times: str
     """Reason why there are no times."""
     estimated_by: str
-    """The tool that estimated ``costs``; "" where none did."""
+    """The tool that estimated ``costs``; "" if none did."""
     costs: list[CostFact]
     """Nodes that are not on the accelerator first, then by cost, highest first."""
     against: str | None
@@ -113,7 +113,7 @@ class Explanation(TypedDict):
     causes: list[dict[str, str]]
     """Causes of accuracy loss (``edgekit.bundle.causes.CauseText``) from the build, the worst first."""
     price: str
-    """Accuracy of plain int8 without the repairs, and the cost of the repairs; "" where it is unknown."""
+    """Accuracy of plain int8 without the repairs, and the cost of the repairs; "" if it is unknown."""
     notes: list[str]
 
 

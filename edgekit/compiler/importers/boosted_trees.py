@@ -74,7 +74,7 @@ def library_of(model: object) -> Library | None:
 
 
 def library_of_estimator(model: object) -> Library | None:
-    """Return the library of an estimator with scikit-learn's interface; None: scikit-learn itself."""
+    """Return the library of an estimator with scikit-learn's interface. None means scikit-learn itself."""
     packages = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
     return next((entry for entry in LIBRARIES if entry.package in packages), None)
 

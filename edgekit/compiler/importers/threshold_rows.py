@@ -36,8 +36,6 @@ def check_thresholds(
 
     Args:
         onnx_file: The converted model. If its trees do not read its input, nothing is compared.
-        name: Class of the model.
-        engine: Name of the framework.
         compute: Function of the framework: float32[rows, columns], number of outputs -> outputs.
 
     Raises:

@@ -107,7 +107,6 @@ def picture_sizes(value: ir.Value, outputs: Sequence[ir.Value], nodes: Sequence[
     Args:
         value: The input; one of its height and width may be static.
         outputs: Outputs of the model. One of two dimensions shows a classifier.
-        nodes: Nodes of the model.
     """
     classifies = any(output.shape is not None and len(output.shape) == 2 for output in outputs)
     sizes = (CLASSIFIER_SIZE, *PICTURE_SIZES) if classifies else PICTURE_SIZES
@@ -130,7 +129,6 @@ def dimension_sizes(value: ir.Value, dimension: Dimension, inputs: Sequence[ir.V
     """Return the sizes to try of a dimension that is not a side of a picture.
 
     Args:
-        value: The input.
         dimension: Its dimension, not the batch.
         inputs: All inputs with dynamic dimensions.
     """

@@ -64,9 +64,6 @@ def inline_body(
     Args:
         body: A branch, or a copy of a loop's body.
         ending: Whether the node is removed afterwards, with the names of its subgraphs.
-
-    Returns:
-        The body's outputs, in order.
     """
     replaced = dict(zip(body.inputs, inputs, strict=True))
     results = [replaced.get(result, result) for result in body.outputs]

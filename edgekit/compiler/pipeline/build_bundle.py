@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.importers.conversion import as_source
-from edgekit.compiler.model.language.open_model import is_language_model
+from edgekit.compiler.model.model_kinds import kind_of
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
-from edgekit.compiler.model.speech.open_speech import is_speech_model
-from edgekit.compiler.model.text2text.open_text2text import is_text2text_model
 from edgekit.compiler.pipeline.build_options import build_options
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import make_bundle
@@ -45,15 +44,8 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
-    if isinstance(source, Path) and (is_speech_model(source) or is_text2text_model(source)):
-        from edgekit.compiler.pipeline.encoder_decoder.bundle import build_encoder_decoder  # 10 MB
-
-        return build_encoder_decoder(source, targets, request, claim)
-    if isinstance(source, Path) and is_language_model(source):
-        from edgekit.compiler.pipeline.language.language_bundle import build_language_model, refuse_options
-
-        refuse_options(request)
-        return build_language_model(source, targets, request, claim)
+    if isinstance(source, Path) and (kind := kind_of(source)):
+        return cast("Bundle", kind.build(source, targets, request, claim))
     if inapplicable := request.given_beside("any", "graph"):
         raise UsageError(f"{inapplicable[0]} applies to language models only; leave it out")
     card = _card(request.card) or _card_of_folder(request)

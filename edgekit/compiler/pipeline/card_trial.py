@@ -28,7 +28,7 @@ from edgekit.system.progress import Progress, counted, stage
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
-    from edgekit.compiler.pipeline.stages import BuildJob
+    from edgekit.compiler.pipeline.build_job import BuildJob
 
 LABELLED_SAMPLES = 64
 """Maximum number of labelled samples that a card is tried on: 32 to 64 prove that a classifier that is right

@@ -30,7 +30,7 @@ def crop_text(frame: Array, corners: Array) -> Array:
         corners: [4, 2] as ``TextRegions`` has them.
 
     Returns:
-        uint8 [h, w, 3], as large as the region; turned left by a quarter where it is ``TALL``.
+        uint8 [h, w, 3], as large as the region; turned left by a quarter if it is ``TALL``.
 
     Raises:
         UsageError: the corners enclose nothing.

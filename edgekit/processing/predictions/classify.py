@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Array, Json
 
 @dataclass(frozen=True)
 class Class:
-    """One class of an answer: its number, its name (the number where the card has no labels), its score."""
+    """One class of an answer: its number, its name (the number if the card has no labels), its score."""
 
     index: int
     label: str
@@ -25,7 +25,7 @@ class Classes:
     Attributes:
         indices: int64 [k].
         scores: float32 [k], 0 to 1.
-        labels: The card's labels by class number; empty where it has none.
+        labels: The card's labels by class number; empty if it has none.
     """
 
     indices: Array

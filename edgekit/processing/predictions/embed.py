@@ -15,7 +15,7 @@ class Embedding:
     """An embedding.
 
     Attributes:
-        vector: float32 [d]; of length 1 where the card normalizes, as is the default.
+        vector: float32 [d]; of length 1 if the card normalizes, as is the default.
     """
 
     vector: Array

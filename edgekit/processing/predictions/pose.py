@@ -20,10 +20,10 @@ class KeypointInstance:
         index: Class number.
         label: Label of the class.
         score: 0 to 1.
-        box: x1, y1, x2, y2 in the frame's pixels; None where the model gives none.
+        box: x1, y1, x2, y2 in the frame's pixels; None if the model gives none.
         points: x, y in the frame's pixels.
-        point_scores: 0 to 1 for each point; empty where the model gives none.
-        depths: z for each point; empty where the model gives none.
+        point_scores: 0 to 1 for each point; empty if the model gives none.
+        depths: z for each point; empty if the model gives none.
     """
 
     index: int

@@ -39,12 +39,7 @@ WARM_UP = "golden"
 
 
 class TritonModel(NamedTuple):
-    """A model of the repository.
-
-    Attributes:
-        name: Name of its folder and of the model.
-        files: Path below the folder -> content.
-    """
+    """A model of the repository."""
 
     name: str
     files: Mapping[str, bytes]
@@ -54,8 +49,6 @@ def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> li
     """Write a model repository, whole or not at all.
 
     Args:
-        bundle: To export.
-        folder: Made if absent.
         names: Variants; empty: all that a backend of Triton runs.
 
     Returns:
@@ -109,7 +102,6 @@ def triton_models(bundle: Bundle, names: Sequence[str] = ()) -> list[TritonModel
 
 
 def _preferred(variants: Sequence[Variant]) -> Variant:
-    """Return the variant that a session would run: the fastest of the source model."""
     whole = [variant for variant in variants if variant.shrunk is None] or variants
     times_ms = {variant.name: time_ms for variant in whole if (time_ms := p50_ms(variant)) is not None}
     return fastest_first(whole, times_ms)[0]
@@ -162,7 +154,6 @@ def _model(bundle: Bundle, variant: Variant, form: TritonForm) -> TritonModel:
 
 
 def _row(array: Any, batch: int) -> bytes:
-    """Return the first row of a batch, which Triton repeats, or the whole array if there is no batch."""
     content: bytes = (array[:1] if batch else array).tobytes()
     return content
 

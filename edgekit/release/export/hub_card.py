@@ -69,9 +69,7 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
 
     Args:
         hub: The hub's library, whose writer of YAML is used.
-        bundle: The bundle.
         address: Address ``hf://OWNER/NAME`` of its repository.
-        file: Name of the bundle in it.
         sha256: SHA-256 of the file, as hexadecimal digits.
 
     Raises:
@@ -127,7 +125,6 @@ def _about(bundle: Bundle) -> dict[str, Any]:
 
 
 def _metadata(hub: Any, bundle: Bundle) -> Any:
-    """Return the metadata at the head of the README, by which the hub lists the model."""
     card, about = bundle.manifest["card"] or {}, _about(bundle)
     kinds = [str(entry.get("kind")) for entry in (card.get("inputs") or {}).values()]
     by_kind = PIPELINES.get(str((card.get("task") or {}).get("kind")), {})
@@ -142,7 +139,6 @@ def _metadata(hub: Any, bundle: Bundle) -> Any:
 
 
 def _commands(bundle: Bundle, address: str, file: str) -> list[str]:
-    """Return the commands that run a bundle."""
     if is_generation(bundle.card):
         run = f"edgekit generate {address} -p Hello"
     elif bundle.card is not None and predicts_in_parts(parse_card(bundle.card)):

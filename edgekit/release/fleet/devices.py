@@ -47,8 +47,6 @@ class DeviceInterval(NamedTuple):
 
 @dataclass
 class _Process:
-    """One process of a device with one bundle."""
-
     last: DeviceRow
     first_sent: float = math.inf
     points: dict[float, Amounts] = field(default_factory=dict)
@@ -128,12 +126,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The devices of one model.
-
-    Attributes:
-        model: The model.
-        devices: Devices by name.
-    """
+    """The devices of one model."""
 
     model: str
     devices: Mapping[str, Device]

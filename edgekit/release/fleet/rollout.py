@@ -38,7 +38,6 @@ class Measure:
     """Measure by which bundles are compared; a larger value is worse.
 
     Attributes:
-        name: Name for people.
         margin: Largest difference that does not matter.
         value: Function that computes the value from counts, or None if they do not contain it.
         percent: Whether values are logarithms, and differences percents of a time; else points.
@@ -55,7 +54,6 @@ class MeasureResult:
     """Result of comparing the devices by one measure.
 
     Attributes:
-        measure: The measure.
         devices: Number of devices that count, with the old and with the new bundle.
         difference: Value of the new bundle minus that of the old one; larger is worse.
         low, high: Confidence interval of the true difference, valid at all times.
@@ -93,10 +91,8 @@ class Verdict:
         baseline, candidate: Digests of the old and the new bundle.
         reached: Number of devices that have run the candidate.
         devices: Number of all devices.
-        given_up: Number of devices whose store has dropped the candidate.
         given_up_too_often: Whether devices drop the candidate more often than the baseline, by the
             sequential test of :mod:`edgekit.runtime.store.health`.
-        findings: Results by measure.
     """
 
     baseline: str
@@ -215,7 +211,6 @@ def judged(
     """Decide on a new bundle by the devices of a fleet.
 
     Args:
-        fleet: The devices.
         baseline: Digest of the old bundle.
         candidate: Digest of the new one.
         compared: Measures; default: ``measures()``. A measure that no device reports is skipped.

@@ -37,9 +37,7 @@ class DeviceRow:
     """Cumulative counts that a process of a device has reported.
 
     Attributes:
-        device, device_class, channel, model, version: Values that the device reported.
         bundle: First 12 digits of the bundle's digest.
-        variant, engine: Variant and engine that ran at that time.
         since: Start of the counts in Unix seconds; it identifies the process. It is before EARLIEST if the
             process started before the device's clock was set.
         until: Time of sending in Unix seconds.
@@ -83,7 +81,6 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Dev
 
     Args:
         paths: ``.jsonl`` and ``.ndjson``: a row a line; ``.json``: one row, as a FolderSink writes it.
-        unused: Is filled.
         now: Unix seconds: a row that was sent more than a day later, or before EARLIEST, is not used.
 
     Raises:

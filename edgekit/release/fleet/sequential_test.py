@@ -53,7 +53,6 @@ def mean_interval(a: Mean, b: Mean, effect: float, alpha: float) -> tuple[float,
     before ``LEAST`` numbers. If nothing varies, it is the difference itself.
 
     Args:
-        a, b: The groups.
         effect: Tau: a difference that matters. The test is valid with any, and quickest for differences of
             about that size. It must be chosen before the first number.
         alpha: Maximum share of false results.

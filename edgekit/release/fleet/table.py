@@ -20,7 +20,6 @@ class FleetRow:
     """The devices of a channel and class whose newest bundle is this one.
 
     Attributes:
-        channel, device_class, bundle, version: Values that the row's devices share.
         devices: Number of devices that run it now.
         amounts: Counts with this bundle, including devices of this channel and class that have another one
             now.

@@ -35,9 +35,6 @@ class Published:
 
     Attributes:
         target: Name of its target in TUF's metadata.
-        release: Release number.
-        size_bytes: Size of the file in bytes.
-        notes: Other actions, and those that failed.
     """
 
     target: str
@@ -63,9 +60,7 @@ def publish(
     channel is named after its source.
 
     Args:
-        repository: Target repository.
         bundle: The file; its signature file beside it, where there is one, is published too.
-        channel: The channel.
         model: The model's name; "": see above.
         percent: Share of the devices that install it, 0 to 100.
         keep: Maximum number of releases that the channel lists.

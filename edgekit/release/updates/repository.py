@@ -43,8 +43,6 @@ class Repository:
 
     Args:
         folder: The folder that is served.
-        keys: Keys of its roles.
-        now: The time, UTC.
 
     Raises:
         UsageError: by each method: a key or a file is missing, or malformed.

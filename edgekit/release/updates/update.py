@@ -47,7 +47,6 @@ class Updated:
 
     Attributes:
         outcome: ``installed``, ``up to date``, ``no release for this device`` or ``stopped``.
-        model: Name of the model.
         release: Number of the device's current release, or 0 if it has none of this channel.
         bundle: Digest of that release's bundle, or "".
         fetched_bytes: Number of bytes downloaded for it.
@@ -76,14 +75,10 @@ def update(
     """Bring a store to the channel's release for this device.
 
     Args:
-        store: The device's store.
-        files: The repository.
-        channel: Its channel.
         model: The model; "": the channel's only one, or the one of several whose release this device has.
         root: Root metadata; None: that of an earlier run.
         device: The device's id for rollouts; "": a random id that is stored here.
         size_limit_bytes: Maximum size of a fetched bundle.
-        now: Clock, UTC.
         dry_run: Report the release to install, but do not install it.
 
     Raises:
@@ -216,7 +211,6 @@ def _root(folder: Path, root: Path | None) -> bytes:
 
 
 def _device(folder: Path) -> str:
-    """Return the device's random id. It is drawn at the first call and stored."""
     path = folder / "device"
     try:
         identifier = ownership.read_own(path, 64).decode("ascii", "replace").strip()

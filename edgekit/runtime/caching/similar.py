@@ -30,10 +30,6 @@ class Similar:
         calibration: Calibration of this model, which must be granted.
         metrics: Counts each hit, as the outcome ``reused``.
 
-    Attributes:
-        hits: Predictions from the cache.
-        misses: Predictions that were run.
-
     Raises:
         UsageError: the calibration is not granted, or of another model.
     """

@@ -40,7 +40,6 @@ class LateAnswer(NamedTuple):
 
     Attributes:
         outputs: The first good answer; None: there was none.
-        problem: Exception of the active variant, or its timeout.
         standby: The standby's variant if the outputs are its; "" if they are not.
         failed: The standby's variant and its failure, if it failed.
     """
@@ -55,7 +54,6 @@ class Deadline:
     """The deadline of one session, its standby variant and its hung runs.
 
     Attributes:
-        deadline_s: Deadline of a whole request.
         late: Number of answers after their deadline.
         latest_s: Longest time of an answer after its deadline, from the beginning of the request.
     """

@@ -63,7 +63,6 @@ class FirstAnswer(NamedTuple):
 
     Attributes:
         runner: The runner whose outputs these are; None: none gave any.
-        outputs: Its outputs.
         problems: Exceptions of the others, or the timeout, by ``id`` of the runner.
     """
 
@@ -84,9 +83,6 @@ def first_answer(
     Args:
         slow_runner: Its last run timed out.
         standby: An idle runner, or None.
-        feeds: Those of the run.
-        check: Raises what is wrong with outputs.
-        limit_s: Longest time to wait.
     """
     replies = slow_runner.replies
     running = {id(slow_runner.state): slow_runner}
@@ -125,7 +121,6 @@ class WatchedRunner:
     """A runner in a thread of its own. One call at a time, as with any runner; the first is ``load``.
 
     Args:
-        open_runner: Opens it, in that thread.
         limit_s: Timeout of ``run``.
 
     Attributes:
@@ -134,7 +129,6 @@ class WatchedRunner:
         first_run_s: Time of the first run; 0 before it.
         timed_out: The last call timed out.
         replies: Queue in which the result of the last run arrives.
-        state: The thread's.
     """
 
     device = precision = ""

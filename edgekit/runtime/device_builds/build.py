@@ -69,7 +69,6 @@ class BuildResult:
     """The result of a build's child process.
 
     Attributes:
-        code: Its exit code; negative for the signal that killed it.
         killed: Why this process killed it; empty if it did not.
         result: Its result file; empty if missing or unreadable.
         sha256: SHA-256 of the engine file; empty if there is none.
@@ -115,8 +114,6 @@ class EngineBuild:
     """An engine being built. ``stage`` is one of STAGES; ``reason`` is the reason of a failure.
 
     Args:
-        store: The engine store.
-        name: The fingerprint.
         command: The builder's command line; the output folder is appended.
         limits: Resource limits.
     """

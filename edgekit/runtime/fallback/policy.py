@@ -42,9 +42,6 @@ class Failure(NamedTuple):
     """Why a variant does not run here.
 
     Attributes:
-        reason: For the user.
-        missing: Its engine is not installed.
-        still_running: It timed out and may still be running.
         blame: The cause, as :func:`edgekit.errors.blame_of` gives it.
         non_finite: Its outputs were NaN or infinite.
         rejected: It failed on this input twice, and computed a known one.
@@ -119,8 +116,6 @@ def built_for_processor(
     Relative times on another kind of processor say little about this one; the profile says more.
 
     Args:
-        variants: All of the bundle.
-        profiles: The bundle's, by name.
         kind: Result of ``cpu.processor_kind()``.
     """
     timings = [v.evidence.get("timing") for v in variants]
@@ -144,7 +139,6 @@ def built_for_instructions(variants: Sequence[Variant], profiles: Mapping[str, J
 
 
 def _arch(profile: Json) -> str:
-    """Return the processor kind that a profile names, or ""."""
     arch = _fact(profile, "arch")
     return processor_kind(arch) if isinstance(arch, str) and arch else ""
 
@@ -167,7 +161,6 @@ def rank(
     """Order the variants of a bundle.
 
     Args:
-        variants: All of them, in the order of the bundle.
         times_ms: Expected times by variant name, of :func:`estimates`.
         requested: The engine to try first, or None.
         preferred: Result of :func:`built_for_processor`; ranked before the others whatever the times are.
@@ -234,9 +227,7 @@ def due_for_retry(
     none.
 
     Args:
-        order: The load order.
         cooldowns: Variants that failed while running, by name.
-        active: The active variant; None if none is loaded.
         now_s: On the clock of the cooldowns.
     """
     cooled = (c for c, cooldown in _cooling(order, cooldowns, active) if cooldown.until_s <= now_s)

@@ -50,7 +50,6 @@ class Alert:
 
     Attributes:
         stage: Stage of ``processing/latency_contract.py``, or ``end_to_end``.
-        text: The message.
     """
 
     stage: str
@@ -79,7 +78,6 @@ class Budget(Closing):
         clock: Monotonic, in seconds.
 
     Attributes:
-        bundle: The session's.
         history: The last switches, each with its reason and cost.
         notes: Variants and signals that are not used, and why, e.g. one that could not be loaded.
 
@@ -200,7 +198,6 @@ class Budget(Closing):
         self._notify()
 
     def _notify(self) -> None:
-        """Pass on the alerts, also those that an interrupted prediction left."""
         while self._untold:
             try:
                 alert = self._untold.popleft()
@@ -266,7 +263,6 @@ class Budget(Closing):
             self._switch(state, whole_s)
 
     def _read_signals(self) -> str:
-        """Return why the device should use a faster variant, or ""."""
         try:
             return "" if self._signals is None else self._signals().strained
         except Exception as problem:  # the app's function: it must not cost a prediction

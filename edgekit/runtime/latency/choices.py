@@ -34,7 +34,6 @@ def choices(
     is the first, and the CPU's variants follow.
 
     Args:
-        session: With an active variant.
         beside_copy: Times of a run in ms, measured now, by name: of the active accelerated copy and of its
             variant on the CPU. Empty: those of the CPU cannot be chosen.
     """
@@ -79,7 +78,6 @@ def times_ms(
     """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known.
 
     Args:
-        session: With an active variant.
         measured: Times that were measured here just now.
     """
     built = {

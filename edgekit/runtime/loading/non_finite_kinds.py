@@ -19,7 +19,6 @@ class NonFiniteKinds(NamedTuple):
     """The kinds of non-finite values in an output.
 
     Attributes:
-        nan: NaN.
         high: +inf.
         low: -inf.
         all_nan: One whole non-empty output is NaN.

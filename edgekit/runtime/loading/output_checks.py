@@ -31,7 +31,6 @@ class OutputChecks:
     """Checks the outputs of one bundle's variants.
 
     Args:
-        outputs: The model's output specs.
         golden: Feeds and reference outputs, or a function that reads them on first use.
         shapes: The model's shapes if it has several. Outputs may be those of any: the runner compares them
             with the shape that it ran.
@@ -103,11 +102,6 @@ def _fit(outputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> bool:
 def error_of_inputs(name: str, problem: Exception, feeds: Mapping[str, Array]) -> NonFiniteOutputError | None:
     """Return the error of a request whose outputs are not finite because its inputs are not, or None if that
     is not the problem. No variant is at fault: another one would compute NaN too.
-
-    Args:
-        name: Variant that ran.
-        problem: Exception of the run or of its check.
-        feeds: Inputs of the run.
     """
     if not isinstance(problem, NonFiniteOutputError) or not (lines := non_finite_inputs(feeds)):
         return None

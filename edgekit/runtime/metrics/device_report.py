@@ -47,7 +47,6 @@ class DeviceReport:
     Args:
         device: Name of the device, its own in the fleet.
         device_class: Class of the device, e.g. ``rpi5``: devices of a class are compared with each other.
-        channel: Channel of its updates.
         store: The store that the session came from: bundles that it gave up are reported.
 
     Raises:

@@ -27,9 +27,7 @@ class Counts(NamedTuple):
     """Number of results of a model so far.
 
     Attributes:
-        answers: All results.
         fallback: Results of a variant other than the best.
-        failed: Calls that raised an error.
     """
 
     answers: int = 0

@@ -111,7 +111,6 @@ class Metrics:
         """Record the time of a request by stage; ``end_to_end`` is the sum.
 
         Args:
-            seconds: Seconds by stage.
             engine: The one that ran it; None: the active one.
         """
         engine = self._session.active.engine if engine is None else engine
@@ -176,7 +175,6 @@ class Metrics:
             }
 
     def _counted_deferrals(self) -> dict[str, Json]:
-        """Return the counts of a deferral: all answers, and the large variant's answers."""
         return {"answers": self._deferrals[0], "deferred": self._deferrals[1]}
 
     def _rows(self) -> dict[str, int] | None:

@@ -57,8 +57,6 @@ class Delivery:
     """The result of one delivery round.
 
     Attributes:
-        delivered: Rows that the sink accepted.
-        refused: Rows that it refused.
         down: Why the round was stopped; empty if it was completed.
         retry_after_s: When the sink wants to be retried, if it said so.
     """
@@ -80,7 +78,6 @@ class Outbox(Closing):
     Args:
         folder: Its own; one process at a time.
         sink: The destination; closed with the outbox. None: the app calls ``deliver``.
-        limits: Size limits.
         commit_s: Group commit interval.
         close_s: Longest time in which ``close`` delivers stored rows; the rest stays for the next process.
 
@@ -203,7 +200,6 @@ class Outbox(Closing):
             self._arrived.notify_all()
 
     def _free_memory(self) -> None:
-        """Drop the least important rows, the oldest first, until the others are within the limit."""
         for rows in self._pending.values():
             while rows and self._pending_bytes > self._limits.memory_bytes:
                 parcel, receipt = rows.popleft()

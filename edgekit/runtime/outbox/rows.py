@@ -25,7 +25,6 @@ class OutboxLimits:
         size_bytes: Maximum size of all rows, keys and bodies; above it the least important, then the oldest,
             are dropped.
         age_s: Older rows are dropped.
-        row_bytes: Maximum size of a body.
         tries: Refusals by the backend after which a row is quarantined.
         memory_bytes: Maximum size of rows waiting for the disk, beside as many that are being written.
     """
@@ -44,10 +43,8 @@ class Parcel:
     Attributes:
         key: Unique; a backend drops repetitions by it.
         kind: ``result``, ``metric`` or ``log``.
-        body: Body that the app put.
         made_unix_s: When, on the device's clock, which may have been wrong.
         tries: Number of times that a backend refused it.
-        reason: Its last reason.
     """
 
     key: str

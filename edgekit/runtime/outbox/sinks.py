@@ -53,7 +53,6 @@ class FolderSink:
 
     Args:
         folder: Created if missing.
-        suffix: Suffix of the files, e.g. ``.json``.
     """
 
     def __init__(self, folder: str | Path, suffix: str = ".bin") -> None:
@@ -84,7 +83,6 @@ class HttpSink:
         url: The endpoint, e.g. ``https://backend.example/rows``.
         headers: Headers of every request, e.g. ``{"Authorization": "Bearer ..."}``.
         timeout_s: Time limit for one row.
-        content_type: Media type of the bodies.
         context: For https; None: the system's certificates.
     """
 

@@ -69,7 +69,6 @@ def about_tensors(shapes: Sequence[Signature]) -> dict[str, list[Json]]:
 
 
 def _about(specs: Sequence[TensorSpec]) -> Json:
-    """Describe a tensor by its specs at each shape."""
     sizes = [set(dims) for dims in zip(*(spec.shape for spec in specs), strict=True)]
     shape = [dims.pop() if len(dims) == 1 else -1 for dims in sizes]
     return {"name": specs[-1].name, "datatype": DATATYPES[specs[-1].dtype], "shape": shape}
@@ -104,7 +103,6 @@ class Client:
 
     Args:
         connection: The connection; its URL is what precedes ``/v2``.
-        model: Its name on the server.
         shapes: Inputs and outputs of the local model at each of its shapes, the largest last; the server's
             must match those of the largest.
         version: Version of the model on the server; empty: the server's default.

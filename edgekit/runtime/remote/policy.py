@@ -42,7 +42,6 @@ class CallPlan:
     Attributes:
         remote_at_s: Start on the server, in seconds after the request's arrival; None: not there.
         local_at_s: Start on the device, likewise; None: only if the server fails.
-        reason: The reason, for the user.
     """
 
     remote_at_s: float | None
@@ -56,7 +55,6 @@ def decide(
     """Decide where to run a request.
 
     Args:
-        policy: One of ``POLICIES``.
         deadline_s: Time limit of the request, in seconds.
         local_s: p95 of the device, in seconds; None: unknown.
         remote_s: p95 of the server, in seconds; None: unknown.
@@ -143,10 +141,8 @@ class Breaker:
         state: ``closed``, ``open``, ``probing`` or ``half-open``.
         until_s: When an open one may probe.
         pauses: Number of times that it opened since it was last closed.
-        calls: Since it was last closed.
         failed, slow: Moving averages.
         trying: Half-open, and the one trial call is running.
-        reason: Why it is open.
     """
 
     state: str = "open"
@@ -184,11 +180,9 @@ class Breaker:
         """Return the state after the result of a request.
 
         Args:
-            valid: Whether it had valid outputs.
             slow: Whether it was too late to be useful.
             now_s: Time on the caller's clock, in seconds.
             chance: A random number from 0 to 1.
-            reason: The error.
         """
         if self.state == "half-open":
             return Breaker("closed", reason="") if valid and not slow else self._open(now_s, chance, reason)

@@ -54,7 +54,6 @@ class RemoteResult(dict[str, Array]):
 
     Attributes:
         path: ``local`` or ``remote``.
-        reason: For the user.
         took_ms: From the request to the outputs.
     """
 
@@ -77,10 +76,7 @@ class RemoteSession(Closing):
     is open, the device runs all requests.
 
     Args:
-        session: The device's part.
         url: The server's, without ``/v2``.
-        model: Its name there.
-        policy: One of the four.
         deadline_ms: Deadline of a request. The local run itself is not interrupted; see
             ``Session(deadline_ms=)`` for runs that hang.
         confidence: For that policy: computes a confidence from the device's outputs.
@@ -199,7 +195,6 @@ class RemoteSession(Closing):
         began_s: float,
         span: Span | None,
     ) -> RemoteResult:
-        """Return the server's outputs after the device failed; raise the device's error without them."""
         if call is None and self.policy != "local-only" and not objection:
             call = self._send(feeds, began_s + self._deadline_s)
         if call is not None and span is not None:
@@ -216,8 +211,6 @@ class RemoteSession(Closing):
         objection: str,
         began_s: float,
     ) -> RemoteResult:
-        """Return the device's outputs if their confidence is high enough, or if the server does not respond
-        in time. Otherwise return the server's outputs."""
         assert self._confidence is not None
         device_confidence, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
         left_s = end_s - time.monotonic()

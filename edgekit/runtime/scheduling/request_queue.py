@@ -64,7 +64,6 @@ class Requests(Closing):
 
     Args:
         runs: Runs the requests; it must outlive this.
-        limit: Maximum number of queued requests.
         batching: Runs several requests at once where that is faster; None: one by one.
         delay_ms: Longest time that a request waits, while nothing runs, for others to fill a batch. 0: only
             requests that are queued anyway, during a run, are batched.
@@ -203,7 +202,6 @@ class Requests(Closing):
         return left_s + alike * self._one_s.mean_s + (self._one_s.upper_s if alike or left_s else 0.0)
 
     def _run_s(self, batch: Batch | None, count: int) -> float:
-        """Estimate the seconds of so many requests of one shape."""
         if self._is_batched(batch, count):
             assert self._batching is not None
             return ceil(count / self._batching.size) * self._batch_s.mean_s

@@ -116,7 +116,6 @@ class Store:
         is; the next start takes it.
 
         Args:
-            bundle: The file.
             signature: Its signature file, where the store has ``trusted_keys``; None: the bundle's name with
                 ``.sig`` added.
             version: A whole number that rises with each release; None: the one in the bundle
@@ -156,9 +155,6 @@ class Store:
     def open(self, **options: Any) -> Session:
         """Open a session on the current bundle, or on the next one that opens. A candidate runs its golden
         vectors first.
-
-        Args:
-            options: Options of ``Session``. A candidate is probed in a child, unless ``probe=False``.
 
         Raises:
             BundleError: no bundle opens, not even the factory's.
@@ -258,7 +254,6 @@ class Store:
         """Give up a bundle that does not work, e.g. by the app's own checks; the next start uses another.
 
         Args:
-            reason: The reason, which is stored.
             digest: Digest of the bundle; None: the one this object opened, even if another is installed now.
 
         Raises:

@@ -34,7 +34,6 @@ class StoreFiles:
     """The files of one model in a store.
 
     Args:
-        root: The store's folder.
         name: The model's name; None: the only one.
 
     Attributes:
@@ -100,10 +99,6 @@ class StoreFiles:
     def write(self, previous: StoreState, state: StoreState) -> StoreState:
         """Write the older of the two state files, then remove files that are no longer needed. The caller
         holds the lock.
-
-        Args:
-            previous: The state before.
-            state: The new one.
 
         Raises:
             OSError: it cannot be written; the state is as it was.

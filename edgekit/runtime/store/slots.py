@@ -20,7 +20,6 @@ class Slots:
     """The slots of a store.
 
     Args:
-        slot: Path of a digest's file.
         keys: One of them must have signed each bundle; None: no signature is asked for.
     """
 

@@ -119,12 +119,7 @@ def refusal(state: StoreState, digest: str, version: int | None) -> str:
 
 
 def to_start(state: StoreState, skipped: Collection[str] = ()) -> str:
-    """Choose the bundle to start: staged or active, else the newest committed one, else the factory's.
-
-    Args:
-        state: The state.
-        skipped: Bundles skipped at this start.
-    """
+    """Choose the bundle to start: staged or active, else the newest committed one, else the factory's."""
     candidates = [state.staged] if state.staged else []
     candidates += [state.active, *state.good]
     return next((digest for digest in candidates if digest not in skipped), FACTORY)
@@ -227,7 +222,6 @@ def _counted(state: StoreState, digest: str, starts: int) -> StoreState:
 
 
 def _without_unused(state: StoreState) -> StoreState:
-    """Return the state without the versions and counts of removed bundles."""
     named = state.named
     return replace(
         state,

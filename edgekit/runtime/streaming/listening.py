@@ -27,7 +27,6 @@ class Listening:
     window held get none.
 
     Args:
-        session: Runs the windows; it must outlive this.
         sound: Floats (-1 to 1) or int16, [n] or [n, channels]; or an iterable of such pieces of any length,
             e.g. a microphone's: then a window is predicted as soon as it is complete.
         rate: Samples a second, in Hz; None: the card's. Pieces must have the card's.

@@ -40,10 +40,7 @@ class Parallelism:
     """The runs that a stream makes in parallel.
 
     Attributes:
-        workers: Number of workers.
-        threads: Threads of each.
         ratio: Speedup of N single-threaded runs over one run with N threads; None if not measured.
-        runners: One for each worker.
     """
 
     def __init__(

@@ -21,7 +21,6 @@ def predict_parts(
             show(written.text)
 
     Args:
-        session: Runs the model; it must outlive the iterator.
         item: A text: a str. A sound: floats from -1 to 1 or int16, [n] or [n, channels].
         rate: Sample rate of a sound in Hz; None: the card's.
         options: Decoding options that override the card's.

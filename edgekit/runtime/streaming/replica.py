@@ -39,7 +39,6 @@ class Replica:
 
     Args:
         session: Runs requests if this fails; it must outlive this.
-        variant: Name of one of the bundle's variants.
         threads: Threads of one run.
 
     Attributes:
@@ -106,7 +105,6 @@ class Replica:
         return opened() if self._limit is None else _watched(session, self._limit, opened)
 
     def _open_checked(self) -> Runner:
-        """Open it, and compare it with the golden vectors."""
         runner, bundle = self._open(), self._session.bundle
         try:
             limits_db = golden_check.limits_db(self.variant, [spec.name for spec in self._session.outputs])

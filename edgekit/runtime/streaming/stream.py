@@ -66,8 +66,6 @@ class Result:
 
 @dataclass(slots=True)
 class _Task:
-    """A frame in flight."""
-
     number: int
     frame: Any
     began_s: float
@@ -96,7 +94,6 @@ class Stream(Closing):
         newest: Skip frames that arrived while others were processed; else every frame is processed.
         workers: Number of workers; None: chosen by measuring. 1: three threads, one a stage, and the
             session's runner.
-        metrics: Records each stage's time and each outcome.
         options: Decoding options that override the card's.
 
     Raises:

@@ -48,7 +48,6 @@ class TranscriptUpdate:
 
     Attributes:
         text: Words that are final, with the space before them: all of these texts in turn are the whole one.
-        provisional: Words after them, which may change.
         start_s, end_s: Start and end of the transcribed sound, in seconds from its beginning.
         is_end: Whether the speaker paused, or the sound was cut, after ``text``.
         seconds: Time that it took.
@@ -181,7 +180,6 @@ class Transcriber:
         return updates
 
     def _take(self, frame: Array) -> None:
-        """Add a frame, and run what is due after it."""
         speaks = self._detector.is_speech(frame)
         self._sound[self._length : self._length + len(frame)] = frame
         self._length += len(frame)
@@ -241,7 +239,6 @@ class Transcriber:
         self._cut(end)
 
     def _restart(self) -> None:
-        """Begin anew, with the silence at the end."""
         self._agreement = LocalAgreement()
         self._cut(self._length - min(self._length, self._pad))
         self._speech = self._speech_end = 0
@@ -260,7 +257,6 @@ class Transcriber:
         return prediction.text, seconds
 
     def _report(self, new: str, provisional: str, end: int, is_end: bool, seconds: float) -> None:
-        """Queue an update, if there is anything new."""
         was_open, was_provisional = self._is_open, self._provisional
         self._is_open, self._provisional = (was_open or bool(new)) and not is_end, provisional
         if not new and provisional == was_provisional and not (is_end and was_open):
@@ -281,7 +277,6 @@ class Transcriber:
         return f" {text}" if needs else text
 
     def _cut(self, count: int) -> None:
-        """Drop the first samples, and what was read of them."""
         self._sound[: self._length - count] = self._sound[count : self._length].copy()
         self._length -= count
         self._speech_end = max(0, self._speech_end - count)

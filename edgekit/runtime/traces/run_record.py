@@ -21,8 +21,6 @@ class RunRecord:
         queued_s: Start of waiting, on the clock of ``time.monotonic``; 0: it was not queued.
         run_start_s, run_end_s: Start and end of the run; 0: it did not run.
         active: Variant that ran it; None: it did not run.
-        fallbacks: Changes of the variant during the run.
-        batch_size: Number of requests in its batch.
     """
 
     def __init__(self, context: TraceContext) -> None:
@@ -38,7 +36,6 @@ class RunRecord:
 
         Args:
             runs: The session, or what stands before it.
-            batch_size: Number of requests in the batch.
         """
         before = getattr(runs, "history", ())
         token = CURRENT.set(self._context)

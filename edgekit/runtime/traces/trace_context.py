@@ -33,7 +33,6 @@ class TraceContext(NamedTuple):
     Attributes:
         trace_id: 32 hexadecimal digits, the same in all processes.
         span_id: 16 hexadecimal digits.
-        sampled: Whether the span is recorded.
         state: Value of ``tracestate``; "" if there is none.
     """
 

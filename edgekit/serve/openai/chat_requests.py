@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from edgekit.generate.device.chat_template import MESSAGES_LIMIT
+from edgekit.generate.device.options import checked_options
+from edgekit.generate.device.text_session import TextSession
+from edgekit.generate.device.text_stream import TextStream
 from edgekit.runtime import Session
-from edgekit.runtime.generate.chat_template import MESSAGES_LIMIT
-from edgekit.runtime.generate.options import checked_options
-from edgekit.runtime.generate.text_session import TextSession
-from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.request_fields import (
     CHAT_ONLY,
@@ -52,7 +52,6 @@ class TextRequest(NamedTuple):
         prompt: Text to continue, or messages of a chat.
         options: Arguments of ``GenerateOptions``.
         tools: Functions that the model may call.
-        stream: Whether the response is streamed.
         usage: Whether the last event of a stream has the usage.
     """
 

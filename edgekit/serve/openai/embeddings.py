@@ -48,8 +48,6 @@ async def embeddings(service: Service, model: ServedModel, body: Mapping[str, An
 
     Args:
         service: Service that runs the texts, one after the other.
-        model: Model that makes the vectors.
-        body: The request.
         lease: Holds the memory of the vectors and the response, too.
 
     Raises:
@@ -83,7 +81,6 @@ async def embeddings(service: Service, model: ServedModel, body: Mapping[str, An
 
 
 async def _vector(service: Service, model: ServedModel, text: str) -> tuple[np.ndarray[Any, Any], int]:
-    """Return a text's vector, and the number of its tokens."""
     began_s = time.monotonic()
     try:
         with traced("prepare"):

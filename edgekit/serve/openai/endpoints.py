@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 
+from edgekit.generate.device.adapter import is_adapter_name
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.openai.api_errors import ApiError, error_object, response_of
 from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_text2text
@@ -29,7 +30,6 @@ from edgekit.serve.served_parts import ServedParts
 from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
 from edgekit.serve.served_text2text import ServedText2Text
-from edgekit.target.adapter import is_adapter_name
 
 if TYPE_CHECKING:
     from edgekit.serve.openai.chat_requests import TextRequest
@@ -47,11 +47,7 @@ EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-contr
 
 
 class OpenAiPath:
-    """Handles requests below ``/v1``.
-
-    Args:
-        service: Service that runs the requests.
-    """
+    """Handles requests below ``/v1``."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._since = service, int(time.time())
@@ -284,7 +280,6 @@ async def _send_content(send: Any, kind: bytes, content: bytes) -> None:
 
 
 async def _disconnected(receive: Any) -> None:
-    """Wait until the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

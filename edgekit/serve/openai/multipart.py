@@ -52,10 +52,6 @@ def boundary_of(headers: Mapping[bytes, bytes]) -> bytes:
 def read_form(body: bytes, boundary: bytes) -> MultipartForm:
     """Read the parts of a form.
 
-    Args:
-        body: Body of the request.
-        boundary: Boundary of its parts, from :func:`boundary_of`.
-
     Raises:
         ApiError: the form is malformed or exceeds a limit.
     """
@@ -98,7 +94,6 @@ def _text_of(content: memoryview, name: str) -> str:
 
 
 def _name_of(head: bytes, part: int) -> tuple[str, bool]:
-    """Return the name of a part's field, and whether it is one of a list."""
     field_name = ""
     for line in head.decode("utf-8", "replace").split("\r\n"):
         key, _, value = line.partition(":")

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from edgekit.runtime.generate.text_tokens import StopWords
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_tokens import StopWords
 from edgekit.serve.openai.tool_calls import BEGIN, OBJECT, Tools, calls_in
 from edgekit.tensor_spec import Json
 
@@ -47,8 +47,6 @@ class ResponseWriter:
 
     Args:
         model: Name of the model in the request.
-        chat: Whether it is a chat.
-        tools: Functions that the model may call.
         usage: Whether the last event of a stream has the usage.
     """
 

@@ -24,7 +24,6 @@ class Tools(NamedTuple):
 
     Attributes:
         listed: Functions as the template lists them; empty where the model may call none.
-        names: Their names.
         form: TAGS or OBJECT; "": the model may call none.
         begin: Text with which a forced call begins.
         schema: Schema of a forced call; None: the model chooses.
@@ -54,11 +53,6 @@ def form_of(template: str, special: Sequence[str]) -> str:
 
 def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -> Tools:
     """Read ``tools``, ``tool_choice`` and ``parallel_tool_calls``.
-
-    Args:
-        body: The request.
-        template: Template of the model's chats.
-        special: Texts of its special tokens.
 
     Raises:
         ApiError: one is malformed, or the model's template has no place for functions.

@@ -44,7 +44,6 @@ class TranscriptionRequest(NamedTuple):
         seconds: Its length.
         options: Options of ``Session.predict``.
         form: One of FORMATS.
-        stream: Whether the response is streamed.
         decoded_bytes: Maximum memory of the sound while it is decoded, and afterwards.
     """
 
@@ -62,8 +61,6 @@ def read_transcription(
     """Read a form. The sound is not decoded.
 
     Args:
-        form: The form.
-        model: The model.
         translate: Whether an English text is requested, whatever is spoken.
 
     Raises:
@@ -147,7 +144,6 @@ def decoded_bytes(wav_format: WavFormat, rate: int) -> int:
     Its samples at the model's rate take less afterwards.
 
     Args:
-        wav_format: Format of the file.
         rate: The model's samples a second, in Hz.
 
     >>> decoded_bytes(WavFormat(1, 16, 1, 16000, 44, 1000), 16000)

@@ -74,7 +74,7 @@ def hand_landmarks(
     outputs: Outputs, options: LandmarkOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> Keypoints:
     """``points`` [1, 63]: x, y, z of 21; ``presence`` [1, 1]; ``handedness`` [1, 1]: how surely it is class
-    0 of two, where the model gives it."""
+    0 of two, if the model gives it."""
     points = _points(outputs["points"], 3, options, placed)
     classes = None
     if "handedness" in outputs:

@@ -135,7 +135,7 @@ class OnnxGraph:
         return numbers[0]
 
     def value(self, i: int) -> str:
-        """Return the ONNX value of a tensor, in real numbers where it has a scale."""
+        """Return the ONNX value of a tensor, in real numbers if it has a scale."""
         if i < 0:
             raise UnreadableError(self.op, "a required input is missing")
         if i in self.variables and i not in self._values:

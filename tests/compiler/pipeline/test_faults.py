@@ -124,7 +124,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(registry, "compiler", lambda name: broken.get(name) or real[0](name))
         monkeypatch.setattr(registry, "engine", lambda name: broken.get(name) or real[1](name))
         monkeypatch.setattr("edgekit.compiler.evaluate.timing.default_threads", lambda: 2)
-        monkeypatch.setattr("edgekit.compiler.pipeline.variant_build.default_threads", lambda: 2)
+        monkeypatch.setattr("edgekit.compiler.pipeline.select_variants.default_threads", lambda: 2)
 
     return put
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from edgekit.errors import NoVariantError
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_metrics import TextMetrics
 from edgekit.runtime import Session
 from edgekit.runtime.fallback.policy import Fallback
-from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, FallbackCounts, unspecific
 from edgekit.runtime.metrics.metrics import Metrics, append
 from edgekit.runtime.metrics.prometheus import Page, text, texts
-from edgekit.runtime.metrics.text_metrics import TextMetrics
 from edgekit.runtime.session_state import Active
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant

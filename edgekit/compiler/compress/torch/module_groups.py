@@ -256,7 +256,6 @@ def _group(
 
 
 def _uses(group: ChannelGroup, channels: Channels) -> Iterator[Use]:
-    """Yield the uses that first make the channels."""
     units = group.units
     uses = [use for use in channels.labels.uses if np.isin(channels.labels.roots(use.ids), units).any()]
     yield from sorted(uses, key=lambda use: use.role != "output")
