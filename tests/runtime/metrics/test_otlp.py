@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.errors import SinkDownError, UsageError
+from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.exporter import OFFLINE_S, RARELY_S, MetricsExporter, plain
@@ -17,6 +17,7 @@ from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.metrics.prometheus import text
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Parcel
+from edgekit.runtime.outbox.sinks import SinkDownError
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, throws
 from tests.fixtures.threads import no_new_threads
