@@ -45,11 +45,7 @@ Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 def pictures(folder: Path) -> dict[str, tuple[Array, Array]]:
-    """``train`` and ``test``: [count, 32, 32, 3] uint8 with [count] classes.
-
-    Raises:
-        SystemExit: the files are others.
-    """
+    """``train`` and ``test``: [count, 32, 32, 3] uint8 with [count] classes."""
     whole = hashlib.sha256()
     found = {}
     for part in ("train", "test"):

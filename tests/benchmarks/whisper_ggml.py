@@ -29,13 +29,7 @@ NAMES = {
 
 
 def write_ggml(model: SpeechModel, path: Path, matrices: int) -> None:
-    """Write a model that knows English only.
-
-    Args:
-        model: The model.
-        path: Path of the file.
-        matrices: FLOAT16 or Q8.
-    """
+    """Write a model that knows English only."""
     c, rules = model.config, model.rules
     assert isinstance(rules, TokenRules)
     (entry,) = (each for each in card_of(model).sources() if isinstance(each, AudioInput))
