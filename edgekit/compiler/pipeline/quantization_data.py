@@ -27,7 +27,7 @@ from edgekit.tensor_spec import Json
 
 CALIBRATION_SAMPLES = 128
 """The most samples of the user that are used, spread evenly over all of them."""
-MEASURED = 5
+MEASURED = 6
 """Counts up when what is measured of a candidate changes: older records in the cache are then of no use."""
 PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}
 """Part of the samples, as the manifest calls it -> its name."""

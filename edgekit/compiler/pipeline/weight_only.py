@@ -15,15 +15,13 @@ import onnx_ir as ir
 
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
-from edgekit.compiler.evaluate import verify
-from edgekit.compiler.evaluate.channel_snr import CHANNEL_MARGIN_DB
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.output_channels import find_channels
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.lowering.fp16_weights import FP16_MIN_ELEMENTS
-from edgekit.compiler.pipeline.build_options import BuildOptions, Goal
+from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
@@ -41,9 +39,6 @@ from edgekit.target.quant_rules import Rules, WeightForm
 
 Forms = Mapping[str, tuple[Rules, Sequence[WeightForm]]]
 """Profile name -> its rules, and the forms to build."""
-
-ON_NOISE = Goal(snr_db=verify.SNR_LIMITS_DB["int8"])
-"""The default goal where the only samples are random."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +84,7 @@ def weight_only_context(
     """Return the context of weight-only variants. Without quantization data they are tested on the samples
     that every variant is verified with."""
     if data is None:
-        channels = find_channels(canonical.graph)  # ON_NOISE is a limit of parts
-        evaluator = Evaluator(None, reference.expected, channels=channels, margin_db=CHANNEL_MARGIN_DB)
+        evaluator = Evaluator(None, reference.expected, channels=find_channels(canonical.graph))
         held_out = HeldOut(reference, evaluator, None)
         return WeightOnlyContext(with_float_weights(canonical), (), held_out, WeightCache())
     search = data.search_context
@@ -109,8 +103,6 @@ def add_weight_only(
     by_profile: dict[str, list[VariantBuild]] = {}
     for variant in variants:
         by_profile.setdefault(variant.profile.name, []).append(variant)
-    if not context.calibration and options.goal == Goal():
-        options = replace(options, goal=ON_NOISE)
     for name, (rules, group) in forms.items():
         parent = next((v for v in by_profile[name] if v.artifact.files), None)
         if parent is None:  # the target met a fault, which the report tells
