@@ -53,7 +53,16 @@ class Figure(TypedDict):
     """``dB``, or "" for a share."""
 
 
-class Agreement(Figure):
+class Proved(TypedDict, total=False):
+    """What the samples prove of a task's metric."""
+
+    low: float
+    """Lower end of the score, one-sided 95 %."""
+    not_proved: str
+    """Limits that the samples are too few to prove, and how many more would do; missing if all are proved."""
+
+
+class Agreement(Figure, Proved):
     """Agreement of the variant with the float model."""
 
     samples: int

@@ -299,6 +299,8 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
         yield f"larger than the source's {size(larger['source_weight_bytes'])} of weights: " + "; ".join(
             larger["because"]
         )
+    if not_proved := variant.evidence.get("agreement", {}).get("not_proved"):
+        yield str(not_proved)
     yield from _less_text(variant, tokens)
     yield from device_notes(variant)
     transposes = variant.evidence.get("compile", {}).get("transposes")

@@ -81,7 +81,7 @@ class Card:
         Raises:
             CardError: the inputs are not one image.
         """
-        entries = self._fed_inputs()
+        entries = self.fed_inputs()
         if len(entries) == 1 and isinstance(entries[0], ImageInput):
             return entries[0]
         raise CardError(
@@ -95,7 +95,7 @@ class Card:
         Raises:
             CardError: the inputs are something else.
         """
-        entries = self._fed_inputs()
+        entries = self.fed_inputs()
         kinds = {entry.kind for entry in entries}
         if (len(entries) == 1 and kinds <= {"image", "audio"}) or kinds == {"text"}:
             return entries
@@ -104,7 +104,8 @@ class Card:
             f"and states; this card has {_kinds(entries)}"
         )
 
-    def _fed_inputs(self) -> list[Input]:
+    def fed_inputs(self) -> list[Input]:
+        """Return the inputs that are neither a constant nor a state."""
         entries = (entry for name, entry in self.inputs.items() if name not in self.states)
         return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
 

@@ -84,14 +84,54 @@ def upper_average_precision(
     if not any(picture.matches.any() for pictures in by_class for picture in pictures):
         present = sum(picture.present for pictures in by_class for picture in pictures)
         return MAP_OF_RECALL * upper_bound(0, present, confidence)
+    return float(np.quantile(_resampled(by_class, len(ground_truth)), confidence))
+
+
+def resample_average_precision(
+    ground_truth: Sequence[ScoredBoxes],
+    detections: Sequence[ScoredBoxes],
+    similarity: Similarity = box_overlaps,
+) -> Array:
+    """Compute the mAP of RESAMPLES bootstrap resamples of the pictures: float64 [RESAMPLES].
+
+    The same number of pictures gives the same draws, so that two models can be compared by resample.
+
+    Args:
+        ground_truth: Objects of each picture, at least one in all.
+        detections: Detections of each picture.
+        similarity: Similarity of two objects.
+    """
+    return _resampled(_matches_by_class(ground_truth, detections, similarity), len(ground_truth))
+
+
+def _resampled(by_class: Sequence[Sequence[_Matches]], count: int) -> Array:
     generator = np.random.default_rng(0)
-    resampled = []
-    for _ in range(RESAMPLES):
-        chosen = generator.integers(len(ground_truth), size=len(ground_truth))
-        drawn = ([pictures[index] for index in chosen] for pictures in by_class)
-        values = [_average_precision(pictures) for pictures in drawn if any(p.present for p in pictures)]
-        resampled.append(float(np.mean(values)) if values else 0.0)
-    return float(np.quantile(resampled, confidence))
+    draws = generator.integers(count, size=(RESAMPLES, count))
+    weights = np.stack([np.bincount(draw, minlength=count) for draw in draws])
+    total, classes = np.zeros((2, RESAMPLES))
+    for pictures in by_class:
+        present = weights @ np.array([picture.present for picture in pictures])
+        total += np.where(present, _weighted_precisions(pictures, weights, np.maximum(present, 1)), 0)
+        classes += present > 0
+    return total / np.maximum(classes, 1)
+
+
+def _weighted_precisions(pictures: Sequence[_Matches], weights: Array, present: Array) -> Array:
+    """Compute the average precision of one class with each picture taken ``weights`` [resamples, pictures]
+    times: [resamples]."""
+    scores = np.concatenate([picture.scores for picture in pictures])
+    order = np.argsort(-scores, kind="stable")
+    picture_of = np.repeat(np.arange(len(pictures)), [len(picture.scores) for picture in pictures])[order]
+    matched = np.concatenate([picture.matches for picture in pictures], axis=1)[:, order]
+    drawn = weights[:, picture_of]
+    counts = np.maximum(np.cumsum(drawn, axis=1), 1)
+    total = np.zeros(len(weights))
+    for row in matched:
+        positives = np.cumsum(drawn * row, axis=1)
+        best = np.maximum.accumulate((positives / counts)[:, ::-1], axis=1)[:, ::-1]
+        reached = np.floor(100 * positives / present[:, None] + 1e-9) + 1  # recalls of RECALLS, 0 included
+        total += (best * np.diff(reached, prepend=0, axis=1)).sum(axis=1)
+    return total / len(RECALLS) / len(THRESHOLDS)
 
 
 def mean_change(

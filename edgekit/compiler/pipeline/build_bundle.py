@@ -61,7 +61,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     )
     check_targets(job, progress)
     data = prepare_samples(job, request.samples, progress)
-    labels = try_card(job, data.all, progress)
+    tried = try_card(job, data.all, progress)
     by_shape = shape_references(job, shapes, data.reference) if shapes else []
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
@@ -70,7 +70,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     if by_shape:
         evaluate_shapes(job, by_shape, variants, progress)
     of_range = shapes.of_range if shapes else None
-    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range, labels)
+    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range, tried)
 
 
 def _check_options(request: BuildRequest, kind: ModelKind | None) -> None:

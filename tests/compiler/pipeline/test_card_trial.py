@@ -132,11 +132,14 @@ def test_labels_that_are_malformed_do_not_end_a_float_build(tmp_path: Path) -> N
     assert "labels.csv has no line for 1.png" in bundle.manifest["samples"]["labels"]["unused"]
 
 
-def test_force_without_labels_is_refused(tmp_path: Path) -> None:
-    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), photographs(tmp_path / "photographs")
-    (folder / "labels.csv").unlink()
-    with pytest.raises(UsageError, match=r"--force applies to int8 and to labelled samples; leave it out"):
-        edgekit.build(model, targets=["ort"], card=card(), samples=folder, force=True)
+def test_force_without_photographs_is_refused(tmp_path: Path) -> None:
+    model, samples = (
+        models.write(tmp_path, models.COLOUR_CLASSIFIER),
+        [{"image": np.zeros((1, 3, 8, 8), "f4")}],
+    )
+    refusal = "--force applies to int8 and to a card with photographs or labels; leave it out"
+    with pytest.raises(UsageError, match=re.escape(refusal)):
+        edgekit.build(model, targets=["ort"], card=card(), samples=samples, force=True)
 
 
 @pytest.mark.needs_shared

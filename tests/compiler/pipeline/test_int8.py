@@ -316,7 +316,8 @@ def test_labelled_photographs_give_the_tasks_own_metric(tmp_path: Path) -> None:
     card = parse_card({"title": "colours", "inputs": {"image": {**image, "std": [255] * 3}}, "task": task})
     bundle = build(path, samples=folder, card=card, force=True, time_budget=0, max_drop="10%")
     evidence = bundle.variants[-1].evidence
-    assert evidence["agreement"] == {"metric": "top-1 agreement", "value": 1.0, "unit": "", "samples": 8}
+    agreement = {"metric": "top-1 agreement", "value": 1.0, "unit": "", "samples": 8}
+    assert evidence["agreement"] == {**agreement, "low": pytest.approx(0.05 ** (1 / 8), abs=1e-4)}
     assert evidence["task"]["metric"] == "top-1"
     assert evidence["task"]["value"] == evidence["task"]["float"] < 1
     assert f"; top-1 of the float model {evidence['task']['float']:.3f}" in bundle.report
