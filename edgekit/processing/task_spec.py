@@ -21,6 +21,7 @@ class TaskSpec(NamedTuple):
             The classes of the tasks here are in ``processing/predictions``, for all device code.
         metric: Module whose ``METRIC`` says how close two models' predictions are (host). "" means that the
             SNR does.
+        accuracy: Module whose ``ACCURACY`` is the metric on labelled samples (host). "" means none.
         drawing: Module whose ``draw`` draws the task's predictions into an image. "" means that they have
             none, or another task draws them.
         recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
@@ -33,6 +34,7 @@ class TaskSpec(NamedTuple):
     decoders: Mapping[str, str]
     predictions: Mapping[str, str] = {}
     metric: str = ""
+    accuracy: str = ""
     drawing: str = ""
     recognize: str = ""
     mirrored: bool = True

@@ -30,6 +30,7 @@ from edgekit.system.ownership import read_own
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.compiler.accuracy.evaluation import Evaluation
     from edgekit.compiler.explain.accelerated import AcceleratedExplanation
     from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.answers import ShownSamples
@@ -56,6 +57,7 @@ def page_of(
     explained: Sequence[Explanation] = (),
     accelerated: Sequence[AcceleratedExplanation] = (),
     answers: ShownSamples | None = None,
+    accuracy: Evaluation | None = None,
 ) -> str:
     """Return the page of a bundle: one HTML document that loads no other resource.
 
@@ -65,6 +67,7 @@ def page_of(
             nothing.
         accelerated: Its copies on an accelerator, by ``explain_accelerated``. Empty means none.
         answers: Samples with the variants' answers, or None.
+        accuracy: Accuracy of the variants on labelled samples, or None.
 
     Raises:
         BundleError: its evidence is not what a build writes.
@@ -86,6 +89,7 @@ def page_of(
         explained=explained,
         accelerated=accelerated,
         answers=answers,
+        accuracy=accuracy,
     )
 
 

@@ -40,6 +40,7 @@ FLOORS = (
     "compiler.compress",
     "compiler.pipeline",
     "compiler.sandbox",
+    "compiler.accuracy",
     "compiler.explain",
     "compiler.bench",
     "tasks",  # of these, a device loads all files but those of HOST_OF_TASK
@@ -60,7 +61,7 @@ FLOORS = (
 DEVICE = FLOORS[: FLOORS.index("compiler.toolchains")]
 BELOW_ALL = ("compiler", "release")
 """Folders of floors: their ``__init__`` holds a docstring and nothing else."""
-HOST_OF_TASK = ("metric", "recognize")
+HOST_OF_TASK = ("accuracy", "metric", "recognize")
 """First words of the files in a task's folder that no device loads."""
 HOST_OF_GENERATE = "edgekit.generate.host"
 PACKAGES_OF = {

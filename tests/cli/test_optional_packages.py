@@ -109,6 +109,7 @@ def test_no_verb_ends_in_a_traceback_on_a_device(tmp_path: Path) -> None:
     commands: dict[str, list[object]] = {
         "targets": [], "doctor": [], "devices": [tmp_path / "no-device"], "check": [model],
         "build": [model, "-t", "tflite", "-o", out], "inspect": [bundle], "verify": [bundle],
+        "evaluate": [bundle, "--samples", tmp_path],
         "explain": [bundle], "bench": [bundle], "report": [bundle, "-o", tmp_path / "r.html"],
         "run": [bundle, "-i", samples], "generate": [bundle, "-p", "Hello"], "serve": [bundle],
         "export": [bundle, "ort-fp32", "-o", out, "--metadata"],

@@ -28,6 +28,7 @@ TASK = TaskSpec(
         "Detections": "edgekit.processing.predictions.detect",
     },
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     recognize="recognize",
 )

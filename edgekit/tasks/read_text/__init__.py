@@ -10,6 +10,7 @@ TASK = TaskSpec(
     decoders={"ctc": "ctc"},
     predictions={"TextLine": "edgekit.processing.predictions.read_text"},
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     mirrored=False,
     recognize="recognize",

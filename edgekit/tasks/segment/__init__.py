@@ -10,6 +10,7 @@ TASK = TaskSpec(
     decoders={"binary": "decode", "classes": "decode", "scores": "decode"},
     predictions={"ClassMap": "edgekit.processing.predictions.segment"},
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     recognize="recognize",
 )
