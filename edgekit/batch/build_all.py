@@ -152,7 +152,6 @@ def _existing_row(job: Job, output: Folder) -> CatalogueRow | None:
 
 
 def _named(row: CatalogueRow, build: MatrixBuild, output: Folder) -> CatalogueRow:
-    """Return the row under the name that a build has in the matrix, and copy the bundle to that name."""
     named: CatalogueRow = {**row, **_axes(build)}  # type: ignore[typeddict-item]
     if row["bundle"] is not None:
         bundle_name = f"{build.name}.edgekit"

@@ -200,7 +200,6 @@ def _number(value: Json, location: str) -> None:
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether a name stays in its folder."""
     return bool(name) and not set(name) & {"/", "\\", "\0"} and name not in (".", "..")
 
 

@@ -106,7 +106,7 @@ def rebuild(
         tools: A requirements file, as pip takes it: the build runs with these, installed in a
             folder of their own. None means what is installed here.
         seconds: For timing each variant against the old one.
-        overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
+        overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file next to
             the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if
             it was built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as
             for the build.

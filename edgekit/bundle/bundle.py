@@ -320,7 +320,7 @@ class Bundle(Closing):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of a cascade's later stages, in their order; empty where it is one model."""
+        """Names of a cascade's later stages, in their order; empty if it is one model."""
         return tuple(stage["name"] for stage in self.manifest.get("cascade", {}).get("stages", ()))
 
     def stage(self, name: str) -> Bundle:

@@ -25,7 +25,6 @@ class DeviceRecord(NamedTuple):
     """Measurements on one kind of device.
 
     Attributes:
-        cpu: The processor's name.
         isa: Its instruction set extensions; with ``cpu`` the result of ``edgekit.system.cpu.identity`` there.
         machine: Machine type, e.g. ``aarch64``.
         system: Operating system, e.g. ``Linux 6.6.31``.

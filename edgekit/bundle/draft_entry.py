@@ -27,7 +27,6 @@ class DraftEntry(NamedTuple):
 
     Attributes:
         architecture: Architecture of its model, e.g. ``llama``.
-        parameters: Number of weights.
         agreement: Share, 0 to 1, of the build's text at which its likeliest next token is the large model's.
         logits: Entry of its float reference's logits after the golden prompts.
         variants: Its decoders, for the targets of the bundle; rejected ones too.
@@ -62,7 +61,7 @@ _SCHEMA = record(
 
 
 def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
-    """Return the draft of a bundle; None: it has none.
+    """Return the draft of a bundle, or None.
 
     Raises:
         BundleError: it is malformed, or an entry that it names is not there.

@@ -1,4 +1,4 @@
-"""Notes on the score of the float model on labelled samples."""
+"""Notes on the trial of the card: the float model's score on labelled samples, or findings without labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from edgekit.tensor_spec import Json
 
 
 def label_notes(manifest: Mapping[str, Json]) -> Iterator[str]:
-    """Yield the float model's score on the labelled samples of the build, or why the labels were not used."""
+    """Yield the float model's score on the labelled samples of the build, or why the labels were not used, or
+    the findings on the card without labels."""
+    yield from map(str, manifest.get("samples", {}).get("card", ()))
     labels = manifest.get("samples", {}).get("labels")
     if not labels:
         return

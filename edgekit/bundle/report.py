@@ -33,7 +33,6 @@ def render_bundle(
     """Return the report of a bundle: result, evidence, notes.
 
     Args:
-        variants: Its variants, the rejected ones too.
         verbose: List every candidate of the int8 search, and not one line for each target.
 
     Raises:
@@ -89,7 +88,6 @@ def _draft(manifest: Mapping[str, Json]) -> list[str]:
 
 
 def _paths(variants: Sequence[Variant]) -> list[str]:
-    """Return tables of the trained paths to smaller models: the gain of each step."""
     lines: list[str] = []
     for path in (path for path in shrunk_paths(variants) if path.trained):
         lines += ["", f"  path to {path.name}, on the samples for testing", *table(path.columns, path.rows)]
@@ -102,7 +100,7 @@ def _rejected(variant: Variant) -> str:
 
 
 def why_rejected(variant: Variant) -> tuple[str, str]:
-    """``rejected``, or ``bug`` where it was lost to one; and the reason."""
+    """``rejected``, or ``bug`` if it was lost to one; and the reason."""
     fault = variant.evidence.get("fault")
     if not fault:
         return "rejected", variant.reason
@@ -148,8 +146,8 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
 
 
 def lowest_snr_db(variant: Variant) -> float | None:
-    """Return the SNR of the worst output, or of the worst part of one, in dB: infinity where all equal the
-    reference, NaN where one is not finite, None where it was not measured."""
+    """Return the SNR of the worst output, or of the worst part of one, in dB: infinity if all equal the
+    reference, NaN if one is not finite, None if it was not measured."""
     accuracy = variant.evidence.get("accuracy")
     if variant.shrunk is not None and (shrunk := variant.evidence.get("shrunk")):
         return None if shrunk["snr_db"] is None else float(shrunk["snr_db"])
@@ -301,6 +299,8 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
         yield f"larger than the source's {size(larger['source_weight_bytes'])} of weights: " + "; ".join(
             larger["because"]
         )
+    if not_proved := variant.evidence.get("agreement", {}).get("not_proved"):
+        yield str(not_proved)
     yield from _less_text(variant, tokens)
     yield from device_notes(variant)
     transposes = variant.evidence.get("compile", {}).get("transposes")
@@ -355,7 +355,7 @@ def _shapes(figures: Json, of_range: Json) -> str:
 
 
 def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
-    """Yield what the build decided where the model and the options leave it open."""
+    """Yield the build's decisions that the model and the options leave open."""
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)

@@ -49,14 +49,14 @@ class _Running:
     Attributes:
         stage: Its last event.
         started: Start of the stage.
-        told: Time of the last event.
+        event_s: Time of the last event.
         counting: Start of the current count, and the number of items that were done then.
         next_plain_s: Duration after which the next plain line is due.
     """
 
     stage: Stage
     started: float
-    told: float
+    event_s: float
     counting: tuple[float, int]
     next_plain_s: float
 
@@ -103,7 +103,7 @@ class LiveLine:
             else:
                 if (stage.detail, stage.total) != (running.stage.detail, running.stage.total):
                     running.counting = (now, stage.done)
-                running.stage, running.told = stage, now
+                running.stage, running.event_s = stage, now
             if self._running and self._thread is None:
                 self._thread = threading.Thread(target=self._tick, daemon=True)
                 self._thread.start()
@@ -151,11 +151,11 @@ def _left(running: _Running, now: float) -> float | None:
     """Return the seconds left: of the time limit, or else by the time that the items took so far."""
     stage, (since, at_first) = running.stage, running.counting
     if stage.left_s is not None:
-        return max(stage.left_s - (now - running.told), 0.0)
+        return max(stage.left_s - (now - running.event_s), 0.0)
     if not stage.total or stage.done <= at_first:
         return None
-    whole = (running.told - since) / (stage.done - at_first) * (stage.total - stage.done)
-    return max(whole - (now - running.told), 0.0)
+    whole = (running.event_s - since) / (stage.done - at_first) * (stage.total - stage.done)
+    return max(whole - (now - running.event_s), 0.0)
 
 
 def _together(outer: Stage, inner: Stage) -> Stage:

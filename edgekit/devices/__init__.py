@@ -1,4 +1,5 @@
-"""Devices beside this machine: reached over ssh or adb, given what they lack, measured; their figures kept.
+"""Devices other than this machine: reached over ssh or adb, given what they lack, measured; their figures
+kept.
 
 address.py        what --device says
 transport.py      a command run there: the system's ssh and adb

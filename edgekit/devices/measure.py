@@ -167,7 +167,6 @@ def _by_tools(
 
 
 def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
-    """Return the targets whose engines the device needs."""
     return sorted({variant.target for variant in _chosen(bundle, options) or kept_variants(bundle)})
 
 

@@ -1,7 +1,7 @@
 """Packages sent to a device: EdgeKit itself, numpy and engines.
 
 A device often has no network and no pip. So pip runs here, for the device's kind of processor, libc and
-Python, and installs wheels into a folder, which is sent as one archive. The device unpacks it beside others
+Python, and installs wheels into a folder, which is sent as one archive. The device unpacks it next to others
 under ~/.cache/edgekit-device: nothing is installed into its system, and no special rights are needed.
 """
 

@@ -55,7 +55,7 @@ class Card:
     """Model card: preprocessing of the inputs, decoding of the outputs, and latency limits.
 
     ``about``: authorship (keys: ABOUT). ``states``: input -> the output that is fed to it at the next call.
-    ``files``: contents of the files that the card names, e.g. a tokenizer. They are stored beside the card.
+    ``files``: contents of the files that the card names, e.g. a tokenizer. They are stored next to the card.
     """
 
     title: str
@@ -81,7 +81,7 @@ class Card:
         Raises:
             CardError: the inputs are not one image.
         """
-        entries = self._fed_inputs()
+        entries = self.fed_inputs()
         if len(entries) == 1 and isinstance(entries[0], ImageInput):
             return entries[0]
         raise CardError(
@@ -89,13 +89,13 @@ class Card:
         )
 
     def sources(self) -> Sequence[Input]:
-        """Return the inputs that are computed from the caller's data: one image, one sound, or the parts of
-        one text.
+        """Return the inputs that are computed from the caller's data: one image, one recording, or the parts
+        of one text.
 
         Raises:
             CardError: the inputs are something else.
         """
-        entries = self._fed_inputs()
+        entries = self.fed_inputs()
         kinds = {entry.kind for entry in entries}
         if (len(entries) == 1 and kinds <= {"image", "audio"}) or kinds == {"text"}:
             return entries
@@ -104,7 +104,7 @@ class Card:
             f"and states; this card has {_kinds(entries)}"
         )
 
-    def _fed_inputs(self) -> list[Input]:
+    def fed_inputs(self) -> list[Input]:
         """Return the inputs that are neither a constant nor a state."""
         entries = (entry for name, entry in self.inputs.items() if name not in self.states)
         return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]

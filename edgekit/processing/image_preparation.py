@@ -64,7 +64,7 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
 
 
 def from_bytes(image: ImageInput, pixels: Array) -> Array:
-    """Convert a picture that is already resized to the input's array.
+    """Convert an image that is already resized to the input's array.
 
     Args:
         pixels: uint8 [1, height, width, channels], in RGB.

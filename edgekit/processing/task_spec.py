@@ -22,11 +22,11 @@ class TaskSpec(NamedTuple):
         metric: Module whose ``METRIC`` says how close two models' predictions are (host). "" means that the
             SNR does.
         accuracy: Module whose ``ACCURACY`` is the metric on labelled samples (host). "" means none.
-        drawing: Module whose ``draw`` draws the task's predictions into a picture. "" means that they have
+        drawing: Module whose ``draw`` draws the task's predictions into an image. "" means that they have
             none, or another task draws them.
         recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
             "": none.
-        mirrored: Whether training may mirror its pictures.
+        mirrored: Whether training may mirror its images.
     """
 
     kind: str

@@ -29,9 +29,14 @@ from edgekit.bundle.report import checked_evidence
 from edgekit.bundle.variant import Variant
 from edgekit.errors import SignatureError, UsageError
 from edgekit.signing import SignedBy, TrustedKeys
-from edgekit.signing.signature_file import LIMIT_BYTES, SignatureFile, message_of, parse_signature_file
+from edgekit.signing.signature_file import (
+    LIMIT_BYTES,
+    SignatureFile,
+    message_of,
+    parse_signature_file,
+    statement_of,
+)
 from edgekit.signing.signing_keys import PrivateKey
-from edgekit.signing.statement import statement_of
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats import strict_json

@@ -209,7 +209,7 @@ def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
 def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | None, bool]:
     """Return a variant's accuracy by a metric, and whether that was measured.
 
-    A float variant is judged by its SNR alone, and no task's score is measured of it. Beside variants with a
+    A float variant is judged by its SNR alone, and no task's score is measured of it. Next to variants with a
     score it stands where the float model stands, marked as not scored.
 
     Args:
@@ -312,7 +312,6 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
 
 
 def _kinds(variant: Variant, block: str) -> str:
-    """Return the cause classes of the nodes that read a block."""
     causes = (variant.evidence.get("causes") or {"found": ()})["found"]
     return ", ".join(dict.fromkeys(str(cause["kind"]) for cause in causes if block in cause["nodes"]))
 

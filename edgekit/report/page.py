@@ -1,4 +1,4 @@
-"""The page: a template filled in with facts, and the plotting library beside it in the same file.
+"""The page: a template filled in with facts, and the plotting library next to it in the same file.
 
 Everything that comes from a file is escaped by the template, and data for charts is JSON in which nothing can
 end a script. A Content-Security-Policy allows the two scripts of the page alone, by their sha256, and no
@@ -160,7 +160,7 @@ def _file(name: str) -> str:
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return the page's content security policy. It allows these scripts, which compile the expressions of
-    a chart ('unsafe-eval'), and styles and pictures inside the page."""
+    a chart ('unsafe-eval'), and styles and images inside the page."""
     digests = [
         base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode() for script in scripts
     ]

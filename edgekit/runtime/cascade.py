@@ -31,7 +31,6 @@ class FrameAndPlacement:
 
     Attributes:
         frame: uint8 [height, width, 3].
-        placed: Position of the frame in the first stage's input.
     """
 
     frame: Array

@@ -118,9 +118,7 @@ class HttpConnection(HTTPConnection):
         """Send a request and return the response, whose body is not read yet. The caller closes it.
 
         Args:
-            path: Appended to the URL's path.
             end_s: The deadline, on ``time.monotonic()``. The caller may change ``self.end_s`` later.
-            body: The request's body, in pieces.
 
         Raises:
             ConnectionFailedError: there was no valid response in time.
@@ -217,7 +215,6 @@ def url_parts(url: str, instead: str = "leave it out") -> SplitResult:
     """Return the parts of a server's URL.
 
     Args:
-        url: With the scheme http or https.
         instead: Advice for a URL with a user name.
 
     Raises:

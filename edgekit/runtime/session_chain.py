@@ -302,7 +302,6 @@ class SessionChain(Chain["Runner"]):
             self._prepare()
 
     def _retry_cooled_down(self) -> None:
-        """Retry cooled-down variants in the background; one that passes its checks becomes active again."""
         health = self._health
         for name, runner, reason in self._retries.poll_finished(None, {}):
             failure = health.failures.get(name)

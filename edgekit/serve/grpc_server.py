@@ -119,7 +119,6 @@ class GrpcCall:
     """One call, in its thread.
 
     Attributes:
-        host: Address of the client.
         metadata: Names in lower case and values that the client sent.
         trailing: Metadata that are sent with the code of the response.
     """
@@ -252,7 +251,6 @@ class GrpcServer:
     """A gRPC server on a port of its own. Clients that connect before it starts wait.
 
     Args:
-        target: HOST:PORT.
         address_share: Share of the calls that one address may have.
         tls: TLS; None means without it.
 

@@ -44,7 +44,7 @@ class RequestError(EdgeKitError):
 
     Attributes:
         status: HTTP status; 400 by default.
-        retry_after_s: Seconds after which the client may retry; None: this request never succeeds.
+        retry_after_s: Seconds after which the client may retry. None means this request never succeeds.
     """
 
     def __init__(self, message: str, status: int = 400, retry_after_s: int | None = None) -> None:
@@ -274,7 +274,6 @@ def answer_of(
 
 
 def _little(array: Array) -> Array:
-    """Return the array with its bytes in little-endian order."""
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 

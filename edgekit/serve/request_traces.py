@@ -45,7 +45,7 @@ class RequestTrace:
 
     Args:
         name: Name of the request's span: its method and its path without ids.
-        above: Span of the client; None: the request begins a trace.
+        above: Span of the client. None means the request begins a trace.
         since_s: Start of the request, on the clock of ``time.monotonic``.
     """
 
@@ -100,7 +100,6 @@ class RequestTrace:
             name: Name of the stage, as in metrics.
             began_s, ended_s: Its start and end, on the clock of ``time.monotonic``.
             attributes: Attributes without the prefix ``edgekit.``.
-            fallbacks: Changes of the variant, which become events.
         """
         if not self.context.sampled:
             return
@@ -143,7 +142,7 @@ class RequestTrace:
 
 REQUEST: ContextVar[RequestTrace | None] = ContextVar("edgekit_request_trace", default=None)
 current_trace: Callable[[], RequestTrace | None] = REQUEST.get
-"""Trace of the request that the caller's task handles; None: it is not traced."""
+"""Trace of the request that the caller's task handles. None means it is not traced."""
 
 
 @contextmanager
@@ -170,11 +169,7 @@ class ServerTraces:
         self._provider.shutdown()
 
     async def over_http(self, app: Any, route: str, scope: Any, receive: Any, send: Any) -> None:
-        """Handle a request of an ASGI app as a span. The response has its ``traceparent``.
-
-        Args:
-            route: Path without ids.
-        """
+        """Handle a request of an ASGI app as a span. The response has its ``traceparent``."""
         named = {name: [v.decode("latin-1") for n, v in scope["headers"] if n == name] for name in _HEADERS}
         above = parsed(*named.values())
         about = {"http.request.method": scope["method"], "http.route": route}
@@ -254,7 +249,7 @@ def route_of(scope: Mapping[str, Any]) -> str:
 
 
 def traces_of_environment() -> ServerTraces | None:
-    """Return the traces that OpenTelemetry's environment variables ask for; None: they ask for none.
+    """Return the traces that OpenTelemetry's environment variables ask for, or None.
 
     If an endpoint is set and traces are off all the same, stderr has the reason. It is not an error: such
     variables are set for all programs of a machine.

@@ -44,7 +44,7 @@ class ServeOptions:
         deadline_ms: Maximum time of a request in milliseconds; a client may request less.
         text_deadline_ms: Maximum time of a text in milliseconds (language models).
         conversations: Number of texts that are generated at once, each with its cache (language models).
-        context: Maximum context length in tokens (language models); None: the card's.
+        context: Maximum context length in tokens (language models). None means the card's.
     """
 
     engine: str | None = None
@@ -138,7 +138,6 @@ class ServedModel:
         Args:
             spent_s: Time that has passed since its arrival, in seconds.
             reading_s: Part of that spent on receiving its body; only a client's own deadline counts it.
-            record: Is filled in, for traces.
 
         Raises:
             RequestError: 503: the queue is full, or too long for the deadline. It is rejected at once, so

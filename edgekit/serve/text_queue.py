@@ -52,7 +52,7 @@ class TextQueue:
         """Count a text that ended (hook for subclasses)."""
 
     def failed(self, problem: BaseException | None) -> None:
-        """Count a text that failed; None: it did not begin in time (hook for subclasses)."""
+        """Count a text that failed. None means it did not begin in time (hook for subclasses)."""
 
     def trace(
         self,
@@ -64,10 +64,7 @@ class TextQueue:
         """Record the spans of a text that ended (hook for subclasses).
 
         Args:
-            trace: Trace of its request.
-            result: The text.
             begun_s: When its stream was asked for, and when it was there, on the clock of ``time.monotonic``.
-            fallbacks: Changes of the variant since then.
         """
 
     def changes(self) -> Sequence[Fallback]:
@@ -78,7 +75,7 @@ class TextQueue:
         """Queue a text. Call it in the event loop.
 
         Args:
-            network: Address of the client, as ``network_of`` returns it; "": unknown.
+            network: Address of the client, as ``network_of`` returns it. "" means unknown.
             share: Share of the running and waiting texts that one address may have.
             since_s: Arrival of the request, on the clock of ``time.monotonic``.
 

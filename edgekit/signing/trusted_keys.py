@@ -21,9 +21,10 @@ from edgekit.signing.signature_file import (
     SignatureFile,
     message_of,
     parse_signature_file,
+    signed_digest,
+    statement_of,
 )
 from edgekit.signing.signing_keys import PrivateKey, PublicKey, load_public_key
-from edgekit.signing.statement import signed_digest, statement_of
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import read_plain, sha256_of
 
@@ -38,9 +39,6 @@ class SignedBy:
 
 class TrustedKeys:
     """Public keys, one of which must have signed a file.
-
-    Args:
-        paths: Their PEM files, at least one.
 
     Raises:
         UsageError: there is none, or one can't be read.
@@ -58,7 +56,7 @@ class TrustedKeys:
         """Check a file. Only its bytes are hashed; nothing of it is parsed.
 
         Args:
-            signature: Its signature file; None: ``path`` with ``.sig`` added.
+            signature: Its signature file. None means ``path`` with ``.sig`` added.
 
         Raises:
             SignatureError: there is no signature, it is not by one of these keys, or of another file.
@@ -90,11 +88,8 @@ class TrustedKeys:
     def check_payload(self, content: bytes, signature: bytes, name: str) -> SignedBy | None:
         """Check a signature that holds what it signs: an attestation.
 
-        Args:
-            name: Name of that file.
-
         Returns:
-            None where it holds another statement, which may be one about the content's hash.
+            None if it holds another statement, which may be one about the content's hash.
 
         Raises:
             SignatureError: it is malformed, or not by one of these keys.

@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
         data_bytes: Private memory that it may write to, whether it has touched it or not.
         most_data_bytes: Maximum that :func:`extend_data` may raise that to. None means not at all.
         file_bytes: Maximum size of one file that it writes.
-        reads: Folders and files that it may read, beside those of the system and of Python.
+        reads: Folders and files that it may read, in addition to those of the system and of Python.
         writes: Folders and files that it may change.
     """
 

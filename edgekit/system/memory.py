@@ -123,12 +123,11 @@ def return_freed_memory() -> bool:
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Return the memory of a process, by default this one. It is 0 if it can't be read, as on macOS and Windows."""
+    """Return the memory of a process, by default this one; 0 if it can't be read, as on macOS and Windows."""
     return _pages(pid)[0]
 
 
 def _pages(pid: int | None = None) -> tuple[int, int]:
-    """Return a process's resident memory, and how much of it is pages of files, in bytes."""
     if sys.platform != "linux":
         return 0, 0
     try:

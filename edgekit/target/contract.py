@@ -216,10 +216,10 @@ class EngineInfo(NamedTuple):
         node_reports: Name of a module with ``NODE_REPORTS = NodeReports(...)`` (target/node_reports.py), for
             ``edgekit explain``. A name, because the module may import packages that a device lacks. "": none.
         plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
-            engine's own API computes what was verified, as the text of a README beside exported files;
+            engine's own API computes what was verified, as the text of a README next to exported files;
             ``files`` has the exported name of each file. "" means that its defaults do.
         export_files: Name of a module with ``export_files(files, options, evidence, title) -> files``: what
-            ``edgekit export`` writes beside the artifact's own files, e.g. C that an app compiles. "": none.
+            ``edgekit export`` writes next to the artifact's own files, e.g. C that an app compiles. "": none.
         stands_in_for: ``() -> str``: the device that its runners emulate on this machine, as
             :func:`stands_in_for` names it, or "". A session runs such an engine only if it is named: an
             emulation is not a fallback. It is called before anything is loaded, so it must be cheap. None:

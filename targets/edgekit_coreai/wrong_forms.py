@@ -63,7 +63,7 @@ def _changes_sign(node: ir.Node) -> bool:
 
 
 def _is_of_a_shift(node: ir.Node) -> bool:
-    """Check for a Cast beside a BitShift of signed integers, which is written with non-negative ones."""
+    """Check for a Cast next to a BitShift of signed integers, which is written with non-negative ones."""
     source = node.inputs[0]
     producer = source.producer() if source is not None else None
     users = [use.node.op_type for use in node.outputs[0].uses()]

@@ -1,11 +1,11 @@
 """Package for apps that do not use our runtime: the contents of the card become part of the package.
 
-    image input   a picture (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
+    image input   an image (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
                   into the first convolution if that alone reads the input
     labels        a classifier: classLabel and classLabel_probs
     state         the state of a recurrent model stays in Core ML between runs (iOS 18)
     arrays        float16 if the program computes in float16 (iOS 16), without casts
-    metadata      author, license, version, description; how Vision must fit the picture
+    metadata      author, license, version, description; how Vision must fit the image
 
 The finished package is read back, edited with coremltools' builder and written again. Its outputs
 are then compared with those of the original package, by the reference executor.
@@ -135,7 +135,7 @@ def _inner(var: Any) -> Any:
 
 
 def _as_image(function: Any, name: str, image: ImageInput) -> None:
-    """Turn the input into a picture of 0 to 255; operators do the steps of ``prepare`` after resizing."""
+    """Turn the input into an image of 0 to 255; operators do the steps of ``prepare`` after resizing."""
     tools = coremltools()
     from coremltools.converters.mil.mil import Builder, types
 
@@ -169,7 +169,7 @@ def _as_image(function: Any, name: str, image: ImageInput) -> None:
 
 
 def _fold_std(function: Any, inner: Sequence[Any], image: ImageInput) -> bool:
-    """Divide the first convolution's weights by std instead of the picture, which saves one operator."""
+    """Divide the first convolution's weights by std instead of the image, which saves one operator."""
     from coremltools.converters.mil.mil import Builder
 
     readers = [op for var in inner for op in var.child_ops]

@@ -124,7 +124,7 @@ def compiled_model(
         **arithmetic(options),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
-        # Pinned, two sessions of one thread sit on the same core and share it: 37 pictures a second together,
+        # Pinned, two sessions of one thread sit on the same core and share it: 37 images a second together,
         # 50 unpinned (YOLOX-nano, two cores). One session alone is as fast either way.
         "ENABLE_CPU_PINNING": "NO",
     }
@@ -177,7 +177,7 @@ def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:
 
 MULTIPLYING = ("Convolution", "Deconvolution", "FullyConnected", "MatMul")
 """Kinds of layers whose integers are those of quantization. In others ``u8`` may be booleans, or the bytes of
-a picture before they become floats."""
+an image before they become floats."""
 
 
 class OpenvinoRunner:

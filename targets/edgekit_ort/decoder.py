@@ -44,7 +44,7 @@ BINDINGS_LIMIT = 32
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> OrtDecoder:
-    """Load ``model.onnx`` with ``model.data`` beside it; arguments: see ``decoder_registry.open_decoder``.
+    """Load ``model.onnx`` with ``model.data`` next to it; arguments: see ``decoder_registry.open_decoder``.
 
     Raises:
         UsageError: ``capacity`` exceeds the positions of the file.
@@ -101,7 +101,7 @@ class _Caches:
         return place
 
     def _grow(self) -> None:
-        """Add a place, whose caches lie beside the others so that one step can run all texts."""
+        """Add a place, whose caches lie next to the others so that one step can run all texts."""
         self._bindings.clear()
         for index, part in enumerate(self.parts):  # one by one: the memory of one of them is there twice
             self.parts[index] = wider = self._zeros(len(self.lengths) + 1)
@@ -232,7 +232,7 @@ class OrtDecoder:
             check_step([token], 1, runner.length, self.capacity, self._shape.vocabulary)
         places = [runner._place for runner in runners]
         if len(caches.lengths) == 1:
-            caches.lengths[caches.take()] = None  # a place beside, for the second row
+            caches.lengths[caches.take()] = None  # a place more, for the second row
         first, last = min(places), max(places)
         if first == last:  # one row would be multiplied by another kernel
             first, last = (first - 1, last) if first else (first, last + 1)

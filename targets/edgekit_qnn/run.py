@@ -29,7 +29,7 @@ ENGINE = EngineInfo(
 )
 MODEL_FILE = "model.onnx"
 CONTEXT_FILE = "context.onnx"
-"""Names the context binary, which lies beside it."""
+"""Names the context binary, which lies next to it."""
 PROVIDER = "QNNExecutionProvider"
 DEFAULT_ARCH = "73"
 """Version of the NPU that is emulated if the options name none."""
@@ -90,7 +90,7 @@ def open_session(
     Args:
         arch: Version of the NPU to compile for and to emulate, e.g. ``73``; a device has its own.
         whole: Reject a graph that is not wholly on the NPU.
-        context: Write the context binary beside this path, and a model that names it to this path.
+        context: Write the context binary next to this path, and a model that names it to this path.
 
     Raises:
         MissingDependency: onnxruntime-qnn is not installed.

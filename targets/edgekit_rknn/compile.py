@@ -8,7 +8,7 @@
       -> built in a child process                                       npu_child
       -> nodes that it refuses alone written with others, and again     compiler.passes.expand_functions
 
-``model.onnx`` is kept beside it: the simulator runs what it builds, not a .rknn file.
+``model.onnx`` is kept next to it: the simulator runs what it builds, not a .rknn file.
 """
 
 from __future__ import annotations

@@ -101,7 +101,6 @@ NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "man
 FUNCTION_LINES = 75
 """Most lines of a function, its docstring not counted."""
 LONG_FUNCTIONS = {
-    "edgekit/cli/bench_verb.py:bench",
     "edgekit/compiler/model/plugin_functions.py:_efficient_nms",
     "edgekit/report/charts.py:variants_chart",
     "edgekit/generate/device/template_sandbox.py:_environment",

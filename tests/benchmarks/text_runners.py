@@ -237,11 +237,6 @@ RUNNERS: dict[str, Callable[[Path, str, int], TextRunner]] = {
 def timed(runner: TextRunner, prompt: list[int], written: int) -> dict[str, float]:
     """Have a text written, and return seconds by the clock (``wall_s``) and CPU seconds of the process
     (``cpu_s``): of all of it, of the prompt (``read_``), and of a token that follows (``token_``).
-
-    Args:
-        runner: What writes.
-        prompt: Its first token is changed: some runtimes keep what they have read.
-        written: Number of tokens after the first.
     """
     prompt[0] += 1
     clocks = {"wall_s": time.perf_counter, "cpu_s": time.process_time}

@@ -15,6 +15,7 @@ from click.shell_completion import BashComplete
 from edgekit._version import __version__
 from edgekit.cli import main
 from edgekit.cli.command_group import all_verbs
+from tests.fixtures.child_processes import run_python
 
 
 def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_path: Path) -> None:
@@ -27,9 +28,7 @@ def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_pat
     )
     for given, expected in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
         around = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
-        found = subprocess.run(
-            [sys.executable, "-c", code], env={**around, **given}, capture_output=True, text=True, check=True
-        )
+        found = run_python(code, env={**around, **given}, check=True)
         assert found.stdout.splitlines()[-1] == expected
 
 
@@ -51,9 +50,7 @@ def test_the_shell_completes_engines_and_profiles() -> None:
             "COMP_CWORD": str(len(line) - 1),
         }
         code = "from edgekit.cli import main; main(prog_name='edgekit')"
-        found = subprocess.run(
-            [sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True
-        )
+        found = run_python(code, env=around, check=True)
         assert [row.split(",")[1] for row in found.stdout.split()] == expected.split()
 
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.kept_variants import kept_variants
-from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
-from edgekit.processing.generation import refuse_generation
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
+from edgekit.errors import MissingDependency, NoVariantError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.cpu import cpu_name
 from edgekit.system.energy import joules_between, read_energy
@@ -78,10 +78,7 @@ def bench(
         raise UsageError(f"fps must be greater than 0 and at most {FPS_LIMIT}, not {fps:g}")
     if price_per_hour is not None and not 0 < price_per_hour < math.inf:
         raise UsageError(f"the price per hour must be greater than 0, not {price_per_hour:g}")
-    refuse_generation(bundle.card, bundle.name)
-    if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
-    feeds, _ = bundle.golden[0]
+    feeds = golden_inputs(bundle)
     started = time.perf_counter()
     strict, device = any((engine, variant, accelerator)), accelerator or "cpu"
     with Session(

@@ -26,8 +26,9 @@ import numpy as np
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.compiler.evaluate.paired_interval import centre_interval
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.compiler.evaluate.timing import OWN_TIME, busy
-from edgekit.errors import BundleError, MissingDependency, ProfileError, UsageError
+from edgekit.errors import MissingDependency, ProfileError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import milliseconds
 from edgekit.system.progress import counted
@@ -162,11 +163,9 @@ def compare(
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"seconds must be greater than 0, not {seconds:g}")
-    if not first.bundle.golden:
-        raise BundleError(f"{first.bundle.name} has no golden vectors to run; build it again")
+    feeds = golden_inputs(first.bundle)
     if first.bundle.inputs != second.bundle.inputs:
         raise UsageError(f"{first.name} and {second.name} have different inputs, so they cannot be compared")
-    feeds = first.bundle.golden[0][0]
     shuffled = random.Random(0)
     ratios, times, rounds, used = [], [], 0, 0
     for _ in counted(range(BLOCKS), "rounds", name="comparing", describe=lambda _: first.name):

@@ -94,7 +94,7 @@ def response(facts: GraphFacts, name: str) -> float | None:
     The spread is the median over live channels of the standard deviation over positions. Return None if
     there is no first layer, or it does not run.
     """
-    layer = _first_layer(facts, name)
+    layer = first_layer(facts.model, name)
     if layer is None:
         return None
     feeds = {spec.name: spec.zeros() for spec in facts.inputs}
@@ -107,7 +107,7 @@ def response(facts: GraphFacts, name: str) -> float | None:
         (picture if channels_last else picture.transpose(2, 0, 1))[None].astype(spec.dtype)
     )
     try:
-        outputs = Reference(_cut(facts.model, layer.name or "")).run(feeds)[layer.name or ""]
+        outputs = Reference(cut(facts.model, layer)).run(feeds)[layer.name or ""]
     except EdgeKitError:
         return None
     if outputs.ndim != 4 or not np.isfinite(outputs).all():
@@ -132,20 +132,21 @@ def dead_leaves(height: int, width: int) -> Array:
     return np.tile(tile, (-(-height // LEAVES), -(-width // LEAVES), 1))[:height, :width]
 
 
-def _cut(model: ir.Model, name: str) -> ir.Model:
-    """Return the model up to one value, which is its output."""
+def cut(model: ir.Model, value: ir.Value) -> ir.Model:
+    """Return the model up to one of its values, which is its output."""
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     short = model.clone()
-    value = next(v for node in short.graph for v in node.outputs if v.name == name)
-    short.graph.outputs[:] = [value]
+    output = next(v for node in short.graph for v in node.outputs if v.name == value.name)
+    short.graph.outputs[:] = [output]
     RemoveUnusedNodesPass()(short)
     return short
 
 
-def _first_layer(facts: GraphFacts, name: str) -> ir.Value | None:
-    """Return the output of the first convolution, or of the batch normalization that follows it."""
-    waiting = [v for v in facts.model.graph.inputs if v.name == name]
+def first_layer(model: ir.Model, name: str) -> ir.Value | None:
+    """Return the output of the first convolution after an input, or of the batch normalization that follows
+    it; None if there is no such layer."""
+    waiting = [v for v in model.graph.inputs if v.name == name]
     for _ in range(200):
         if not waiting:
             return None

@@ -53,7 +53,7 @@ class TrainingTask:
         card: Card of the teacher, or None.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        augmentation: Augmentation of the training pictures.
+        augmentation: Augmentation of the training images.
         features: Whether intermediate values of both graphs are compared too.
         placements: Target -> placement of its int8 rounding in the student; empty to train in float.
         digest: Digest of all samples, for the checkpoint.

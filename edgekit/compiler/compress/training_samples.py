@@ -108,7 +108,7 @@ def _packed(sample: Sample) -> dict[str, Array]:
 
 
 def _are_bytes(array: Array) -> bool:
-    """Return whether an array can be stored as uint8: a picture with unnormalized pixels."""
+    """Return whether an array can be stored as uint8: an image with unnormalized pixels."""
     if array.dtype == np.uint8:
         return True
     if array.dtype.kind != "f" or not np.isfinite(array).all():

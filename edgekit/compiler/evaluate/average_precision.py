@@ -84,10 +84,32 @@ def upper_average_precision(
     if not any(one.matched.any() for one in ranked.values()):
         present = sum(int(one.present.sum()) for one in ranked.values())
         return MAP_OF_RECALL * upper_bound(0, present, confidence)
-    generator = np.random.default_rng(0)
-    count = len(ground_truth)
-    draws = (np.bincount(generator.integers(count, size=count), minlength=count) for _ in range(RESAMPLES))
-    return float(np.quantile([mean_of_classes(ranked, weights) or 0.0 for weights in draws], confidence))
+    return float(np.quantile(_resampled(ranked, len(ground_truth)), confidence))
+
+
+def resample_average_precision(
+    ground_truth: Sequence[ScoredBoxes],
+    detections: Sequence[ScoredBoxes],
+    similarity: Similarity = box_overlaps,
+) -> Array:
+    """Compute the mAP of RESAMPLES bootstrap resamples of the images: float64 [RESAMPLES].
+
+    The same number of images gives the same draws, so that two models can be compared by resample.
+
+    Args:
+        ground_truth: Objects of each image, at least one in all.
+        detections: Detections of each image.
+        similarity: Similarity of two objects.
+    """
+    return _resampled(rank_by_class(ground_truth, detections, similarity), len(ground_truth))
+
+
+def _resampled(ranked: Mapping[int, Ranked], count: int) -> Array:
+    draws = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+    weights = np.stack([np.bincount(draw, minlength=count) for draw in draws])
+    values = sum(one.average_precisions(weights) for one in ranked.values())
+    classes = sum((weights @ one.present > 0).astype(int) for one in ranked.values())
+    return np.asarray(values / np.maximum(classes, 1))
 
 
 def mean_change(
@@ -165,6 +187,25 @@ class Ranked(NamedTuple):
         return np.array(
             [row[np.searchsorted(r, RECALLS)].mean() for r, row in zip(recall, best, strict=True)]
         )
+
+    def average_precisions(self, weights: Array) -> Array:
+        """Compute the mean over the thresholds for many weights at once; 0 without an object.
+
+        Args:
+            weights: int64 [resamples, pictures].
+
+        Returns:
+            float64 [resamples], as :meth:`average_precision` but for recalls that round differently.
+        """
+        present, drawn = np.maximum(weights @ self.present, 1)[:, None], weights[:, self.pictures]
+        total = np.zeros(len(weights))
+        for matched, counted in zip(self.matched, self.counted, strict=True):
+            positives = np.cumsum(drawn * matched, axis=1)
+            precision = positives / np.maximum(np.cumsum(drawn * counted, axis=1), 1)
+            best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+            reached = np.floor(100 * positives / present + 1e-9) + 1  # recalls of RECALLS, 0 included
+            total += (best * np.diff(reached, prepend=0, axis=1)).sum(axis=1)
+        return total / len(RECALLS) / len(self.matched)
 
 
 def mean_of_classes(

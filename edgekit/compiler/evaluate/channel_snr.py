@@ -28,8 +28,7 @@ SCALES_APART = 8.0
 """Channels whose largest values differ by less are judged as one part. 8: with one scale for both, the
 smaller part has 5 of the 8 bits."""
 CHANNEL_MARGIN_DB = 8.0
-"""Margin in dB by which a channel may be below the limit of its part, 20 dB: 12 dB, as for an output of one
-part."""
+"""Margin in dB by which a channel may be below the limit of its part."""
 SMALL_SHARE = 1 / 64
 """A score is not smaller, for its SNR, than this share of its unit: four steps of int8. Most classes of a
 detector are at a score near 0 in all samples."""
@@ -93,12 +92,8 @@ class ChannelSums:
         ):  # fmt: skip
             total[present] += np.add.reduceat(values, self._starts)
 
-    def judge(self, margin_db: float = 0.0) -> ChannelJudgement:
-        """Judge all samples that were added.
-
-        Args:
-            margin_db: Margin in dB by which a channel may be below the limit, if the output is one part.
-        """
+    def judge(self) -> ChannelJudgement:
+        """Judge all samples that were added."""
         channels = self._channels
         # A channel has a scale of its own, unless a bounded activation gives several one unit.
         names = np.where(channels.bounded, channels.units, -1 - np.arange(self._count))
@@ -112,12 +107,11 @@ class ChannelSums:
             groups[-1].append(one)
         zeros = np.flatnonzero(self._peak == 0).tolist()  # their noise counts in the largest part
         groups = [[*(groups[0] if groups else []), *zeros], *groups[1:]]
-        margin = CHANNEL_MARGIN_DB if len(groups) > 1 else margin_db
         worst = min(self._snr_db(np.array(group, np.int64)) for group in groups)
         lost = []
         for one in alive:
             floor = SMALL_SHARE * scales[one] if channels.bounded[one] else NOISE_SHARE * scales.max()
-            worst = min(worst, self._snr_db(np.array([one]), floor) + margin)
+            worst = min(worst, self._snr_db(np.array([one]), floor) + CHANNEL_MARGIN_DB)
             if self._is_constant(one, floor / 8):
                 lost.append(one)
         return ChannelJudgement(worst, len(groups), _named(sorted(lost), self._count))
@@ -157,7 +151,6 @@ def judge_outputs(
     actual: Sequence[Outputs],
     channels: Channels,
     groups: Sequence[RowGroup] = (),
-    margin_db: float = 0.0,
 ) -> Judgement:
     """Judge a variant's outputs.
 
@@ -166,16 +159,13 @@ def judge_outputs(
         actual: The variant's.
         channels: Channels of the outputs that are judged by channel; the others are judged as a whole.
         groups: Outputs with rows that are matched first.
-        margin_db: Margin in dB by which a channel of an output of one part may be below the limit.
     """
     judged: dict[str, ChannelJudgement] = {}
     for group in groups:
         judged.update(_of_rows(group, expected, actual, channels))
     for name in expected[0]:
         if name not in judged:
-            one = (
-                _of_channels(name, expected, actual, channels[name], margin_db) if name in channels else None
-            )
+            one = _of_channels(name, expected, actual, channels[name]) if name in channels else None
             judged[name] = one or _of_whole(name, expected, actual)
     lost = [f"output {name}: {one.lost}" for name, one in judged.items() if one.lost]
     return Judgement(min(one.snr_db for one in judged.values()), "; ".join(lost))
@@ -199,7 +189,6 @@ def _of_channels(
     expected: Sequence[Outputs],
     actual: Sequence[Outputs],
     channels: OutputChannels,
-    margin_db: float = 0.0,
 ) -> ChannelJudgement | None:
     """Judge one output by channel; None if its shape is not the expected one, or a value is not finite."""
     if channels.labels is None:
@@ -214,7 +203,7 @@ def _of_channels(
         ):
             return None
         sums.add(x.ravel(), y.ravel())
-    return sums.judge(margin_db)
+    return sums.judge()
 
 
 def _of_rows(

@@ -24,7 +24,16 @@ from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.labels import Label
 from edgekit.compiler.evaluate.matched_rows import row_groups
 from edgekit.compiler.evaluate.output_channels import Channels
-from edgekit.compiler.evaluate.task_metric import metric_named, metric_of
+from edgekit.compiler.evaluate.proof import (
+    Changes,
+    Loss,
+    Proof,
+    count_changes,
+    lost_answers,
+    lost_precision,
+    lowest_score,
+)
+from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_named, metric_of
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
@@ -76,6 +85,8 @@ class Fidelity:
         task: The task's own metric against labels, if the samples are labelled.
         kept: Confident predictions of the float model that it keeps; None if the metric has no such count.
         lost: Channels that are constant, though the float model's vary, or "".
+        changes: Number of answers that it changes; None if the metric is not a proportion of the samples.
+        proof: What the samples prove; None if it was not asked for, or the metric is the SNR.
     """
 
     score: Score
@@ -83,6 +94,8 @@ class Fidelity:
     task: Score | None = None
     kept: Kept | None = None
     lost: str = ""
+    changes: Changes | None = None
+    proof: Proof | None = None
 
     @property
     def rank(self) -> float:
@@ -114,7 +127,6 @@ class Evaluator:
         labels: Labels of each sample, or None.
         channels: Channels of the outputs, which are judged separately if there is no task.
         placed: Data that decoding needs for each sample, e.g. a text's padding; None if it needs none.
-        margin_db: Margin in dB by which a channel of an output of one part may be below the limit.
     """
 
     def __init__(
@@ -124,11 +136,10 @@ class Evaluator:
         labels: Sequence[Label] | None = None,
         channels: Channels | None = None,
         placed: Sequence[Any] | None = None,
-        margin_db: float = 0.0,
     ) -> None:
         self.expected = expected
         self.labels = labels
-        self._placed, self._margin_db = placed, margin_db
+        self._placed = placed
         self._card = card if card is not None and card.task is not None else None
         self._kind = self._card.task.kind if self._card is not None and self._card.task is not None else ""
         self._metric = metric_of(self._kind)
@@ -145,19 +156,31 @@ class Evaluator:
         self._rows = row_groups(self._channels, expected)
         self._of_parts = any(is_of_parts(one, name, expected) for name, one in self._channels.items())
 
-    def evaluate(self, outputs: Sequence[Outputs]) -> Fidelity:
-        """Score the outputs of a variant, one for each sample."""
+    def evaluate(self, outputs: Sequence[Outputs], prove: bool = False) -> Fidelity:
+        """Score the outputs of a variant, one for each sample.
+
+        Args:
+            outputs: The variant's outputs for each sample.
+            prove: Whether to compute what the samples prove, which takes a bootstrap.
+        """
         judgement = self._judge(self.expected, outputs)
-        snr_db = judgement.snr_db
+        snr_db, metric = judgement.snr_db, self._metric
         try:
-            score, retained = self._score(outputs, snr_db)
-            task = self._task(outputs, self.labels) if self.labels is not None else None
+            labelled = self._on_labels(outputs) if self.labels is not None else None
+            task = None if labelled is None else self._task(labelled)
+            if metric is None:
+                return Fidelity(Score(self.metric, snr_db, "dB"), snr_db, task, lost=judgement.lost)
+            decoded = self._decode_all(outputs, metric.variant_options)
+            score = Score(metric.name, metric.compare(self._reference, decoded) or 0.0)
+            retained = metric.count_kept(self._counted, decoded) if metric.count_kept is not None else None
+            proof = self._prove(metric, decoded, labelled) if prove else None
         except EngineError:  # outputs that are not finite cannot be decoded
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
-        return Fidelity(score, snr_db, task, retained, judgement.lost)
+        changes = count_changes(metric, self._reference, decoded)
+        return Fidelity(score, snr_db, task, retained, judgement.lost, changes, proof)
 
     def _judge(self, expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> Judgement:
-        return judge_outputs(expected, outputs, self._channels, self._rows, self._margin_db)
+        return judge_outputs(expected, outputs, self._channels, self._rows)
 
     def most_telling(self, count: int, with_predictions: int) -> Sequence[int]:
         """Return indices of samples to measure small changes on: the first ``count``, or, if predictions can
@@ -188,26 +211,36 @@ class Evaluator:
             return self._metric.name
         return PART_SNR if self._of_parts else "SNR"
 
-    def _score(self, outputs: Sequence[Outputs], snr_db: float) -> tuple[Score, Kept | None]:
-        metric = self._metric
-        if metric is None:
-            return Score(self.metric, snr_db, "dB"), None
-        decoded = self._decode_all(outputs, metric.variant_options)
-        retained = metric.count_kept(self._counted, decoded) if metric.count_kept is not None else None
-        return Score(metric.name, metric.compare(self._reference, decoded) or 0.0), retained
+    def _prove(self, metric: TaskMetric, decoded: Sequence[Any], labelled: Sequence[Any] | None) -> Proof:
+        objects = sum(len(prediction.scores) for prediction in self._reference) if metric.objects else 0
+        low = lowest_score(metric, self._reference, decoded)
+        loss = None if labelled is None else self._loss(labelled)
+        return Proof(len(self.expected), objects, low, loss)
 
-    def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:
-        """Compute the task's own metric against labels, for the tasks that evaluate/labels.py reads."""
+    def _on_labels(self, outputs: Sequence[Outputs]) -> list[Any]:
+        """Decode predictions in the pixels of the labels."""
         metric = metric_of(self._kind)
         assert metric is not None  # labels are read for tasks with one
         options = metric.variant_options
-        pairs = zip(outputs, labels, strict=True)
-        decoded = [self._decode(result, options, label.placed) for result, label in pairs]
+        pairs = zip(outputs, self.labels or (), strict=True)
+        return [self._decode(result, options, label.placed) for result, label in pairs]
+
+    def _right(self, labelled: Sequence[Any]) -> Array:
+        pairs = zip(labelled, self.labels or (), strict=True)
+        return np.array([result.indices[0] == label.index for result, label in pairs])
+
+    def _task(self, labelled: Sequence[Any]) -> Score | None:
+        """Compute the task's own metric against labels, for the tasks that evaluate/labels.py reads."""
         if self._kind == "classify":
-            hits = [result.indices[0] == label.index for result, label in zip(decoded, labels, strict=True)]
-            return Score("top-1", float(np.mean(hits)))
-        value = mean_average_precision([label.boxes for label in labels], decoded)
+            return Score("top-1", float(np.mean(self._right(labelled))))
+        value = mean_average_precision([label.boxes for label in self.labels or ()], labelled)
         return None if value is None else Score("mAP", value)
+
+    def _loss(self, labelled: Sequence[Any]) -> Loss | None:
+        reference = self._on_labels(self.expected)
+        if self._kind == "classify":
+            return lost_answers(self._right(reference), self._right(labelled))
+        return lost_precision([label.boxes for label in self.labels or ()], reference, labelled)
 
     def _decode_all(
         self, outputs: Sequence[Outputs], options: Mapping[str, Json], samples: Sequence[int] = ()

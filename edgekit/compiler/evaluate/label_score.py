@@ -20,6 +20,7 @@ from edgekit.compiler.evaluate.average_precision import (
 )
 from edgekit.compiler.evaluate.fidelity import whole_input
 from edgekit.compiler.evaluate.labels import Label
+from edgekit.compiler.evaluate.proof import NOTHING
 from edgekit.compiler.evaluate.task_metric import metric_of
 from edgekit.errors import EngineError
 from edgekit.processing import processing
@@ -28,8 +29,6 @@ from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.tensor_spec import Array, Json
 
-NOTHING = {"mAP": 0.05, "top-1": 0.25}
-"""Metric -> upper bound below which a model is worth nothing."""
 SHIFTED = 0.5
 """Lower bound of the share that is right with shifted class numbers: a swap of two classes
 shifts half of the samples."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.processing.task_table import all_tasks, find_task, has_task
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Array, Json
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,15 @@ class TaskMetric:
         name: Name in reports, e.g. ``self-mAP``.
         compare: (the float model's predictions, the variant's), one each for every sample -> 0 to 1, where 1
             is equal; None where the float model predicts nothing, and the SNR is used instead.
-        drop: The accepted drop, 0 to 1, unless the user gives one.
-        counted: Whether it is a proportion of the samples. Then the difference of one sample may be chance,
-            and candidates are compared by their SNR, which is finer.
+        minimum: Least score on the samples, 0 to 1, unless the user gives a limit.
+        low: Least lower end of the score (one-sided 95 %), 0 to 1.
+        samples: Least number of samples that prove it.
+        objects: Least number of the float model's objects in them, e.g. boxes; 0 if they are not counted.
+        margin: (the float model's prediction) -> margin, 0 to 1, by which it prefers its answer, for a metric
+            that is a proportion of the samples. Then one sample may be chance, and candidates are compared by
+            their SNR, which is finer. None for any other metric.
+        resample: (the float model's predictions, the variant's) -> scores of bootstrap resamples [n]. None:
+            the mean of the samples' own scores is resampled.
         reference_options: Decoding options for the float model's predictions.
         variant_options: Decoding options for a variant's predictions.
         count_kept: (the float model's predictions, the variant's) -> number of the float model's confident
@@ -39,13 +45,22 @@ class TaskMetric:
 
     name: str
     compare: Callable[[Sequence[Any], Sequence[Any]], float | None]
-    drop: float
-    counted: bool = False
+    minimum: float
+    low: float
+    samples: int = 16
+    objects: int = 0
+    margin: Callable[[Any], float] | None = None
+    resample: Callable[[Sequence[Any], Sequence[Any]], Array] | None = None
     reference_options: Mapping[str, Json] = field(default_factory=dict)
     variant_options: Mapping[str, Json] = field(default_factory=dict)
     count_kept: Callable[[Sequence[Any], Sequence[Any]], Kept] | None = None
     counted_options: Mapping[str, Json] = field(default_factory=dict)
     change: Callable[[Sequence[Any], Sequence[Any]], float] | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Return whether it is a proportion of the samples."""
+        return self.margin is not None
 
 
 def metric_of(kind: str) -> TaskMetric | None:

@@ -23,8 +23,8 @@ from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
 from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
 from edgekit.bundle.variant import Variant
-from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
-from edgekit.processing.generation import refuse_generation
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
+from edgekit.errors import ProfileError, UsageError, install_line, reason_of
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
 from edgekit.system.progress import counted
@@ -139,13 +139,10 @@ def explain(
         NoVariantError: the build rejected every variant.
     """
     allowed_threads(threads)
-    refuse_generation(bundle.card, bundle.name)
-    if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
+    feeds = golden_inputs(bundle)
     render_bundle(
         bundle.name, bundle.manifest, bundle.variants
     )  # refuses evidence that is not what a build writes
-    feeds = bundle.golden[0][0]
     chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
     names = read_source_names(bundle)
     each_in_turn = counted(chosen, "variants", name="explaining", describe=lambda variant: variant.name)

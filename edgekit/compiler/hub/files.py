@@ -1,7 +1,7 @@
 """Files of a repository on the Hugging Face Hub, as a folder in EdgeKit's cache.
 
 This runs before a model's process starts, which has no network. Only files that the readers of folders read
-are fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON beside
+are fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON next to
 them; or a bundle with its signature. Pickles and code are not.
 """
 
@@ -47,7 +47,7 @@ BESIDE = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
     *("spiece.model", "source.spm", "target.spm", "vocab.json"),
 )
-"""Files that the readers of folders read beside a model's weights."""
+"""Files that the readers of folders read next to a model's weights."""
 PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth", ".py")
 """Suffixes of files that are not fetched, also if a model calls them its external data."""
 RECORD, RECORD_BYTES = "files.json", 1 << 20

@@ -222,9 +222,9 @@ def converted_boosted(model: Any, library: Library) -> tuple[Any, tuple[str, ...
     for number, (operator, inputs, output) in enumerate(nodes):
         proto.graph.node.insert(number, onnx.helper.make_node(operator, inputs, [output]))
     if nodes:
-        kept = [entry for entry in proto.opset_import if entry.domain]
+        contributed = [entry for entry in proto.opset_import if entry.domain]
         del proto.opset_import[:]
-        proto.opset_import.extend([*kept, onnx.helper.make_opsetid("", OPSET)])
+        proto.opset_import.extend([*contributed, onnx.helper.make_opsetid("", OPSET)])
     return proto, ()
 
 

@@ -71,7 +71,7 @@ def find_byte_input(requested: str | Mapping[str, str] | None, card: Card | None
 
 
 def byte_card(card: Card, name: str) -> Card:
-    """Return the card of the same model with bytes: the same pictures, without normalization."""
+    """Return the card of the same model with bytes: the same images, without normalization."""
     image = card.inputs[name]
     assert isinstance(image, ImageInput)
     shape = (1, image.height, image.width, image.channels)

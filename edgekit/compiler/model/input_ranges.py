@@ -145,7 +145,6 @@ def _index_length(node: ir.Node, index: int) -> int | None:
 
 
 def _compared_with(node: ir.Node, index: int) -> list[float] | None:
-    """Return the constants that a value is compared with or clipped to."""
     if node.domain:
         return None
     if node.op_type in _COMPARED:

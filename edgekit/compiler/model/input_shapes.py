@@ -33,7 +33,7 @@ EXPRESSION_CHARS = 100
 """Longest name of a dimension that is read as an expression."""
 
 CHANNELS = (3, 1, 4)
-"""Of pictures, the most common first."""
+"""Of images, the most common first."""
 
 
 class Dimension(NamedTuple):
@@ -82,10 +82,10 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
 
 
 def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -> str:
-    """Set the batch to 1, and a picture's size to the one in the model's metadata; all or nothing.
+    """Set the batch to 1, and an image's size to the one in the model's metadata; all or nothing.
 
     Args:
-        picture_size: Height and width of the only picture input; None if they are unknown.
+        picture_size: Height and width of the only image input; None if they are unknown.
 
     Returns:
         The sizes that were set, as text; "" if no dimension is dynamic, or others are too.

@@ -19,12 +19,16 @@ class ModelKind:
     """A kind of model.
 
     Attributes:
+        name: Name of such models in messages, in the plural.
+        options: Fields of ``BuildRequest`` that apply to such models, besides those of any model.
         reads_folder: Whether weights are read from a Hugging Face folder, by its ``config.json`` and whether
             it has safetensors. Never raises.
         matches: Whether a path is a model of this kind, by its content. Never raises.
         builder: ``module:function``, the function (path, targets, request, claim) -> Bundle.
     """
 
+    name: str
+    options: tuple[str, ...]
     reads_folder: Callable[[Path, bool], bool]
     matches: Callable[[Path], bool]
     builder: str

@@ -42,7 +42,7 @@ ALTERNATIVES = 3
 
 
 class DimensionGroup(NamedTuple):
-    """Dynamic dimensions that are chosen together: those of one name, or a picture's height and width.
+    """Dynamic dimensions that are chosen together: those of one name, or an image's height and width.
 
     Attributes:
         title: For messages, e.g. ``height and width``.
@@ -196,7 +196,6 @@ class _Search:
         return True, self._matches(attempt)[0]
 
     def _is_right(self, attempt: Attempt) -> bool:
-        """Return whether an attempt fits, and gives all sizes that the file declares for its outputs."""
         if attempt.outputs is None:
             return False
         matched, total = self._matches(attempt)

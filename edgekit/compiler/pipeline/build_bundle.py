@@ -9,7 +9,7 @@ from typing import cast
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.importers.conversion import as_source
-from edgekit.compiler.model.model_kinds import kind_of
+from edgekit.compiler.model.model_kinds import ModelKind, kind_of
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.pipeline.build_options import build_options
 from edgekit.compiler.pipeline.build_request import BuildRequest
@@ -44,10 +44,10 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
-    if isinstance(source, Path) and (kind := kind_of(source)):
+    kind = kind_of(source) if isinstance(source, Path) else None
+    _check_options(request, kind)
+    if kind is not None:
         return cast("Bundle", kind.build(source, targets, request, claim))
-    if inapplicable := request.given_beside("any", "graph"):
-        raise UsageError(f"{inapplicable[0]} applies to language models only; leave it out")
     card = _card(request.card) or _card_of_folder(request)
     job = open_source(source, card, targets, build_options(request), request)
     shapes = None
@@ -61,7 +61,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     )
     check_targets(job, progress)
     data = prepare_samples(job, request.samples, progress)
-    labels = try_card(job, data.all, progress)
+    tried = try_card(job, data.all, progress)
     by_shape = shape_references(job, shapes, data.reference) if shapes else []
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
@@ -70,7 +70,15 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     if by_shape:
         evaluate_shapes(job, by_shape, variants, progress)
     of_range = shapes.of_range if shapes else None
-    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range, labels)
+    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range, tried)
+
+
+def _check_options(request: BuildRequest, kind: ModelKind | None) -> None:
+    """Check that all given options apply to the model. ``kind`` None means a graph."""
+    if kind is None and (names := request.inapplicable(None)):
+        raise UsageError(f"{names[0]} applies to language models only; leave it out")
+    if kind is not None and (names := request.inapplicable(kind.options)):
+        raise UsageError(f"{', '.join(names)}: does not apply to {kind.name}; leave it out")
 
 
 def _targets(targets: Sequence[str]) -> list[BuildTarget]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from edgekit.compiler.compress.goal import share_of
 from edgekit.compiler.compress.training_length import TrainingLength, training_length
-from edgekit.compiler.evaluate.fidelity import PART_SNR, Fidelity, Score
-from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.compiler.evaluate.task_metric import metric_named
+from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.model.shape_sets import further_shapes
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.errors import UsageError
@@ -33,78 +31,8 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Requested precision -> the precisions that are compiled before quantization, the parent first."""
 
-DEFAULT_KEPT_DROP = 0.03
-"""Default of the share of the float model's sure findings that may be lost, e.g. boxes."""
-CHANCE = 2.0
-"""How many standard errors of a proportion of the samples count as chance."""
-DEFAULT_SNR_DB = 12.0
-"""Default of the least SNR of the worst output, where there is no task: noise of 1/4 of the norm."""
-DEFAULT_PART_SNR_DB = 20.0
-"""The same where an output joins values of different scale. Its small part is the scores of a detector, most
-of which are background: of 36 boxes of a YOLOv8n (nudenet's 320n.onnx), int8 variants with 12.7, 14.8 and
-17.5 dB kept 30, 34 and 35, two with 19.6 and 20.6 dB all."""
 FIRST_SECONDS, FRONT_SECONDS = 60.0, 180.0
 """Default time limits: ``int8`` stops at the first good candidate, ``auto`` searches a Pareto front."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """Accuracy goal: the accepted loss.
-
-    Attributes:
-        drop: Share (0 to 1) of the task's own metric if the samples are labelled, else of the fidelity.
-        snr_db: Minimum SNR of the worst output, in dB.
-    """
-
-    drop: float | None = None
-    snr_db: float | None = None
-
-    def missed(
-        self,
-        fidelity: Fidelity,
-        parent: Score | None = None,
-        chance_of: int | None = None,
-        before: Kept | None = None,
-        strict: bool = False,
-    ) -> str:
-        """Return why a variant misses the goal, as text for the manifest; "" if it meets it.
-
-        Args:
-            fidelity: Fidelity of the variant.
-            parent: The float model's score on the same samples by the task's own metric; None if they have no
-                labels.
-            chance_of: Number of validation samples, None on the test samples. On validation samples a
-                proportion may be low by up to CHANCE standard errors: 12 of 14 does not contradict 0.9.
-            before: Predictions kept on the validation samples. They are added to those on the test samples,
-                which are few.
-            strict: Whether no lost prediction is attributed to chance.
-        """
-        if fidelity.lost and self.snr_db != -math.inf:
-            return f"{fidelity.lost} of the float model vary, but are constant in int8"
-        if self.snr_db is not None:
-            enough = fidelity.snr_db >= self.snr_db
-            figure = f"SNR {_figure(fidelity.snr_db)} dB{_samples_text(chance_of)}"
-            return "" if enough else f"{figure}; {self.snr_db:g} dB is required"
-        if self.drop is not None and fidelity.task is not None and parent is not None:
-            return _below(fidelity.task, (1 - self.drop) * parent.value, chance_of)
-        if fidelity.score.unit:
-            if self.drop is None:
-                parts = fidelity.score.metric == PART_SNR
-                return _below(fidelity.score, DEFAULT_PART_SNR_DB if parts else DEFAULT_SNR_DB, chance_of)
-            # The proportion of the signal's norm that may be noise: 20 log10(1 / drop).
-            return _below(fidelity.score, -20 * math.log10(self.drop) if self.drop else math.inf, chance_of)
-        metric = metric_named(fidelity.score.metric)
-        drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
-        kept_drop = DEFAULT_KEPT_DROP if self.drop is None else self.drop
-        retained, basis = fidelity.kept, _samples_text(chance_of)
-        if retained is not None and before is not None:
-            retained, basis = retained.together(before), " on the validation and test samples"
-        return _below(fidelity.score, 1 - drop, chance_of) or _lost(retained, 1 - kept_drop, basis, strict)
-
-    def as_json(self) -> Json:
-        if self.snr_db is not None:
-            return f"{self.snr_db:g}dB"
-        return None if self.drop is None else f"{100 * self.drop:g}%"
 
 
 @dataclass(frozen=True)
@@ -124,7 +52,7 @@ class BuildOptions:
     """
 
     precision: str
-    goal: Goal = Goal()
+    goal: Goal = field(default_factory=Goal)
     seconds: float = 0.0
     force: bool = False
     fallback: bool = True
@@ -248,44 +176,6 @@ def parse_max_drop(text: str) -> Goal:
         f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, or a "
         "minimum SNR, e.g. 24dB"
     )
-
-
-def _below(score: Score, minimum: float, chance_of: int | None = None) -> str:
-    chance = 0.0
-    if chance_of and _is_counted(score.metric):
-        chance = CHANCE * math.sqrt(minimum * (1 - minimum) / chance_of)
-    if score.value >= minimum - chance:
-        return ""
-    required = (
-        "an exact answer" if minimum == math.inf else f"{minimum:.1f} dB" if score.unit else f"{minimum:.3f}"
-    )
-    figure = f"{score.metric if score.unit else ''} {score}{_samples_text(chance_of)}".lstrip()
-    return f"{figure}; {required} is required"
-
-
-def _samples_text(chance_of: int | None) -> str:
-    """Name the samples, unless they are the test samples, whose figures are in the report."""
-    return "" if chance_of is None else " on the validation samples"
-
-
-def _lost(boxes: Kept | None, minimum: float, location: str, strict: bool) -> str:
-    """Return why too few predictions are kept, as text. Unless strict, one of those that the estimate is
-    based on may be lost by chance."""
-    if boxes is None or not boxes.total or boxes.share >= minimum - (not strict) / boxes.based_on:
-        return ""
-    counted = f"{boxes.matched} of {boxes.total} confident detections kept{location}"
-    estimate = f"an estimated {100 * boxes.share:.1f} % by {boxes.based_on} changes of score"
-    return f"{counted}, {estimate}; {100 * minimum:.3g} % is required"
-
-
-def _is_counted(name: str) -> bool:
-    """Return whether a metric is a proportion of the samples."""
-    metric = metric_named(name)
-    return name == "top-1" or (metric is not None and metric.counted)
-
-
-def _figure(value: float) -> str:
-    return f"{value:.1f}" if math.isfinite(value) else str(value)
 
 
 def precisions_to_compile(

@@ -46,7 +46,7 @@ def make_bundle(
     import_check: ImportCheck | None = None,
     shapes: Sequence[tuple[Signature, ReferenceOutputs]] = (),
     of_range: ShapeRange | None = None,
-    labels: Mapping[str, Json] | None = None,
+    tried: Mapping[str, Json] | None = None,
 ) -> Bundle:
     """Create the bundle of these variants, in memory.
 
@@ -55,7 +55,7 @@ def make_bundle(
         variants: In the order in which a runtime prefers them, rejected ones included.
         shapes: Reference at each shape of a model that has several, the largest last; of a range, at those
             that were tested.
-        labels: Score of the float model on labelled samples.
+        tried: Entries of the manifest's ``samples`` about the trial of the card.
     """
     explain_sizes(job.source, job.canonical, variants)
     files = job.card.files if job.card else {}
@@ -64,7 +64,7 @@ def make_bundle(
     entries |= {card_files.entry_of(name): content for name, content in files.items()}
     described = samples.as_json()
     described |= {"one_value": True} if hold_one_value(samples.arrays) else {}
-    described |= {"labels": dict(labels)} if labels is not None else {}
+    described |= tried or {}
     described |= {"nan": shares} if (shares := _nan_shares(reference)) else {}
     manifest = manifest_of(
         job.request, job.targets, variants, entries, source=_source(job, import_check), samples=described,

@@ -1,5 +1,9 @@
-"""Trial of the card on labelled samples, before anything is compiled: a card with which the model is worth
-nothing stops the build, and the lines that are most likely wrong are named."""
+"""Trial of the card on the user's samples, before anything is compiled.
+
+with labels        a card with which the model is worth nothing stops the build, and the lines that are most
+                   likely wrong are named
+photographs alone  what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py)
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.card_inference.lines import key_path, toml_value
 from edgekit.compiler.evaluate.card_check import class_count
+from edgekit.compiler.evaluate.card_rules import UNCHECKED, check_without_labels
 from edgekit.compiler.evaluate.label_score import LabelScore, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels
+from edgekit.compiler.evaluate.picture_files import PICTURES
 from edgekit.compiler.evaluate.samples import (
     FileSamples,
     Samples,
@@ -80,22 +86,51 @@ def are_labelled(samples: Samples, card: Card | None) -> bool:
         return True
 
 
-def try_card(job: BuildJob, samples: Samples, progress: Progress) -> dict[str, Json] | None:
-    """Score the float model on labelled samples; the entry ``samples.labels`` of the manifest.
+def try_card(job: BuildJob, samples: Samples, progress: Progress) -> dict[str, Json]:
+    """Try the card on labelled samples, or on photographs without labels.
 
     Returns:
-        The score, or ``{unused}`` with the reason that the labels can't be used; None without labels.
+        Entries of the manifest's ``samples``: with labels ``labels``, the score or ``{unused}`` with the
+        reason that they can't be used; on photographs without labels ``card``, a list of findings.
 
     Raises:
-        CardError: the model is worth nothing with this card, and the build is not forced.
+        CardError: the model is worth nothing with this card, or the card does not fit the model, and the
+            build is not forced.
         SampleError: the labels are malformed, and variants are tested on them.
-        UsageError: the build is forced, but there are no labels and no accuracy goal.
+        UsageError: the build is forced, but there is nothing to try the card on and no accuracy goal.
     """
     card = job.card
-    if card is None or card.task is None or not are_labelled(samples, card):
-        if job.request.force and not job.options.has_goal:
-            raise UsageError("--force applies to int8 and to labelled samples; leave it out")
-        return None
+    if card is not None and card.task is not None and are_labelled(samples, card):
+        score = _try_on_labels(job, card, samples, progress)
+        return {} if score is None else {"labels": score}
+    arrays, images = samples.arrays, [] if card is None else card.fed_inputs()
+    if card is not None and isinstance(arrays, FileSamples) and len(images) == 1:
+        photographs = [path for path in arrays.paths if path.suffix.lower() in PICTURES]
+        if photographs and isinstance(images[0], ImageInput):
+            return {"card": _try_on_photographs(job, card, photographs, progress)}
+    if job.request.force and not job.options.has_goal:
+        raise UsageError("--force applies to int8 and to a card with photographs or labels; leave it out")
+    return {}
+
+
+def _try_on_photographs(
+    job: BuildJob, card: Card, photographs: Sequence[Path], progress: Progress
+) -> list[str]:
+    with stage(progress, "card") as notify:
+        if not job.holds_out:  # only a few were loaded, to verify variants
+            arrays = load_samples(job.request.samples, job.inputs, card, LABELLED_SAMPLES).arrays
+            photographs = arrays.paths if isinstance(arrays, FileSamples) else photographs
+        findings = check_without_labels(job.source, card, photographs)
+        errors = [finding.text for finding in findings if finding.is_error]
+        if errors and not job.request.force:
+            fix = "correct the card, or use --force to build anyway"
+            raise CardError("\n  ".join([f"{card.title}: this card does not fit the model", *errors, fix]))
+        notify("; ".join(finding.text for finding in findings) or "nothing contradicts it")
+        return [*(finding.text for finding in findings), UNCHECKED]
+
+
+def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progress) -> dict[str, Json] | None:
+    assert card.task is not None
     with stage(progress, "labels") as notify:
         if not job.holds_out:  # only a few were loaded, to verify variants
             samples = load_samples(job.request.samples, job.inputs, card, LABELLED_SAMPLES)

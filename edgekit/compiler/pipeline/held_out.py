@@ -83,7 +83,7 @@ def score_outputs(
     before: Kept | None = None,
 ) -> None:
     """Score a variant's outputs, record the scores in its evidence, and reject it if it misses the goal."""
-    fidelity, reference = held_out.evaluator.evaluate(outputs), held_out.reference
+    fidelity, reference = held_out.evaluator.evaluate(outputs, prove=True), held_out.reference
     limits_db = {}
     for spec in reference.outputs:
         first = verify.compare([reference.expected[0][spec.name]], [outputs[0][spec.name]], 0).snr_db
@@ -94,6 +94,8 @@ def score_outputs(
     accuracy = verify.compare_outputs(reference, outputs, limits_db)
     variant.evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
     record_scores(variant, fidelity, len(outputs), held_out, before)
+    if not_proved := options.goal.not_proved(fidelity):
+        variant.evidence["agreement"]["not_proved"] = not_proved
     missed = options.goal.missed(fidelity, held_out.labelled, before=before)
     if hold_one_value(reference.expected):
         missed = (
@@ -109,6 +111,8 @@ def record_scores(
 ) -> None:
     """Record a variant's scores on a number of held-out samples in its evidence."""
     variant.evidence["agreement"] = {**fidelity.score.as_json(), "samples": samples}
+    if fidelity.proof is not None:
+        variant.evidence["agreement"]["low"] = round(fidelity.proof.low, 4)
     if fidelity.kept is not None:
         together = fidelity.kept.together(before) if before is not None else fidelity.kept
         share = round(together.share, 4)

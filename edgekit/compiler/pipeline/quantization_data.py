@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from edgekit.compiler.evaluate.channel_snr import CHANNEL_MARGIN_DB
 from edgekit.compiler.evaluate.fidelity import Evaluator, Score
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import Label, find_labels
@@ -28,7 +27,7 @@ from edgekit.tensor_spec import Json
 
 CALIBRATION_SAMPLES = 128
 """The most samples of the user that are used, spread evenly over all of them."""
-MEASURED = 5
+MEASURED = 6
 """Counts up when what is measured of a candidate changes: older records in the cache are then of no use."""
 PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}
 """Part of the samples, as the manifest calls it -> its name."""
@@ -132,7 +131,7 @@ def data_without_samples(canonical: ir.Model, reference: ReferenceOutputs) -> Qu
     """Return data of a build without samples: nothing is fitted, and variants are tested on the random
     samples that every variant is verified with."""
     channels = find_channels(canonical.graph)
-    evaluator = Evaluator(None, reference.expected, channels=channels, margin_db=CHANNEL_MARGIN_DB)
+    evaluator = Evaluator(None, reference.expected, channels=channels)
     inputs, outputs, model = tuple(reference.inputs), tuple(reference.outputs), with_float_weights(canonical)
     context = SearchContext(model, inputs, outputs, {}, (), (), evaluator, "", WeightCache())
     return QuantizationData(context, HeldOut(reference, evaluator, None), None, {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ from edgekit.compiler.quantize.search.measurement import CandidateConfig
 from edgekit.errors import BuildFault
 from edgekit.system.cpu import processor_kind
 from edgekit.system.progress import counted
-from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.precisions import precision_of
@@ -234,38 +232,6 @@ def run_reference(
         floors = [_floor_db(output.name, expected[: len(chosen)], runs) for runs in others]
         floors_db[output.name] = min((floor for floor in floors if floor is not None), default=None)
     return ReferenceOutputs(inputs, outputs, samples, expected, saturating_outputs(source), floors_db)
-
-
-def artifact_variant(
-    name: str,
-    target: BuildTarget,
-    precision: str,
-    artifact: Artifact,
-    forced: bool,
-    run: Callable[[VariantBuild], None],
-) -> VariantBuild:
-    """Return the variant of a compiled model after ``run``; one that can't run here has the reason."""
-    gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
-    evidence: Evidence = {"size_bytes": artifact.size_bytes}
-    variant = VariantBuild(target, precision, forced=forced)
-    variant.artifact, variant.digest, variant.evidence = artifact, files_digest(artifact.files), evidence
-    if artifact.facts:
-        variant.evidence["compile"] = dict(artifact.facts)
-    missing = target.missing()
-    if missing is not None:
-        variant.reason = str(missing)
-    else:
-        run(variant)
-    return variant
-
-
-def lost_variant(
-    name: str, target: BuildTarget, precision: str, parent: VariantBuild | None, fault: Fault
-) -> VariantBuild:
-    """Return a rejected variant without an artifact, to report a fault."""
-    variant = VariantBuild(target, precision, parent)
-    variant.lose(fault)
-    return variant
 
 
 def _floor_db(

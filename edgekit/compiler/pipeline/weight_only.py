@@ -8,19 +8,17 @@ int8-dynamic         integer arithmetic, activations quantized at run time: fast
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import onnx_ir as ir
 
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
-from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.lowering.fp16_weights import FP16_MIN_ELEMENTS
 from edgekit.compiler.pipeline.build_job import BuildJob
-from edgekit.compiler.pipeline.build_options import BuildOptions, Goal
+from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
@@ -32,9 +30,6 @@ from edgekit.errors import EdgeKitError, UsageError
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of, requested
 from edgekit.target.quant_rules import WeightForm
-
-ON_NOISE = Goal(snr_db=verify.SNR_LIMITS_DB["int8"])
-"""The default goal where the only samples are random."""
 
 
 def find_weight_forms(
@@ -61,8 +56,6 @@ def add_weight_only(
 ) -> list[VariantBuild]:
     """Return the variants, with the weight-only ones of each profile after its other ones."""
     groups, options = by_profile(variants), job.options
-    if not data.search_context.calibration and options.goal == Goal():
-        options = replace(options, goal=ON_NOISE)
     for name, forms in job.weight_forms.items():
         parent = parent_of(groups[name])
         if parent is None:  # the target met a fault, which the report names

@@ -180,7 +180,6 @@ def _start(environment: Environment, script: Path, folder: Path, reads: Iterable
 
 
 def _end_child(process: subprocess.Popen[Any], folder: tempfile.TemporaryDirectory[str]) -> None:
-    """Kill the process, close its pipes and remove its folder."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         if stream is not None:

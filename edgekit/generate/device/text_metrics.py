@@ -49,7 +49,7 @@ class TextMetrics:
 
         Args:
             active: The variant that ended it.
-            speculation: Whether the session speculates, ``on``, and ``why``; None: as before.
+            speculation: Whether the session speculates, ``on``, and ``why``. None means as before.
         """
         with self._lock:
             self._active = active

@@ -1,4 +1,4 @@
-"""The part of a picture within four corners, made upright: what goes from one model of a cascade to the next.
+"""The part of an image within four corners, made upright: what goes from one model of a cascade to the next.
 
 cubic    cv2.warpPerspective(INTER_CUBIC, BORDER_REPLICATE): within 1 of 255
 linear   cv2.warpPerspective(INTER_LINEAR, BORDER_REPLICATE): within 1 of 255

@@ -20,7 +20,7 @@ class Class:
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """The best classes of a picture, best first.
+    """The best classes of an image, best first.
 
     Attributes:
         indices: int64 [k].

@@ -1,4 +1,4 @@
-"""A vector that stands for a face, a picture or a text: near ones are alike."""
+"""A vector that stands for a face, an image or a text: near ones are alike."""
 
 from __future__ import annotations
 

@@ -108,7 +108,6 @@ class Keypoints:
 
 
 def _position_text(instance: KeypointInstance) -> str:
-    """Describe the box, or the extent of the points, and the number of visible points."""
     xs, ys = [x for x, _ in instance.points], [y for _, y in instance.points]
     box = instance.box or (min(xs), min(ys), max(xs), max(ys))
     visible_count = sum(score >= VISIBLE_SCORE for score in instance.point_scores)

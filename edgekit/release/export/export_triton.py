@@ -49,7 +49,7 @@ def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> li
     """Write a model repository, whole or not at all.
 
     Args:
-        names: Variants; empty: all that a backend of Triton runs.
+        names: Variants. Empty means all that a backend of Triton runs.
 
     Returns:
         The files.
@@ -227,11 +227,11 @@ def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
     if card.task is None or image.name not in {spec.name for spec in bundle.inputs}:
         return []
     prepare, decode, whole = (_title(bundle, part) for part in ("prepare", "decode", "ensemble"))
-    picture, size = TensorSpec("IMAGE", "uint8", (-1, -1, 3)), TensorSpec("SIZE", "int32", (2,))
+    frame, size = TensorSpec("IMAGE", "uint8", (-1, -1, 3)), TensorSpec("SIZE", "int32", (2,))
     answer = 'output [{ name: "PREDICTION" data_type: TYPE_STRING dims: [ 1 ] }]'
     content = json.dumps(bundle.card).encode()
     python = [f"backend: {_text('python')}", "max_batch_size: 0"]
-    first = [f"name: {_text(prepare)}", *python, _tensor("input", picture),
+    first = [f"name: {_text(prepare)}", *python, _tensor("input", frame),
              *(_tensor("output", spec) for spec in bundle.inputs), _tensor("output", size)]  # fmt: skip
     last = [f"name: {_text(decode)}", *python, *(_tensor("input", spec) for spec in bundle.outputs),
             _tensor("input", size), answer]  # fmt: skip
@@ -243,7 +243,7 @@ def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
         _step(decode, {**outer, "SIZE": "size"}, {"PREDICTION": "PREDICTION"}),
     ]
     both = [f"name: {_text(whole)}", f"platform: {_text('ensemble')}", "max_batch_size: 0",
-            _tensor("input", picture), answer,
+            _tensor("input", frame), answer,
             f"ensemble_scheduling {{ step [ {', '.join(steps)} ] }}"]  # fmt: skip
     script = Path(__file__).with_name("triton_steps.py").read_bytes()
     shared_files = {f"{VERSION}/model.py": script, f"{VERSION}/card.json": content}

@@ -51,7 +51,7 @@ PIPELINES = {
     "transcribe": {"audio": "automatic-speech-recognition"},
     "voice-activity": {"audio": "voice-activity-detection"},
 }  # fmt: skip
-"""Task of a card -> kind of its input -> the hub's name of the task; "": of any input."""
+"""Task of a card -> kind of its input -> the hub's name of the task. "" means of any input."""
 LICENSES = {
     **{name: name.lower() for name in (
         "Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "CC0-1.0", "CC-BY-4.0",
@@ -68,7 +68,6 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
     """Return the README of a bundle.
 
     Args:
-        hub: The hub's library, whose writer of YAML is used.
         address: Address ``hf://OWNER/NAME`` of its repository.
         sha256: SHA-256 of the file, as hexadecimal digits.
 

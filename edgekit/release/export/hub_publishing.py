@@ -67,8 +67,8 @@ def publish(address: HubAddress, path: Path, model: str = "") -> Publication:
 
     Args:
         address: ``hf://OWNER/NAME``.
-        path: The bundle; the signature file beside it, where there is one, goes with it.
-        model: Name of the bundle in the repository, without its suffix; "": the file's.
+        path: The bundle; the signature file next to it, if any, goes with it.
+        model: Name of the bundle in the repository, without its suffix. "" means the file's.
 
     Raises:
         UsageError: the address has a revision or a file, a name is not permitted, or the token is missing.

@@ -193,7 +193,6 @@ def _smallest(
 
 
 def _difference(new: bytes, old: bytes, width: int, phase: int) -> bytes:
-    """new - old as zigzag numbers, in planes of bytes."""
     change = _numbers(new, width, phase) - _numbers(old, width, phase)
     signed = change.view(f"<i{width}")
     folded = ((signed << 1) ^ (signed >> (8 * width - 1))).view(np.uint8)

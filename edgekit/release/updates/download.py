@@ -42,7 +42,6 @@ def download(
     """Fetch a file.
 
     Args:
-        target: Target to fetch, with its size and hash.
         folder: Private to this user; created.
 
     Returns:

@@ -1,7 +1,7 @@
 """Files of a web server, read with limits: bytes, the time of each step, and the least speed.
 
 No proxy is used, whatever the environment says, unless one is given. A redirect is followed only to the same
-scheme. Everything that is read is checked by its caller against a signed size and hash, so http will do where
+scheme. Everything that is read is checked by its caller against a signed size and hash, so http will do if
 nobody minds who sees what a device fetches.
 """
 
@@ -35,7 +35,6 @@ class DownloadLimits:
     """Limits of a request and its retries, in seconds and bytes.
 
     Attributes:
-        connect_s: Timeout for connecting.
         head_s: Timeout for the complete header of the response.
         silence_s: Maximum time between two chunks of a body.
         slow_after_s: Time after which the average speed of a body must be at least ``slow_bytes_per_s``.
@@ -93,9 +92,7 @@ class HttpFiles:
     Args:
         url: ``https://host/folder`` or ``http://host:port/folder``.
         proxy: ``http://host:port`` of a proxy, if there is one.
-        limits: Limits of each request.
         clock: Monotonic clock in seconds, for the minimum speed.
-        sleep: Waits before a retry.
 
     Attributes:
         server_time: The last ``Date`` header, or "". Not signed: a hint for people only.
@@ -124,7 +121,7 @@ class HttpFiles:
         self._connected = False
 
     def read(self, path: str, limit_bytes: int) -> bytes:
-        """Fetch a small file; retry where that may help.
+        """Fetch a small file; retry if that may help.
 
         Raises:
             FetchError: it did not come, or has more than ``limit_bytes``.
@@ -237,7 +234,6 @@ class HttpFiles:
 
 
 def _start(response: HTTPResponse, offset: int) -> int:
-    """Return the offset of a response's body in the file."""
     if response.status == 200:
         return 0
     match = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))

@@ -36,7 +36,6 @@ class Target:
     Attributes:
         path: Its name, e.g. ``stable/detector/3.edgekit``.
         url_path: Path relative to the repository's URL.
-        custom: Other signed data of the target, not checked yet.
     """
 
     path: str
@@ -91,7 +90,6 @@ class Release:
 
     Attributes:
         number: Release number from 1; a device only installs a lower one if its own is withdrawn.
-        target: Target with its file.
         buckets: Number of the ``BUCKETS`` equal groups of devices that install it.
         withdrawn: Reason why it is withdrawn, or "" if it is not.
         signature: Target with its signature file, or "".
@@ -109,11 +107,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Choice:
-    """Choice of a release for a device.
-
-    Attributes:
-        notes: Skipped releases, with the reason.
-    """
+    """Choice of a release for a device."""
 
     release: Release | None
     notes: tuple[str, ...]
@@ -145,8 +139,6 @@ def choose(
 
     Args:
         releases: The channel's, the newest first.
-        read: Asks the channel about one.
-        device: The device's id.
         installed: The release that it has, 0: none of this channel.
         refused: Digests of bundles that its store has dropped, with the reason.
     """

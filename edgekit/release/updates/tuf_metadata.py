@@ -34,8 +34,6 @@ class ChannelState:
     """A channel as it is now.
 
     Attributes:
-        release: Asks it about a release by its number.
-        target: Asks it about a file by its name.
         clock_note: Error of this device's clock, or "".
     """
 
@@ -190,7 +188,6 @@ def _stored(folder: Path) -> list[Path]:
 
 
 def _keep(draft: Path, destination: Path) -> None:
-    """Write what was accepted to the disk, and flush it."""
     for path in _stored(draft):
         if path.is_symlink():  # root.json: which root is newest is seen from the history
             continue

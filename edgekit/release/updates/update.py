@@ -3,7 +3,7 @@
     STORE/updates/metadata       what of TUF's metadata is trusted
     STORE/updates/root.json      the root that the device was given
     STORE/updates/downloads      files that are coming, or wait for their install
-    STORE/updates/device         this device's id, where none is given; it is never sent
+    STORE/updates/device         this device's id, if none is given; it is never sent
     STORE/updates/CHANNEL.MODEL.json   what was installed from a channel
 
 It runs in a process of its own, so that python-tuf's 26 MB and 0.3 s are not the app's.
@@ -75,11 +75,11 @@ def update(
     """Bring a store to the channel's release for this device.
 
     Args:
-        model: The model; "": the channel's only one, or the one of several whose release this device has.
-        root: Root metadata; None: that of an earlier run.
-        device: The device's id for rollouts; "": a random id that is stored here.
+        model: The model. "" means the channel's only one, or the one of several whose release this device
+            has.
+        root: Root metadata. None means that of an earlier run.
+        device: The device's id for rollouts. "" means a random id that is stored here.
         size_limit_bytes: Maximum size of a fetched bundle.
-        dry_run: Report the release to install, but do not install it.
 
     Raises:
         UpdateError: it is rejected or cannot be fetched, or another update runs. The store is unchanged.
@@ -151,7 +151,8 @@ def _updated(
 def _install(
     store: Store, files: HttpFiles, downloads: Path, state: ChannelState, release: Release, notes: list[str]
 ) -> int:
-    """Fetch a release, as a difference where there is one, and install it; how many bytes were downloaded."""
+    """Fetch a release, as a difference if there is one, and install it. Return the number of downloaded
+    bytes."""
     slot = store.slot(release.bundle)
     if release.bundle in store.state.named and slot.exists() and sha256_of(slot) == release.target.sha256:
         store.install(slot)  # it is kept here, its signature with it
@@ -195,7 +196,6 @@ def _delta(store: Store, state: ChannelState, release: Release) -> tuple[Path, T
 
 
 def _root(folder: Path, root: Path | None) -> bytes:
-    """Return the root metadata to start from."""
     path = folder / "root.json" if root is None else root
     try:
         if root is None:

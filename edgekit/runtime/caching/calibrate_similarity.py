@@ -62,8 +62,8 @@ class SimilarityCalibration:
     """Measured error rate of the similarity cache, and the limit derived from it.
 
     Attributes:
-        limit: Frames up to this distance (``frame_signature.distance``) count as similar; 0: none do.
-        references: Number of cached predictions; 1: a motion gate.
+        limit: Frames up to this distance (``frame_signature.distance``) count as similar. 0 means none.
+        references: Number of cached predictions. 1 means a motion gate.
         frames: Frames of the test half; the other half chose the limit.
         false_rate: Upper bound of the true rate, with 95 % confidence; 1.0 without hits.
     """
@@ -148,8 +148,7 @@ def measure(
 
     Args:
         frames: uint8 [rows, columns, 3], in order; read once, none is kept.
-        order: Their colour order.
-        references: Number of cached predictions; 1: a motion gate.
+        references: Number of cached predictions. 1 means a motion gate.
         bound: Accepted share of false hits, above 0 and below 1.
 
     Raises:

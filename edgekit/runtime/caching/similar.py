@@ -27,7 +27,6 @@ class Similar:
 
     Args:
         runs: Predicts on a cache miss; when its active variant changes, the cache is cleared.
-        calibration: Calibration of this model, which must be granted.
         metrics: Counts each hit, as the outcome ``reused``.
 
     Raises:

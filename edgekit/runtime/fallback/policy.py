@@ -7,7 +7,7 @@
 
 Sort keys: the requested variant, variants that compute the source model and no smaller one, the requested
 engine, verified variants, a deferral before the others and its small variant after them, variants built for
-this kind of processor (if the times are from another kind), estimated time, and size where none is known
+this kind of processor (if the times are from another kind), estimated time, and size if none is known
 (edgekit/bundle/speed_order.py). A rejected variant is never a candidate.
 ``failures`` only grows during a request, so the loop over the candidates ends.
 """
@@ -43,7 +43,6 @@ class Failure(NamedTuple):
 
     Attributes:
         blame: The cause, as :func:`edgekit.errors.blame_of` gives it.
-        non_finite: Its outputs were NaN or infinite.
         rejected: It failed on this input twice, and computed a known one.
     """
 
@@ -63,7 +62,6 @@ class Cooldown(NamedTuple):
     """Backoff state of a variant that failed while running.
 
     Attributes:
-        failures: Consecutive failures.
         until_s: When it may be retried, on the caller's clock.
         recovered_s: Since when it has been usable again; None while it is not.
     """
@@ -144,7 +142,6 @@ def _arch(profile: Json) -> str:
 
 
 def _fact(profile: Json, name: str) -> Json:
-    """Return a fact of a profile, or None; the profile is unvalidated JSON."""
     for key in ("facts", name, "value"):
         profile = profile.get(key) if isinstance(profile, dict) else None
     return profile
@@ -161,7 +158,6 @@ def rank(
     """Order the variants of a bundle.
 
     Args:
-        times_ms: Expected times by variant name, of :func:`estimates`.
         requested: The engine to try first, or None.
         preferred: Result of :func:`built_for_processor`; ranked before the others whatever the times are.
         named: The variant to try before all others, or None.
@@ -225,10 +221,6 @@ def due_for_retry(
 ) -> RankedVariant | None:
     """Return the best variant that ranks before the active one and whose cooldown is over. None if there is
     none.
-
-    Args:
-        cooldowns: Variants that failed while running, by name.
-        now_s: On the clock of the cooldowns.
     """
     cooled = (c for c, cooldown in _cooling(order, cooldowns, active) if cooldown.until_s <= now_s)
     return next(cooled, None)

@@ -70,15 +70,13 @@ class Budget(Closing):
 
     Args:
         session: Must outlive this. More accurate and faster variants of its engine are loaded as replicas.
-        latency: The contract; None: the card's.
+        latency: The contract. None means the card's.
         on_alert: Called with each :class:`Alert`; it must return at once.
-        metrics: Records the times and outcome of every prediction.
         signals: Reads heat and power (``system_signals.read``), every 5 s: on a throttled device a faster
             variant is used. If it raises, it is not called again, and ``notes`` says why.
         clock: Monotonic, in seconds.
 
     Attributes:
-        history: The last switches, each with its reason and cost.
         notes: Variants and signals that are not used, and why, e.g. one that could not be loaded.
 
     Raises:

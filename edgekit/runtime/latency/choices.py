@@ -35,7 +35,7 @@ def choices(
 
     Args:
         beside_copy: Times of a run in ms, measured now, by name: of the active accelerated copy and of its
-            variant on the CPU. Empty: those of the CPU cannot be chosen.
+            variant on the CPU. Empty means those of the CPU cannot be chosen.
     """
     active, known_ms = variant_of(session, session.active.variant), times_ms(session, beside_copy)
     copy = active.options.get(ACCELERATOR)
@@ -75,11 +75,7 @@ def _engine_variants(session: SessionProtocol) -> list[Variant]:
 def times_ms(
     session: SessionProtocol, measured: Mapping[str, float] = MappingProxyType({})
 ) -> Mapping[str, float]:
-    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known.
-
-    Args:
-        measured: Times that were measured here just now.
-    """
+    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known."""
     built = {
         v.name: timings.milliseconds_of(v.evidence.get("timing"))
         for v in _engine_variants(session)

@@ -142,10 +142,9 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
     """Interpret the end of a probe's child.
 
     Args:
-        code: Its exit code, negative for a signal; None: it was killed after the timeout.
+        code: Its exit code, negative for a signal. None means it was killed after the timeout.
         result: Its result file; empty if missing or unreadable.
         engine: Name and version of the engine it was about to load with.
-        seconds: The timeout.
 
     >>> judge_exit(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
     ('it crashed the probe process (SIGFPE)', 'ONNX Runtime 1.31.1')

@@ -41,7 +41,6 @@ class Histogram:
     """Counts by bucket. Not thread-safe: use one per thread and ``add``, or a lock.
 
     Attributes:
-        low: The minimum; infinity if empty.
         zeros: Values of at most 2 ** -30, 0 included.
     """
 

@@ -24,11 +24,7 @@ _NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNOREC
 
 
 class Counts(NamedTuple):
-    """Number of results of a model so far.
-
-    Attributes:
-        fallback: Results of a variant other than the best.
-    """
+    """Number of results of a model so far."""
 
     answers: int = 0
     fallback: int = 0

@@ -18,7 +18,7 @@ from typing import Any
 
 from edgekit._version import __version__
 from edgekit.processing.latency_contract import END_TO_END
-from edgekit.runtime.metrics.metrics import DROPPED
+from edgekit.runtime.outbox.rows import DROPPED
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Json
 

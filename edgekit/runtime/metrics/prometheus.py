@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.histogram import at_most
-from edgekit.runtime.metrics.metrics import DROPPED, Metrics
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.outbox.rows import DROPPED
 from edgekit.system.closing import Closing
 from edgekit.tensor_spec import Json
 

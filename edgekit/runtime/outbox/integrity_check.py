@@ -142,12 +142,7 @@ def is_damage(problem: Exception) -> bool:
 
 
 class Rescue(NamedTuple):
-    """Rows and counts that SQLite read from a damaged file.
-
-    Attributes:
-        parcels: The rows with correct checksums, by number.
-        counts: Counts by name, without the clock.
-    """
+    """Rows and counts that SQLite read from a damaged file."""
 
     parcels: list[Parcel]
     damaged: int

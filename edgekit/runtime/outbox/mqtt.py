@@ -33,7 +33,7 @@ class MqttSink:
     Args:
         topic: ``{kind}`` in it is replaced by the row's kind.
         timeout_s: For connecting, and for the confirmation of one row.
-        context: For TLS; None: no TLS.
+        context: For TLS. None means no TLS.
 
     Raises:
         MissingDependency: paho-mqtt is not installed.

@@ -29,8 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from edgekit.errors import UsageError
-from edgekit.runtime.outbox.receipt import Receipt, refuse_fork
-from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel
+from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel, Receipt, refuse_fork
 from edgekit.runtime.outbox.sinks import RowRefusedError, Sink, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
 from edgekit.system.closing import Closing
@@ -77,8 +76,7 @@ class Outbox(Closing):
 
     Args:
         folder: Its own; one process at a time.
-        sink: The destination; closed with the outbox. None: the app calls ``deliver``.
-        commit_s: Group commit interval.
+        sink: The destination; closed with the outbox. None means the app calls ``deliver``.
         close_s: Longest time in which ``close`` delivers stored rows; the rest stays for the next process.
 
     Raises:

@@ -161,10 +161,6 @@ class OutboxStore:
         """Return the next rows to deliver: the most important first, of these the oldest.
 
         A row whose checksum is wrong is removed and counted as ``damaged``.
-
-        Args:
-            limit_bytes: Stop once the rows have this size.
-            excluded: Keys of rows to skip.
         """
         parcels: list[Parcel] = []
         damaged: list[int] = []

@@ -66,9 +66,6 @@ class Batching:
         one: Batch size 1: the first dimension of all inputs and outputs is 1.
         many: Batch size N, with as many threads, and the same shapes.
 
-    Attributes:
-        batches: Speed of batches by the shapes of a request's inputs.
-
     Raises:
         UsageError: the models or their shapes differ, or rows depend on each other.
     """

@@ -49,7 +49,6 @@ class CandidateWatch(NamedTuple):
 
     Attributes:
         since_s: Its start or its last failure, in seconds of the caller's monotonic clock.
-        start_counts: Its counts then.
     """
 
     since_s: float

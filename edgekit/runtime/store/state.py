@@ -30,12 +30,10 @@ class StoreState:
     """The state of a store. Bundles are digests; "" is the factory's.
 
     Attributes:
-        serial: Incremented by each change.
         active: The bundle that was started last: a candidate, a committed one or the factory's.
         starts: Starts of it since it was last confirmed.
         staged: The installed bundle that the next start takes as its candidate; "" for none.
         good: Committed bundles, the newest first.
-        given_up: Given-up bundles: (digest, reason).
         stood_in: Committed bundles started as substitutes, because the active one could not be opened for a
             reason that may pass, and their starts since they were last confirmed: (digest, starts).
         minimum: The lowest version that is installed: the highest that was ever committed.

@@ -39,7 +39,6 @@ class Replica:
 
     Args:
         session: Runs requests if this fails; it must outlive this.
-        threads: Threads of one run.
 
     Attributes:
         failed: Why the session is used instead; "" while it is not.
@@ -47,7 +46,7 @@ class Replica:
     Raises:
         UsageError: there is no such variant, it has no files, or the session is closed.
         MissingDependency: its engine is not installed.
-        EngineError: it did not load, or, where the session has a deadline, it hangs.
+        EngineError: it did not load, or, if the session has a deadline, it hangs.
     """
 
     def __init__(self, session: SessionProtocol, variant: str, threads: int) -> None:

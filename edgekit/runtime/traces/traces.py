@@ -80,7 +80,6 @@ class Traces:
         Args:
             name: Name, of a small set: no ids and no data.
             traceparent: Header of the request that it is a part of, if another process sent one.
-            kind: OTLP's kind of the span.
         """
         above = (parsed([traceparent]) if traceparent else None) or CURRENT.get()
         context = new_trace(self._share) if above is None else above.child()
@@ -202,11 +201,7 @@ class Span:
 
 
 class TracedSession:
-    """Session whose preparation, runs and decoding are spans, named as the stages of metrics.
-
-    Args:
-        session: The session, which stays open.
-    """
+    """Session whose preparation, runs and decoding are spans, named as the stages of metrics."""
 
     def __init__(self, session: SessionProtocol, traces: Traces) -> None:
         self._session, self._traces = session, traces

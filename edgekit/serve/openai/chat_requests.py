@@ -36,7 +36,7 @@ CHAT_FIELDS = (
 )  # fmt: skip
 COMPLETION_FIELDS = (*COMMON, "prompt")
 COMPLETION_TOKENS = 16
-"""Tokens of a completion where the request does not say, as in the API."""
+"""Tokens of a completion if the request does not say, as in the API."""
 PARTS = 1024
 """Maximum number of parts of a message's content."""
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
@@ -146,7 +146,7 @@ def _stops(options: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _schema_of(form: Any) -> Mapping[str, Any] | None:
-    """Return the schema of a ``response_format``; None where the answer is any text."""
+    """Return the schema of a ``response_format``; None if the answer is any text."""
     if form is None:
         return None
     kind = form.get("type") if isinstance(form, dict) else None

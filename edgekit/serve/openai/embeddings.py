@@ -46,10 +46,6 @@ def embeds_texts(model: ServedModel | ServedText) -> bool:
 async def embeddings(service: Service, model: ServedModel, body: Mapping[str, Any], lease: Lease) -> bytes:
     """Return the body of the response to a request.
 
-    Args:
-        service: Service that runs the texts, one after the other.
-        lease: Holds the memory of the vectors and the response, too.
-
     Raises:
         ApiError: a field is malformed or not supported. As ``Service.run``.
     """

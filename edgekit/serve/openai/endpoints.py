@@ -18,18 +18,15 @@ from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_
 from edgekit.serve.openai.embeddings import embeddings, embeds_texts
 from edgekit.serve.openai.multipart import FIELD_BYTES, PARTS, boundary_of, read_form
 from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
-from edgekit.serve.openai.text_responses import JSON, ResponseWriter, event, json_bytes
-from edgekit.serve.openai.transcript_responses import TranscriptWriter
+from edgekit.serve.openai.text_responses import JSON, ResponseWriter, TranscriptWriter, event, json_bytes
 from edgekit.serve.openai.transcriptions import BODY_BYTES as FORM_BYTES
 from edgekit.serve.openai.transcriptions import read_transcription
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.request_memory import parsed_bytes
 from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import ServedModel
-from edgekit.serve.served_parts import ServedParts
-from edgekit.serve.served_speech import ServedSpeech
+from edgekit.serve.served_parts import ServedParts, ServedSpeech, ServedText2Text
 from edgekit.serve.served_text import ServedText
-from edgekit.serve.served_text2text import ServedText2Text
 
 if TYPE_CHECKING:
     from edgekit.serve.openai.chat_requests import TextRequest
@@ -204,7 +201,6 @@ async def _respond(
     receive: Any,
     send: Any,
 ) -> None:
-    """Send a text, whole or streamed. A client that hangs up ends it."""
     watching = asyncio.ensure_future(_disconnected(receive))
     watching.add_done_callback(lambda _: run.cancel())  # also at the end, where it does nothing
     try:

@@ -30,7 +30,7 @@ class MultipartForm(NamedTuple):
 
     Attributes:
         fields: Texts by name, each in order; a ``[]`` at the end of a name is dropped.
-        file: Content of the field ``file``; None where there is none.
+        file: Content of the field ``file``; None if there is none.
     """
 
     fields: Mapping[str, Sequence[str]]
@@ -110,7 +110,7 @@ def _name_of(head: bytes, part: int) -> tuple[str, bool]:
 
 
 def _parameter(text: str, name: str) -> str:
-    """Return a parameter of a header; "" where it is absent or the header malformed.
+    """Return a parameter of a header; "" if it is absent or the header malformed.
 
     >>> _parameter(' name="a"; filename="; name=b"', "name"), _parameter(" filename=x; name=file", "name")
     ('a', 'file')

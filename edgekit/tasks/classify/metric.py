@@ -15,11 +15,18 @@ def top1_agreement(reference: Sequence[Classes], predictions: Sequence[Classes])
     return float(np.mean([a.indices[0] == b.indices[0] for a, b in zip(reference, predictions, strict=True)]))
 
 
+def top1_margin(prediction: Classes) -> float:
+    """Return the score of the best class over that of the next one."""
+    return float(prediction.scores[0] - prediction.scores[1]) if len(prediction.scores) > 1 else 1.0
+
+
 METRIC = TaskMetric(
     "top-1 agreement",
     top1_agreement,
-    drop=0.1,
-    counted=True,
-    reference_options={"top": 1},
+    # Lite0's best int8 changes 9 of 500 answers, none of the 458 with a margin above .1.
+    minimum=0.98,
+    low=0.9,
+    margin=top1_margin,
+    reference_options={"top": 2},
     variant_options={"top": 1},
 )

@@ -1,4 +1,4 @@
-"""Detection: things in a picture with their boxes."""
+"""Detection: things in an image with their boxes."""
 
 from __future__ import annotations
 

@@ -42,4 +42,4 @@ def _overlaps(a: Array, b: Array) -> Array:
     return overlaps
 
 
-METRIC = TaskMetric("text F1", region_f1, drop=0.1)
+METRIC = TaskMetric("text F1", region_f1, minimum=0.95, low=0.9)

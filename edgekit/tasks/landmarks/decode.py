@@ -1,4 +1,4 @@
-"""Landmarks of one hand, face or body that fills the picture: MediaPipe's regression networks.
+"""Landmarks of one hand, face or body that fills the image: MediaPipe's regression networks.
 
 Bazarevsky et al., BlazePose, arXiv 2006.10204; Zhang et al., MediaPipe Hands, arXiv 2006.10214; Kartynnik
 et al., Real-time Facial Surface Geometry, arXiv 1907.06724; and their graphs: ``hand_landmark_cpu``,

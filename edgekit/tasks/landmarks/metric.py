@@ -27,4 +27,4 @@ def landmark_accuracy(reference: Sequence[Keypoints], predictions: Sequence[Keyp
     return right / total if total else None
 
 
-METRIC = TaskMetric("landmark PCK@.05", landmark_accuracy, drop=0.05)
+METRIC = TaskMetric("landmark PCK@.05", landmark_accuracy, minimum=0.95, low=0.9)

@@ -1,4 +1,4 @@
-"""Text recognition: what a picture of one line says."""
+"""Text recognition: what an image of one line says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segmentation: the class of each pixel of a picture."""
+"""Segmentation: the class of each pixel of an image."""
 
 from __future__ import annotations
 

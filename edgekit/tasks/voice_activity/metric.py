@@ -15,4 +15,9 @@ def decision_agreement(reference: Sequence[VoiceActivity], predictions: Sequence
     return float(np.mean([a.is_speech == b.is_speech for a, b in zip(reference, predictions, strict=True)]))
 
 
-METRIC = TaskMetric("decision agreement", decision_agreement, drop=0.1, counted=True)
+def decision_margin(prediction: VoiceActivity) -> float:
+    """Return the distance of the probability from the threshold."""
+    return abs(prediction.probability - prediction.threshold)
+
+
+METRIC = TaskMetric("decision agreement", decision_agreement, minimum=0.98, low=0.9, margin=decision_margin)

@@ -1,6 +1,6 @@
 """ONNX graph under construction: the builder for readers of operators.
 
-Every tensor keeps TFLite's order of axes, N, H, W, C for pictures; an operator that ONNX has for N, C, H, W
+Every tensor keeps TFLite's order of axes, N, H, W, C for images; an operator that ONNX has for N, C, H, W
 is between two Transposes, which passes and engines remove. A tensor of integers with a scale is a float in
 ONNX: it goes through QuantizeLinear and DequantizeLinear where it is produced.
 

@@ -24,27 +24,27 @@ def detector(self_map: float, snr_db: float = 11.0, task: float | None = None) -
 @pytest.mark.parametrize(
     ("goal", "found", "parent", "why"),
     [
-        (Goal(), detector(0.75), None, ""),
-        (Goal(), detector(0.71), None, "self-mAP 0.710; 0.750 is required"),
+        (Goal(), detector(0.95), None, ""),
+        (Goal(), detector(0.94), None, "self-mAP 0.940; 0.950 is required"),
         (Goal(0.02), detector(0.97), None, "self-mAP 0.970; 0.980 is required"),
         (Goal(0.02), detector(0.7, task=0.33), 0.336, ""),  # labelled: the task's own metric counts
         (Goal(0.02), detector(0.9, task=0.30), 0.336, "mAP 0.300; 0.329 is required"),
         (Goal(snr_db=24), detector(0.9), None, "SNR 11.0 dB; 24 dB is required"),
-        (Goal(), Fidelity(Score("top-1 agreement", 0.9), 20), None, ""),
+        (Goal(), Fidelity(Score("top-1 agreement", 0.98), 20), None, ""),
         (
             Goal(0.0),
             Fidelity(Score("SNR", 90.0, "dB"), 90.0),
             None,
             "SNR 90.0 dB; an exact answer is required",
         ),
-        (Goal(), Fidelity(Score("SNR", 11.9, "dB"), 11.9), None, "SNR 11.9 dB; 12.0 dB is required"),
+        (Goal(), Fidelity(Score("SNR", 19.9, "dB"), 19.9), None, "SNR 19.9 dB; 20.0 dB is required"),
         (Goal(0.1), Fidelity(Score("SNR", 20.0, "dB"), 20.0), None, ""),
         (Goal(0.1), Fidelity(Score("SNR", 19.0, "dB"), 19.0), None, "SNR 19.0 dB; 20.0 dB is required"),
         (
             Goal(),
             Fidelity(Score("SNR", -math.inf, "dB"), -math.inf),
             None,
-            "SNR not finite; 12.0 dB is required",
+            "SNR not finite; 20.0 dB is required",
         ),
     ],
 )

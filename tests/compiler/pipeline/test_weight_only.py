@@ -9,11 +9,10 @@ import pytest
 import edgekit
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
-from edgekit.compiler.pipeline.build_options import BuildOptions, Goal
+from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.select_variants import select_forms
 from edgekit.compiler.pipeline.variant_build import VariantBuild
-from edgekit.errors import MissingDependency, UsageError
-from edgekit.target import Artifact, registry
+from edgekit.target import Artifact
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array
@@ -64,14 +63,6 @@ def test_what_is_not_good_enough_leaves_the_parent_and_the_figure(model: Path) -
     assert made.status == f"rejected: SNR {snr_db:.1f} dB; 90 dB is required"
 
 
-def test_random_numbers_are_held_to_more(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 dB, where nobody says: not the 12 that samples are held to."""
-    monkeypatch.setattr("edgekit.compiler.pipeline.weight_only.ON_NOISE", Goal(snr_db=50))
-    made = build(model, "int8-weights").variants[-1]
-    assert made.status.endswith("50 dB is required")
-    assert build(model, "int8-weights", samples=samples(12), force=True).variants[-1].usable
-
-
 @pytest.mark.needs_tflite
 def test_what_is_no_faster_is_not_fitted(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounded to nearest it takes as long to run: where that is too long, no sample is looked at."""
@@ -105,18 +96,7 @@ def test_nothing_large_enough(tmp_path: Path) -> None:
     assert made.status == "rejected: no Gemm or MatMul has 4,096 weights or more"
 
 
-def test_a_target_without_the_form(model: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        build(model, "int8-dynamic", targets=["ort", "coreml"])
-    assert str(error.value) == "coreml does not support int8-dynamic; use fp32, fp16, int8 or auto"
-
-
-def test_an_engine_that_is_not_here(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Missing:
-        def engine_version(self) -> str:
-            raise MissingDependency("onnxruntime", "running", "pip install 'edgekit-sdk[ort]'")
-
-    monkeypatch.setattr(registry, "engine", lambda name: Missing())
+def test_an_engine_that_is_not_here(model: Path, no_engine: None) -> None:
     made, parent = build(
         model, "int8-dynamic"
     ).variants  # nobody can time them: what was asked for goes first

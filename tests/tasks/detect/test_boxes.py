@@ -88,7 +88,7 @@ def test_nothing_found_is_an_answer(decode: str, outputs: dict[str, Array]) -> N
         ),
         (lambda: SsdAnchorsOptions(min_scale=2.0), "min_scale is 2; it must be from 0 to 1"),
         (
-            lambda: SsdAnchorsOptions(scales=(10.0, 10.0)),  # type: ignore[arg-type]
+            lambda: SsdAnchorsOptions(scales=(10.0, 10.0)),
             "scales is [10.0, 10.0]; it must be four numbers above 0",
         ),
         (

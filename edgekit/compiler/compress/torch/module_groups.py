@@ -268,7 +268,6 @@ def _is_same(one: ParameterSlice, other: ParameterSlice) -> bool:
 
 
 def _contradicting(groups: Mapping[str, PruneGroup]) -> set[str]:
-    """Return the groups in which a position of a parameter belongs to two units."""
     owners: dict[tuple[str, int, int], set[tuple[str, int]]] = {}
     for group in groups.values():
         for part in group.slices:

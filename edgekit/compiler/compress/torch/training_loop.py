@@ -280,7 +280,7 @@ class Training(TrainingLoop):
         teacher: The teacher, which runs on every batch.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        augmentation: Augmentation of the training pictures.
+        augmentation: Augmentation of the training images.
     """
 
     def __init__(

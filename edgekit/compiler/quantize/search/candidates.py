@@ -39,7 +39,7 @@ from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.memory import release_unused
-from edgekit.system.progress import Notify, counted, unheard
+from edgekit.system.progress import Notify, counted, unwatched
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
@@ -87,7 +87,7 @@ class Candidates:
         version: str,
         measurements: Iterable[Measurement] = (),
     ) -> None:
-        self.report: Notify = unheard
+        self.report: Notify = unwatched
         self.deaths: dict[CandidateConfig, str] = {}
         self._measurements = {measurement.config: measurement for measurement in measurements}
         self._context, self.target, self.rules, self.version = context, target, rules, version

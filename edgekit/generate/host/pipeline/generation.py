@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from edgekit.bundle.variant import Status
 from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.pipeline.faults import Fault, Faults
-from edgekit.compiler.pipeline.variant_build import VariantBuild, lost_variant
+from edgekit.compiler.pipeline.faults import Faults
+from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
+from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.generate.host.graphs.language.graph_writer import OPSET
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
@@ -50,10 +51,11 @@ Loaded = TypeVar("Loaded", bound=LoadedModel)
 
 
 def build_in_turn(
-    build: Callable[[BuildTarget, str, str], VariantBuild],
+    compile_variant: Callable[[VariantBuild], Compiled],
     target: BuildTarget,
     precisions: Sequence[str],
     fallbacks: Sequence[str],
+    forced: bool,
     faults: Faults,
     progress: Progress,
     described: Mapping[str, str] = NO_DESCRIPTIONS,
@@ -61,26 +63,18 @@ def build_in_turn(
     """Build precisions for a target; then further ones, until a variant is good enough.
 
     Args:
-        build: Builds one variant: target, precision, name. It is lost if the target meets a fault.
-        target: The target.
-        precisions: Precisions that are built.
         fallbacks: Further precisions, the first one first.
-        faults: Faults of this build so far.
-        progress: Progress of this build.
+        forced: Whether to ship variants that are not good enough.
         described: Name of a kept variant -> what the progress shows beside its status.
     """
     variants, further, shown = list[VariantBuild](), list(fallbacks), faults.passing(progress)
     waiting = [*precisions]
     while waiting:
-        precision = waiting.pop(0)
-        name = f"{target.profile.name}-{precision}"
+        variant = VariantBuild(target, waiting.pop(0), forced=forced)
         with stage(shown, "compiled") as notify:
-            outcome = faults.contain(target.profile.name, name, partial(build, target, precision, name))
-            if isinstance(outcome, Fault):
-                outcome = lost_variant(name, target, precision, None, outcome)
-            variants.append(outcome)
-            more = "" if outcome.rejected else described.get(name, "")
-            notify(f"{name}  {outcome.status}{more}")
+            variants.append(try_variant(variant, faults, compile_variant))
+            more = "" if variant.rejected else described.get(variant.name, "")
+            notify(f"{variant.name}  {variant.status}{more}")
         is_lost = target.profile.name in faults.by_profile
         if not waiting and not is_lost and all(variant.rejected for variant in variants):
             waiting, further = further[:1], further[1:]
@@ -103,6 +97,10 @@ def run_variant(
         run: Adds the evidence of its accuracy, and rejects it if it misses its limits. Returns the seconds of
             each run, none if it was not timed, and further figures of the timing by name.
     """
+    gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
+    if (missing := variant.target.missing()) is not None:
+        variant.reason = str(missing)
+        return
     artifact, engine, threads = variant.artifact, variant.target.engine.engine_version(), default_threads()
     variant.evidence["engine"] = engine
     variant.outcome, variant.reason = Status.VERIFIED, f"on {engine}"

@@ -6,11 +6,13 @@ import pytest
 
 from edgekit.bundle.variant import Status
 from edgekit.compiler.pipeline.faults import Faults
+from edgekit.compiler.pipeline.try_variant import Compiled
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import EngineError
 from edgekit.generate.host.pipeline.generation import build_in_turn
 from edgekit.system.progress import Stage
-from edgekit.target.build_target import BuildTarget, resolve
+from edgekit.target.build_target import resolve
+from edgekit.target.contract import Artifact
 from edgekit.target.installed_profiles import find_profile
 
 pytestmark = pytest.mark.needs_ort
@@ -20,14 +22,15 @@ def tried(precisions: list[str], fallbacks: list[str], good: set[str], failing: 
     """Build variants of which those in ``good`` are kept; return their names with what became of them."""
     shown = list[str]()
 
-    def build(target: BuildTarget, precision: str, name: str) -> VariantBuild:
-        if precision == failing:
+    def compile_variant(variant: VariantBuild) -> Compiled:
+        if variant.precision == failing:
             raise EngineError("the engine is gone")
-        variant = VariantBuild(target, precision)
+        return Compiled(Artifact({}), judge)
+
+    def judge(variant: VariantBuild) -> None:
         variant.outcome, variant.reason = Status.VERIFIED, "on ORT"
-        if precision not in good:
+        if variant.precision not in good:
             variant.reject("not good enough")
-        return variant
 
     def progress(stage: Stage) -> None:
         if stage.seconds is not None:
@@ -35,7 +38,9 @@ def tried(precisions: list[str], fallbacks: list[str], good: set[str], failing: 
 
     described = {"ort-int8": "; 3 of 4 texts"}
     target = resolve(find_profile("ort"))
-    variants = build_in_turn(build, target, precisions, fallbacks, Faults("0"), progress, described)
+    variants = build_in_turn(
+        compile_variant, target, precisions, fallbacks, False, Faults("0"), progress, described
+    )
     assert [variant.name for variant in variants] == [row.split()[0] for row in shown]
     return shown
 

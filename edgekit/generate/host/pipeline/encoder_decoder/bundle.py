@@ -17,12 +17,11 @@ from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import UsageError
-from edgekit.generate.host.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of
+from edgekit.generate.host.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, Kind, ends_of
 from edgekit.generate.host.pipeline.encoder_decoder.speech import SPEECH
 from edgekit.generate.host.pipeline.encoder_decoder.text2text import TEXT2TEXT
-from edgekit.generate.host.pipeline.encoder_decoder.variants import build_variant, form_of
+from edgekit.generate.host.pipeline.encoder_decoder.variants import compile_variant, form_of
 from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
-from edgekit.generate.host.readers.speech.open_speech import is_speech_model
 from edgekit.system.progress import stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
@@ -39,13 +38,28 @@ SCORE_COPIES = 4
 """Copies of one layer's attention scores in the reference's encoder."""
 
 
-def build_encoder_decoder(
+def build_speech(
     path: Path, targets: Sequence[BuildTarget], request: BuildRequest, claim: Claim = unclaimed
+) -> Bundle:
+    """Build the bundle of a speech model; arguments and errors as ``build_encoder_decoder``."""
+    return build_encoder_decoder(SPEECH, path, targets, request, claim)
+
+
+def build_text2text(
+    path: Path, targets: Sequence[BuildTarget], request: BuildRequest, claim: Claim = unclaimed
+) -> Bundle:
+    """Build the bundle of a text-to-text model; arguments and errors as ``build_encoder_decoder``."""
+    return build_encoder_decoder(TEXT2TEXT, path, targets, request, claim)
+
+
+def build_encoder_decoder(
+    kind: Kind, path: Path, targets: Sequence[BuildTarget], request: BuildRequest, claim: Claim = unclaimed
 ) -> Bundle:
     """Build the bundle of a speech or text-to-text model.
 
     Args:
-        path: The model's folder, for which ``is_speech_model`` or ``is_text2text_model`` is true.
+        kind: Traits of the build.
+        path: The model's folder, which is of this kind.
         targets: The targets to build for.
         request: Arguments of the build; ``samples`` are recordings or texts. ``max_drop`` is the largest
             share of words that an int8 variant may write otherwise than the float model, or by which its
@@ -53,15 +67,12 @@ def build_encoder_decoder(
         claim: Called with the memory in bytes that the build needs, before it is used.
 
     Raises:
-        UsageError: an option does not apply, the precision is unknown, or max_drop is not a percentage.
+        UsageError: the precision is unknown, or max_drop is not a percentage.
         ModelError: the folder is damaged, or has a form that EdgeKit does not run.
         SampleError: a sample cannot be read, or is too long.
         MissingDependency: a compiler or the package ``tokenizers`` is not installed.
         BuildFault: every target met a fault.
     """
-    kind = SPEECH if is_speech_model(path) else TEXT2TEXT
-    if others := [name for name in request.given_beside("any") if name not in kind.options]:
-        raise UsageError(f"{', '.join(others)}: does not apply to {kind.models}; leave it out")
     _check_precision(kind.models, targets, request.requested_precision)
     limits = kind.checked_limits(request)
     with stage(request.progress, "opened") as notify:
@@ -76,9 +87,11 @@ def build_encoder_decoder(
         notify(f"{kind.described(job)}; {sources.origin}")
     precisions, variants = TRIED[request.requested_precision], list[VariantBuild]()
     further = [name for name in (FULL_PRECISION,) if name not in precisions]
-    build, described = partial(build_variant, job), job.described
+    compiled = partial(compile_variant, job)
     for target in targets:
-        variants += build_in_turn(build, target, precisions, further, job.faults, request.progress, described)
+        variants += build_in_turn(
+            compiled, target, precisions, further, job.force, job.faults, request.progress, job.described
+        )
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return _bundle(job, path, targets, variants, request)
 

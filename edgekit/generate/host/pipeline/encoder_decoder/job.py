@@ -101,7 +101,6 @@ class Kind(NamedTuple):
         models: Name of such models in messages.
         samples: Name of the sources in messages.
         entry: Key of the model's facts in the manifest's ``source``.
-        options: Options of a build that apply to such models, besides those of any model.
         limits: Precision -> largest loss of quality.
         loss: Meaning of ``--max-drop``: the unit of the limits, in messages.
         exact: Precisions that ``--max-drop`` does not apply to.
@@ -119,7 +118,6 @@ class Kind(NamedTuple):
     models: str
     samples: str
     entry: str
-    options: tuple[str, ...]
     limits: Mapping[str, float]
     loss: str
     exact: tuple[str, ...]

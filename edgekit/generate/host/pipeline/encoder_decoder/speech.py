@@ -12,6 +12,7 @@ from edgekit.compiler.evaluate.verify import compare
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.generate.device.encoder_decoder import FEATURES, MASK, SAMPLES
 from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.host import kinds
 from edgekit.generate.host.pipeline.encoder_decoder.job import (
     FORMS,
     OUTPUTS,
@@ -123,7 +124,7 @@ def _features(model: SpeechModel) -> dict[str, AudioInput | TensorInput]:
 
 
 SPEECH = Kind(
-    models="speech models", samples="recordings", entry="speech_model", options=("--samples",),
+    models=kinds.SPEECH.name, samples="recordings", entry="speech_model",
     limits={name: bar.words for name, bar in FORMS.items()}, loss="of words that int8 may write otherwise",
     exact=(FULL_PRECISION,), needs_samples=True, judges_all=False,
     new_tokens=lambda context: context // 2, open=_open, read=_read, card=card_of, described=_described,

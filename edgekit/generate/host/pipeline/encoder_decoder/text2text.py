@@ -14,6 +14,7 @@ from edgekit.compiler.evaluate.text_files import TEXTS, read_line, text_lines
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import SampleError, UsageError
 from edgekit.generate.device.encoder_decoder import SOURCE
+from edgekit.generate.host import kinds
 from edgekit.generate.host.judge.evaluation import evaluation_text, judged, perplexity, six_digits
 from edgekit.generate.host.pipeline.encoder_decoder.job import (
     FORMS,
@@ -129,8 +130,8 @@ def card_of(model: Text2TextModel) -> Card:
 
 
 TEXT2TEXT = Kind(
-    models="text-to-text models", samples="texts", entry="text2text_model",
-    options=("--samples", "--context"), limits={name: BARS[name].perplexity for name in FORMS},
+    models=kinds.TEXT2TEXT.name, samples="texts", entry="text2text_model",
+    limits={name: BARS[name].perplexity for name in FORMS},
     loss="by which the perplexity of int8 may exceed the float model's",
     exact=tuple(name for name in FORMS if precision_of(name).is_float), needs_samples=False,
     judges_all=True, new_tokens=lambda context: WRITTEN_TOKENS, open=open_text2text_model, read=_read,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.pipeline.model_shapes import further_entry, stored_names, with_further
-from edgekit.compiler.pipeline.variant_build import VariantBuild, artifact_variant
+from edgekit.compiler.pipeline.try_variant import Compiled
+from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.generate.device.encoder_decoder import DECODER, ENCODER, MASK, OPTION, SAMPLES
 from edgekit.generate.host.graphs.encoder_decoder.encoder_writer import EncoderWriter
 from edgekit.generate.host.graphs.encoder_decoder.token_writer import TokenWriter
@@ -37,24 +38,25 @@ def form_of(target: BuildTarget, precision: str) -> str | None:
     return next((form for form in FORMS[precision].forms if form in available), None)
 
 
-def build_variant(job: EncoderDecoderJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
-    """Compile one variant, run it on the sources, and reject it if it misses its limits.
+def compile_variant(job: EncoderDecoderJob, variant: VariantBuild) -> Compiled:
+    """Compile one variant. It is run on the sources, and rejected if it misses its limits.
 
     Raises:
         UnsupportedError: the target cannot express some nodes.
         MissingDependency: a tool that compiles for this target is not installed.
         EngineError: the engine failed.
     """
-    artifact = compile_parts(job, target, precision)
+    target = variant.target
+    artifact = compile_parts(job, target, variant.precision)
 
     def open_runner(files: Mapping[str, Path], threads: int) -> Runner:
         ends = ends_of(job.model.config)
         return registry.open_runner(target.engine, files, *ends, artifact.options, threads)
 
-    def run(variant: VariantBuild) -> None:
+    def judge(variant: VariantBuild) -> None:
         run_variant(variant, job.kind.models, open_runner, partial(job.judge, variant=variant))
 
-    return artifact_variant(name, target, precision, artifact, job.force, run)
+    return Compiled(artifact, judge)
 
 
 def compile_parts(job: EncoderDecoderJob, target: BuildTarget, precision: str) -> Artifact:

@@ -24,7 +24,7 @@ from edgekit.generate.host.pipeline.language.memory_need import decoder_need
 from edgekit.generate.host.pipeline.language.variants import (
     LanguageJob,
     add_float_choices,
-    build_language_variant,
+    compile_language_variant,
 )
 from edgekit.generate.host.readers.language.adapter_files import Adapter
 from edgekit.generate.host.readers.language.language_model import LanguageModel
@@ -67,15 +67,13 @@ def build_language_model(
         claim: Called with the memory in bytes that the build needs, before it is used.
 
     Raises:
-        UsageError: an option does not apply, the precision is unknown, max_drop is not a percentage, the
-            context exceeds the model's, the draft has other tokens, or an adapter's path is not an adapter.
+        UsageError: the precision is unknown, max_drop is not a percentage, the context exceeds the model's,
+            the draft has other tokens, or an adapter's path is not an adapter.
         ModelError: the file is damaged, or has an unsupported architecture; or an adapter does not fit it.
         ProfileError: a target does not run language models.
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
         BuildFault: every target met a fault.
     """
-    if named := request.given_beside("any", "language"):
-        raise UsageError(f"{', '.join(named)}: does not apply to language models; leave it out")
     bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
     _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(request.progress, "opened") as notify:
@@ -134,8 +132,8 @@ def _variants_of(
     tried, available = TRIED_FIRST[precision], decoder_registry.decoder_compiler(target.name).PRECISIONS
     further = MORE_ACCURATE[MORE_ACCURATE.index(tried[-1]) + 1 :]
     first, then = ([name for name in names if name in available] for names in (tried, further))
-    build = partial(build_language_variant, job)
-    return build_in_turn(build, target, first, then, job.faults, progress)
+    compile_variant = partial(compile_language_variant, job)
+    return build_in_turn(compile_variant, target, first, then, job.force, job.faults, progress)
 
 
 def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:

@@ -12,7 +12,8 @@ from edgekit.bundle.evidence import OutputAccuracy
 from edgekit.bundle.generation_evidence import Generation
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.compiler.pipeline.faults import Faults
-from edgekit.compiler.pipeline.variant_build import VariantBuild, artifact_variant
+from edgekit.compiler.pipeline.try_variant import Compiled
+from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.generate.device import decoder_registry
 from edgekit.generate.device.adapter import AdapterRunner
 from edgekit.generate.device.decoder import DecoderRunner, DecoderShape
@@ -31,7 +32,6 @@ from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.generate.host.weights.language import quantize_decoder
 from edgekit.generate.host.weights.language.decoder_weights import PRECISIONS
-from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import FULL_PRECISION, LanguageBar
 
 FEW_WINDOWS = 3
@@ -67,8 +67,9 @@ class LanguageJob:
     answers: dict[str, list[list[int]]] = field(default_factory=dict)
 
 
-def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
-    """Compile one variant, run it on the text and the golden prompts, and reject it if it misses its bar."""
+def compile_language_variant(job: LanguageJob, variant: VariantBuild) -> Compiled:
+    """Compile one variant. It is judged by the text and the golden prompts, and rejected below its bar."""
+    target, precision = variant.target, variant.precision
     compiler, weights = decoder_registry.decoder_compiler(target.name), _weights(job, precision)
     adapted = adapted_weights(job.model, job.adapters)
     artifact = compiler.compile_decoder(job.model, precision, weights, job.context, adapted)
@@ -77,10 +78,10 @@ def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str
     def open_runner(files: Mapping[str, Path], threads: int) -> DecoderRunner:
         return decoder_registry.open_decoder(target.name, files, artifact.options, threads, capacity)
 
-    def run(variant: VariantBuild) -> None:
+    def judge(variant: VariantBuild) -> None:
         run_variant(variant, "generate", open_runner, partial(_run, job, variant))
 
-    return artifact_variant(name, target, precision, artifact, job.force, run)
+    return Compiled(artifact, judge)
 
 
 def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:

@@ -22,8 +22,6 @@ MODEL_TYPES: Mapping[str, str] = {
     "qwen2": "qwen2", "qwen3": "qwen3",
 }  # fmt: skip
 """``model_type`` -> architecture."""
-SPEECH_TYPES = ("whisper", "moonshine")
-"""``model_type`` of speech models."""
 TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian"}
 """``model_type`` -> family, of encoder-decoders that are read from safetensors if they write texts."""
 TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")

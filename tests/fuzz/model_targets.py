@@ -1,23 +1,9 @@
-"""One-node models of random ops, attributes and extreme constants, opened in child processes.
-
-    python -m tests.compiler.model.fuzz_models 22000 --seed 1    # deaths, hangs, tracebacks, with seeds
-
-A batch of seeds is one child with a limit on memory and time; one that dies or hangs is counted with the seed
-that it was at, and the batch goes on behind it.
-"""
+"""Models: one node of a random op, with random attributes and extreme constants."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import resource
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +12,10 @@ import onnx
 import onnx.defs
 from onnx import TensorProto, helper, numpy_helper
 
-MEMORY_BYTES = 6 * 2**30
-SECONDS = 20
-BATCH = 500
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.passes import run_passes
+from edgekit.errors import EdgeKitError
+from tests.fuzz.target import READ, Target, refused
 
 EXTREMES = (0, 1, 2, 3, 4, -1, -2, 7, 1000, -1000, 2**31 - 1, -(2**31), 2**32, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, 1.0, -1.0, 0.5, float("nan"), float("inf"), float("-inf"), 1e-45, 3e38, 1e12, 2.0)
@@ -42,20 +29,22 @@ TYPES = {
 }  # fmt: skip
 
 
-@dataclass
-class Found:
-    """What a run saw: how many models, how many of them opened, and the seeds of the rest by kind."""
+def models(folder: Path) -> dict[str, Target]:
+    path = folder / "case.onnx"
 
-    models: int = 0
-    opened: int = 0
-    deaths: dict[int, str] = field(default_factory=dict)
-    hangs: dict[int, str] = field(default_factory=dict)
-    tracebacks: dict[int, str] = field(default_factory=dict)
+    def read(content: bytes) -> str:
+        path.write_bytes(content)
+        try:
+            run_passes(open_model(path))
+        except EdgeKitError as problem:
+            return refused(problem)
+        return READ
+
+    return {"model of one node": Target(40, lambda draw: one_node_model(draw).SerializeToString(), read)}
 
 
-def one_node_model(seed: int) -> onnx.ModelProto:
-    """The model of a seed: one node, each input a weight or an input of the model."""
-    rng = random.Random(seed)
+def one_node_model(rng: random.Random) -> onnx.ModelProto:
+    """Return a model of one node, each of whose inputs is a weight or an input of the model."""
     opset = rng.choice(OPSETS)
     schema = _schema(rng, opset)
     bound: dict[str, Any] = {}
@@ -159,85 +148,3 @@ def _attribute(rng: random.Random, name: str, known: Any) -> onnx.AttributeProto
         case "TENSOR":
             return helper.make_attribute(name, numpy_helper.from_array(np.array([1], np.float32)))
     return None
-
-
-def run_batch(first: int, last: int) -> None:
-    """In the child: open each seed's model, and say on stdout where it is and what came of it."""
-    from edgekit.compiler.model.onnx_file import open_model
-    from edgekit.compiler.passes import run_passes
-    from edgekit.errors import EdgeKitError
-
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        for seed in range(first, last):
-            model = one_node_model(seed)
-            path.write_bytes(model.SerializeToString())
-            print(f"at {seed} {model.graph.node[0].op_type}", flush=True)
-            signal.alarm(SECONDS)  # kills: a hang inside an engine answers to nothing else
-            try:
-                run_passes(open_model(path))
-                print("opened", flush=True)
-            except EdgeKitError as refusal:
-                if any(ord(c) < 32 and c != "\n" for c in str(refusal)):
-                    print("traceback control character in the message", flush=True)
-            except BaseException as problem:
-                print("traceback " + json.dumps(f"{type(problem).__name__}: {problem}"[:200]), flush=True)
-            signal.alarm(0)
-
-
-def fuzz(count: int, seed: int) -> Found:
-    """Open ``count`` models from ``seed`` on, in children."""
-    found, at, end = Found(), seed, seed + count
-    while at < end:
-        last = min(at + BATCH, end)
-        child = subprocess.run(
-            [sys.executable, "-m", "tests.compiler.model.fuzz_models", "--batch", str(at), str(last)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=BATCH * SECONDS,
-            check=False,
-        )
-        op = ""
-        for line in child.stdout.splitlines():
-            word, _, rest = line.partition(" ")
-            if word == "at":
-                number, op = rest.split()
-                at, found.models = int(number), found.models + 1
-            elif word == "opened":
-                found.opened += 1
-            else:
-                found.tracebacks[at] = f"{op}: {rest}"
-        if not op:
-            raise RuntimeError(f"the child at seed {at} did not begin: exit status {child.returncode}")
-        if child.returncode == -signal.SIGALRM:
-            found.hangs[at] = op
-        elif child.returncode:
-            found.deaths[at] = f"{op}: exit status {child.returncode}"
-        at += 1
-    return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("count", type=int, nargs="?", default=22_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.batch:
-        run_batch(*given.batch)
-        return
-    found = fuzz(given.count, given.seed)
-    print(
-        f"{found.models} models, {found.opened} opened, {len(found.deaths)} deaths, {len(found.hangs)} hangs,"
-        f" {len(found.tracebacks)} tracebacks"
-    )
-    for kind in ("deaths", "hangs", "tracebacks"):
-        for number, story in getattr(found, kind).items():
-            print(f"  {kind[:-1]} {number} {story}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,237 @@
+"""Checks without labels that a card fits its model: statistics of the model on the user's photographs.
+
+Thresholds are from 20 picture models with 134 wrong cards, each wrong in one line:
+
+rule            right cards    wrong cards that it finds
+spread          0.31 to 3.6    0..1 for 0..255 and the reverse: 24 of 24
+flat, mirrored  0; 0.67 to 1   another decoder, other strides
+few objects     -              a score of 0.95: 7 of 8. A warning, as a right detector of palms finds nothing
+                               in streets
+variance        0.99 to 1.01   0..1, -1..1 and ImageNet for one another, if the export kept a batch
+                               normalization. A warning, as a right card has 0.38 on other photographs
+colour          -              5 of 6 with 128 photographs, none with 24: a warning
+
+No rule finds a wrong resize mode or crop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.compiler.card_inference.facts import constant_of
+from edgekit.compiler.card_inference.first_layer import ALIVE, cut, first_layer
+from edgekit.compiler.evaluate.picture_files import read_picture
+from edgekit.compiler.model.reference import Reference
+from edgekit.errors import EngineError
+from edgekit.processing import processing
+from edgekit.processing.card import Card
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.processing.nms import overlaps
+from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.detect import Detections
+from edgekit.runtime.clopper_pearson import binomial_cdf
+from edgekit.tensor_spec import Array
+
+LAYER_PHOTOGRAPHS, PHOTOGRAPHS, COLOUR_PHOTOGRAPHS = 8, 16, 128
+"""Maximum number of photographs for the first layer, for objects, and for the order of colours."""
+SPREAD = (0.05, 20.0)
+"""Range of the median standard deviation of the first layer's channels."""
+VARIANCE = (0.5, 2.0)
+"""Range of the median variance of a batch normalization's input over the stored one."""
+LEAST_OBJECTS, FLAT_AREA, FLAT_SHARE, MIRRORED_SHARE, SAME = 10, 1e-5, 0.2, 0.5, 0.5
+"""Fewest objects to judge; area of a flat one as a share of the photograph; largest share of flat ones; least
+share found again in the mirrored photograph, with this IoU."""
+SHOWN_SHARE, LOW_SCORE = 1 / 8, 0.001
+"""Least share of the photographs that show an object with the card's score, and the score with which the best
+one is looked for."""
+COLOUR_P, COLOUR_FIRST = 0.01, 16
+"""p of the sign test below which the other order of colours is better. The test ends early if after
+COLOUR_FIRST photographs the other order is not ahead."""
+NO_OBJECTS = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+UNCHECKED = "resize and crop can be checked only with labels"
+
+
+@dataclass(frozen=True)
+class CardFinding:
+    """Evidence that a card does not fit its model.
+
+    Attributes:
+        text: Evidence, and the lines of the card that may be wrong.
+        is_error: Whether a right card never has this evidence; else it is a warning.
+    """
+
+    text: str
+    is_error: bool
+
+
+def check_without_labels(model: ir.Model, card: Card, paths: Sequence[Path]) -> list[CardFinding]:
+    """Check a card against the model's behaviour on photographs.
+
+    Args:
+        model: The source model, before any pass: folding removes batch normalizations.
+        card: Its card, with one image input.
+        paths: Photographs.
+
+    Raises:
+        SampleError: a photograph can't be read.
+    """
+    image = card.image_input()
+    findings = list(_check_first_layer(model, card, image, paths[:LAYER_PHOTOGRAPHS]))
+    if card.task is None or any(finding.is_error for finding in findings):
+        return findings
+    trial = _Trial(Reference(model), card)
+    if card.task.kind == "detect":
+        findings += _check_objects(trial, paths[:PHOTOGRAPHS])
+    if not findings and card.task.kind in ("classify", "detect") and image.colour in ("RGB", "BGR"):
+        findings += _check_colour(trial, image, paths[:COLOUR_PHOTOGRAPHS])
+    return findings
+
+
+def _check_first_layer(
+    model: ir.Model, card: Card, image: ImageInput, paths: Sequence[Path]
+) -> Iterator[CardFinding]:
+    layer = first_layer(model, image.name)
+    if layer is None:
+        return
+    outputs = list(_values(model, layer, card, paths))
+    if outputs[0].ndim != 4:
+        return
+    deviations = np.sqrt(np.mean([array.var(axis=(0, 2, 3)) for array in outputs], axis=0))
+    spread = float(np.median(deviations[deviations >= ALIVE * deviations.max()]))
+    lines = f"mean and std of inputs.{image.name}"
+    if not SPREAD[0] <= spread <= SPREAD[1]:
+        yield CardFinding(
+            f"the first layer's channels have a standard deviation of {spread:.2g} on the photographs, "
+            f"outside {SPREAD[0]:g} to {SPREAD[1]:g}: {lines} are not those of the training",
+            True,
+        )
+        return
+    node = _batch_normalization(model, layer, image.name)
+    stored = constant_of(node.inputs[4]) if node is not None else None
+    if node is None or node.inputs[0] is None or stored is None:
+        return
+    values = np.concatenate([*_values(model, node.inputs[0], card, paths)])
+    live = stored > 1e-4 * stored.max()
+    ratio = float(np.median(values.var(axis=(0, 2, 3))[live] / stored[live]))
+    if not VARIANCE[0] <= ratio <= VARIANCE[1]:
+        yield CardFinding(
+            f"the input of {node.name or node.outputs[0].name} has {ratio:.2g} times the variance of the "
+            f"training, outside {VARIANCE[0]:g} to {VARIANCE[1]:g}: {lines} or the photographs are unlike "
+            "those of the training",
+            False,
+        )
+
+
+def _batch_normalization(model: ir.Model, layer: ir.Value, name: str) -> ir.Node | None:
+    """Return the batch normalization of the image, or of the first layer; None if there is none."""
+    image = next(value for value in model.graph.inputs if value.name == name)
+    nodes = [*(node for node, _ in image.uses()), layer.producer()]
+    return next((node for node in nodes if node is not None and node.op_type == "BatchNormalization"), None)
+
+
+def _values(model: ir.Model, value: ir.Value, card: Card, paths: Sequence[Path]) -> Iterator[Array]:
+    """Yield a value of the model for each photograph."""
+    if value.is_graph_input():
+        yield from (processing.prepare(card, read_picture(path))[0][str(value.name)] for path in paths)
+        return
+    short = Reference(cut(model, value))
+    names = {spec.name for spec in short.inputs}
+    for path in paths:
+        feeds, _ = processing.prepare(card, read_picture(path))
+        yield short.run({name: array for name, array in feeds.items() if name in names})[str(value.name)]
+
+
+class _Trial:
+    """Model that predicts as a card says; each photograph's objects are kept.
+
+    Args:
+        reference: The model.
+        card: Its card.
+    """
+
+    def __init__(self, reference: Reference, card: Card) -> None:
+        self.reference, self.card = reference, card
+        self._objects: dict[Path, tuple[Detections, Array]] = {}
+
+    def predict(self, picture: Array, **options: Any) -> Any:
+        """Return the prediction of a photograph; NO_DETECTIONS or None if the outputs do not fit the card."""
+        feeds, placed = processing.prepare(self.card, picture)
+        try:
+            return processing.decode(self.card, self.reference.run(feeds), placed, **options)
+        except EngineError:
+            return NO_OBJECTS if self.card.task is not None and self.card.task.kind == "detect" else None
+
+    def find_objects(self, path: Path) -> tuple[Detections, Array]:
+        """Return the objects in a photograph, and whether each is found again in the mirrored one."""
+        if path not in self._objects:
+            picture = read_picture(path)
+            seen, mirrored = self.predict(picture), self.predict(np.ascontiguousarray(picture[:, ::-1]))
+            boxes = mirrored.boxes.copy()
+            boxes[:, [0, 2]] = picture.shape[1] - boxes[:, [2, 0]]
+            same = seen.classes[:, None] == mirrored.classes[None]
+            again = (same & overlaps(seen.boxes, boxes, SAME)).any(axis=1)
+            self._objects[path] = seen, again
+        return self._objects[path]
+
+
+def _check_objects(trial: _Trial, paths: Sequence[Path]) -> Iterator[CardFinding]:
+    count = flat = again = shown = 0
+    for path in paths:
+        seen, found = trial.find_objects(path)
+        height, width = read_picture(path).shape[:2]
+        sides = np.maximum(seen.boxes[:, 2:] - seen.boxes[:, :2], 0)
+        flat += int((sides.prod(axis=1) < FLAT_AREA * height * width).sum())
+        count, again, shown = count + len(seen), again + int(found.sum()), shown + bool(len(seen))
+    if count >= LEAST_OBJECTS and flat > FLAT_SHARE * count:
+        yield CardFinding(f"{flat} of {count} boxes are flat: task.decode is not the model's", True)
+    elif count >= LEAST_OBJECTS and again < MIRRORED_SHARE * count:
+        yield CardFinding(
+            f"{again} of {count} boxes are found again in the mirrored photographs: task.decode or its "
+            "options are not the model's",
+            True,
+        )
+    elif shown < SHOWN_SHARE * len(paths):
+        pictures = [trial.predict(read_picture(path), score=LOW_SCORE) for path in paths[:LAYER_PHOTOGRAPHS]]
+        best = max(float(seen.scores.max(initial=0)) for seen in pictures)
+        yield CardFinding(
+            f"{shown} of {len(paths)} photographs show an object with the card's score; the best score is "
+            f"{best:.3g}: task.score is too high, the card is wrong, or they show nothing that the model "
+            "knows",
+            False,
+        )
+
+
+def _check_colour(trial: _Trial, image: ImageInput, paths: Sequence[Path]) -> Iterator[CardFinding]:
+    colour = "BGR" if image.colour == "RGB" else "RGB"
+    swapped = replace(image, colour=colour)
+    card = replace(trial.card, inputs={**trial.card.inputs, image.name: swapped})
+    other = _Trial(trial.reference, card)
+    wins = losses = 0
+    for index, path in enumerate(paths):
+        one, two = _certainty(trial, path), _certainty(other, path)
+        wins, losses = wins + (two > one * 1.001 + 1e-6), losses + (one > two * 1.001 + 1e-6)
+        if index >= COLOUR_FIRST and wins <= losses:
+            return
+    p = 1 - binomial_cdf(wins - 1, wins + losses, 0.5) if wins > losses else 1.0
+    if p < COLOUR_P:
+        yield CardFinding(
+            f'the model is surer of {wins} photographs with inputs.{image.name}.colour = "{colour}", and of '
+            f'{losses} with "{image.colour}" (sign test, p = {p:.1g})',
+            False,
+        )
+
+
+def _certainty(trial: _Trial, path: Path) -> float:
+    """Return the score of the best class, or the sum of the scores of the objects found again in the mirrored
+    photograph."""
+    if trial.card.task is not None and trial.card.task.kind == "detect":
+        seen, again = trial.find_objects(path)
+        return float(seen.scores[again].sum())
+    classes: Classes | None = trial.predict(read_picture(path), top=1)
+    return 0.0 if classes is None else float(classes.scores[0])

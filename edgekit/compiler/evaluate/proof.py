@@ -1,0 +1,141 @@
+"""Statistics of a comparison with the float model: what the samples prove, at one-sided 95 % each.
+
+A proportion of the samples has the bounds of Clopper and Pearson, everything else those of a bootstrap over
+the samples. Equal samples have a bootstrap interval without width, so a task has a least number of samples
+(task_metric.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgekit.compiler.evaluate.average_precision import (
+    RESAMPLES,
+    mean_average_precision,
+    resample_average_precision,
+)
+from edgekit.compiler.evaluate.task_metric import TaskMetric
+from edgekit.processing.predictions.detect import Detections
+from edgekit.runtime.clopper_pearson import upper_bound
+from edgekit.tensor_spec import Array
+
+SURE_MARGIN = 0.1
+"""Margin above which the float model is sure of its answer, e.g. between the probabilities of two classes."""
+TAIL = 0.05
+NOTHING = {"mAP": 0.05, "top-1": 0.25}
+"""Metric on labels -> score below which a model is worth nothing, or the labels are another model's."""
+SEARCHED = 4096
+"""Largest number of samples that a prediction of the necessary number reaches."""
+
+
+class Changes(NamedTuple):
+    """Number of answers that a variant changes.
+
+    Attributes:
+        changed: Number of samples with another answer.
+        total: Number of samples.
+        sure_changed: Number of those with a margin above SURE_MARGIN.
+        sure: Number of samples with such a margin.
+    """
+
+    changed: int
+    total: int
+    sure_changed: int
+    sure: int
+
+
+class Loss(NamedTuple):
+    """Loss of the task's own metric on labels, as a share of the float model's score.
+
+    Attributes:
+        value: Observed loss; below 0 for a gain.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+class Proof(NamedTuple):
+    """Evidence for a score.
+
+    Attributes:
+        samples: Number of samples.
+        objects: Number of the float model's objects in them; 0 if the metric does not count them.
+        low: Lower end of the score, 0 to 1.
+        loss: Loss on labels; None without labels.
+    """
+
+    samples: int
+    objects: int
+    low: float
+    loss: Loss | None = None
+
+
+def count_changes(metric: TaskMetric, reference: Sequence[Any], predictions: Sequence[Any]) -> Changes | None:
+    """Count the answers that a variant changes; None if the metric is not a proportion of the samples."""
+    if metric.margin is None:
+        return None
+    scores = [metric.compare([a], [b]) for a, b in zip(reference, predictions, strict=True)]
+    changed = np.array([score != 1 for score in scores])
+    sure = np.array([metric.margin(prediction) > SURE_MARGIN for prediction in reference])
+    return Changes(int(changed.sum()), len(changed), int((changed & sure).sum()), int(sure.sum()))
+
+
+def lowest_score(metric: TaskMetric, reference: Sequence[Any], predictions: Sequence[Any]) -> float:
+    """Compute the lower end of a variant's score, 0 to 1."""
+    changes = count_changes(metric, reference, predictions)
+    if changes is not None:
+        return 1 - upper_bound(changes.changed, changes.total)
+    if metric.resample is not None:
+        return float(np.quantile(metric.resample(reference, predictions), TAIL))
+    scores = [metric.compare([a], [b]) for a, b in zip(reference, predictions, strict=True)]
+    known = np.array([score for score in scores if score is not None])
+    draws = np.random.default_rng(0).integers(len(known), size=(RESAMPLES, len(known)))
+    return float(np.quantile(known[draws].mean(axis=1), TAIL))
+
+
+def lost_answers(right: Array, still_right: Array) -> Loss | None:
+    """Compute the loss of right answers; None if the float model is worth nothing on these labels.
+
+    Args:
+        right: Whether the float model's answer is right: bool [samples].
+        still_right: The same of the variant.
+    """
+    count, base = len(right), int(right.sum())
+    if base < NOTHING["top-1"] * count:
+        return None
+    lost, gained = int((right & ~still_right).sum()), int((still_right & ~right).sum())
+    high = upper_bound(lost, count) - (1 - upper_bound(count - gained, count))
+    low = (1 - upper_bound(count - lost, count)) - upper_bound(gained, count)
+    return Loss((lost - gained) / base, low * count / base, high * count / base)
+
+
+def lost_precision(
+    truth: Sequence[Detections], reference: Sequence[Detections], detections: Sequence[Detections]
+) -> Loss | None:
+    """Compute the loss of mAP on labelled boxes; None if the float model is worth nothing on these labels."""
+    base = mean_average_precision(truth, reference)
+    if base is None or base < NOTHING["mAP"]:
+        return None
+    value = mean_average_precision(truth, detections) or 0.0
+    one, other = (resample_average_precision(truth, boxes) for boxes in (reference, detections))
+    losses = 1 - other / np.maximum(one, 1e-9)
+    low, high = np.quantile(losses, [TAIL, 1 - TAIL])
+    return Loss(1 - value / base, float(low), float(high))
+
+
+def more_to_count(changed: int, total: int, low: float) -> int:
+    """Return how many more samples give a rate of changes like this one the lower end ``low``; 0 if these do.
+
+    >>> more_to_count(0, 21, 0.9), more_to_count(1, 43, 0.9), more_to_count(0, 64, 0.9)
+    (8, 3, 0)
+    """
+    rate = changed / total
+    sizes = (n for n in range(total, SEARCHED) if 1 - upper_bound(round(rate * n), n) >= low)
+    return next(sizes, SEARCHED) - total
