@@ -37,7 +37,6 @@ class Catalogue(NamedTuple):
     """Result of building a matrix.
 
     Attributes:
-        output: Folder or URL of the bundles.
         rows: A row for each build, in the order of the matrix.
     """
 

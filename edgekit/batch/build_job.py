@@ -47,8 +47,6 @@ class Job(NamedTuple):
     """Build job for a worker.
 
     Attributes:
-        build: Build of the matrix.
-        key: Content key of the build.
         output: Folder or URL of the catalogue, absolute.
         tools: Required package versions of the worker: other versions produce other bytes.
         memory_mb: Memory limit of the model's process in MB. None means a limit by the model's size.

@@ -36,7 +36,6 @@ class Change(TypedDict):
         metric: Name of the score's metric, or "".
         latency: Result of ``edgekit bench --against``, or the reason why it was not timed, or "".
         ratio: Time of the new one over the old one's, or None.
-        worse: Reasons why the new variant is worse.
         unproved: Reason that it may be slower than is accepted, although that is not sure; "" if it is not.
     """
 
@@ -56,7 +55,6 @@ def compare_variants(old: Bundle, new: Bundle, seconds: float) -> list[Change]:
     """Compare every variant of either bundle, in the order of the old one.
 
     Args:
-        old: Before.
         new: After, built on the same samples.
         seconds: For timing each pair.
     """

@@ -67,8 +67,6 @@ class MatrixBuild:
 
     Attributes:
         name: Name of the bundle without ``.edgekit``.
-        model: Model to build.
-        targets: Targets of this bundle.
         precision: Requested precision, or that of the targets' profiles, for names and tables.
         requested: Value for ``edgekit.build``'s ``precision``.
         samples: Name of the sample set; "" for random samples.

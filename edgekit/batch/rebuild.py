@@ -47,11 +47,9 @@ class Rebuild:
     """Result of a rebuild.
 
     Attributes:
-        bundle: New bundle, in memory.
         changes: A change for each variant of either bundle.
         tools: Changed package -> version before and after; "" if it was absent.
         size_bytes: Size of the file before and after, in bytes.
-        notes: Other notes for the user.
         is_written: Whether the new bundle was written.
     """
 
@@ -101,7 +99,6 @@ def rebuild(
     """Build again, compare, and write the new bundle if no variant is worse.
 
     Args:
-        path: The bundle.
         output: Path of the new bundle. None means that the old one is replaced.
         tools: A requirements file, as pip takes it: the build runs with these, installed in a
             folder of their own. None means what is installed here.

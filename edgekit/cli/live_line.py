@@ -47,9 +47,6 @@ class _Running:
     """Stage that runs, with times of ``time.monotonic``.
 
     Attributes:
-        stage: Its last event.
-        started: Start of the stage.
-        event_s: Time of the last event.
         counting: Start of the current count, and the number of items that were done then.
         next_plain_s: Duration after which the next plain line is due.
     """

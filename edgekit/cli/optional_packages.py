@@ -48,7 +48,6 @@ def missing_package(problem: ImportError, verb: str) -> MissingDependency | None
     """Return the error of a failed import; None if the module is not one of an optional package.
 
     Args:
-        problem: The failed import.
         verb: Words of the command that needs it, e.g. ``edgekit serve``.
     """
     module = (problem.name or "").partition(".")[0]

@@ -52,7 +52,6 @@ class _Lost(Exception):  # noqa: N818  (it is tried again)
 
     Attributes:
         reached: Whether the device had answered at all.
-        stderr: Error output of ssh or adb.
     """
 
     def __init__(self, reached: bool, stderr: str) -> None:
@@ -108,7 +107,6 @@ class Connection:
         """Send a file to the device, starting at the byte that an earlier connection reached.
 
         Args:
-            content: Content of the file.
             digest: Its sha256, by which the device knows it.
             unpack: Whether it is a tar archive to be unpacked.
 

@@ -38,7 +38,6 @@ def merge(
     """Add what was measured to a bundle's file.
 
     Args:
-        path: Path of the bundle.
         measured_of: Its manifest, as it was sent to the device.
         verb: ``bench``, ``verify`` or ``explain``.
         rows_by_tool: ``edgekit``, or the tool or browser's engine that measured -> rows as the verb's

@@ -38,7 +38,6 @@ class VendorTool:
     """Vendor's tool that runs a target's files.
 
     Attributes:
-        name: Name of the program.
         target: Target whose artifacts it runs.
         file: Suffix of the artifact's file that it runs.
         default_path: Usual path, if it is not on the PATH.
@@ -170,7 +169,6 @@ def bench_by_tools(
         inventory: Result of :func:`look_for_tools`.
         threads: Number of threads of a run; trtexec has no such option.
         seconds: Duration of the timed runs in seconds.
-        notify: Callback for lines to the user.
 
     Returns:
         Tool -> rows ``{variant, engine, threads, p50_ms, ...}``.

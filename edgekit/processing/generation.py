@@ -26,7 +26,6 @@ class GenerationCard(NamedTuple):
     """Card of a language model.
 
     Attributes:
-        title: Title of the model.
         tokenizer: Name of a Hugging Face ``tokenizer.json`` next to the card. The tokenizer prepends
             ``bos_id`` itself.
         chat_template: Name of a Jinja template next to the card, or "".

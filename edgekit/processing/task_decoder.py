@@ -49,7 +49,6 @@ def classes_along(axis: int, role: str, less: int = 0) -> tuple[str, Callable[[t
     """Return ``Decoder.classes`` for an output with a score for each class along an axis.
 
     Args:
-        axis: Axis of the class scores.
         less: Number of positions along the axis that are not classes.
     """
     return role, lambda shape, options: shape[axis] - less

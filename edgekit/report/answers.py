@@ -74,7 +74,6 @@ class ShownSamples:
     """The samples that are shown, the worst disagreement first.
 
     Attributes:
-        summary: Description of the comparison.
         samples: At most SHOWN.
         missing: (variant, why it gave no answers).
     """

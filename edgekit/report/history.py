@@ -69,7 +69,6 @@ def history_page(runs: Sequence[Run], name: str) -> str:
 
     Args:
         runs: Runs from :func:`edgekit.compiler.bench.history.read_history`.
-        name: Name of the history, for the title.
 
     Raises:
         UsageError: no run has a result.

@@ -97,7 +97,6 @@ def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: A
     """Render one HTML document that loads no other resource, from a template that extends ``frame.html``.
 
     Args:
-        template: File name.
         specs: Name of a chart -> its Vega-Lite specification. None means that it is left out.
         **values: For the template, which escapes them.
     """

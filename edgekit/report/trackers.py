@@ -66,7 +66,6 @@ class Logged(NamedTuple):
     Attributes:
         tracker: ``mlflow`` or ``wandb``.
         place: Name of the experiment or project.
-        run: Id of the run.
         url: URL of the run in the tracker's own pages, or "".
         folder: Folder with unsent data of an offline client, or "".
     """

@@ -48,7 +48,6 @@ class _Group:
 
     Attributes:
         folder: Its files.
-        limit_bytes: The limit.
         used: Name of the file that holds its use.
         cache: Name of the page cache in ``memory.stat``, with that of groups below it.
     """

@@ -81,7 +81,6 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Noti
     uses is returned to the system.
 
     Args:
-        progress: Called with each report.
         live: Whether the descriptions given in between are reported too.
     """
     from edgekit.system.memory import release_unused  # here: ctypes, which the command line lacks

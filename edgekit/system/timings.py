@@ -53,7 +53,6 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
     Args:
         artifact_digest: Result of :func:`run_digest`.
         engine_version: Result of ``Engine.engine_version()``.
-        threads: Threads of one run.
         kind: Quantity that was measured: ``verify``: the bare engine, ``session``: Session.run.
     """
     facts = strict_json.encode([kind, artifact_digest, engine_version, identity(), threads])

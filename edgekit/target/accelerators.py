@@ -88,8 +88,6 @@ class PlacedNode(NamedTuple):
     """A node that an engine ran, as its own profile has it.
 
     Attributes:
-        node: Its name in the engine.
-        op: Its operator.
         provider: The execution provider that ran it.
         reason: Why the accelerator did not; "" if it did.
     """

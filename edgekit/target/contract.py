@@ -179,7 +179,6 @@ class TritonForm(NamedTuple):
     https://github.com/triton-inference-server/backend, and each backend's own page for its parameters.
 
     Attributes:
-        backend: The name of the backend.
         files: Name in the artifact -> name that the backend expects.
         parameters: ``parameters`` of the model's configuration.
         threads: Name of the parameter for the number of threads of a run; "": none.

@@ -30,8 +30,6 @@ class NodeTime:
     """The time of one node within a run of the whole model.
 
     Attributes:
-        node: Name of the node in the engine.
-        op: Name of its operator in the engine.
         ms: Milliseconds, over the quickest runs (``quiet_times``).
         nodes: Names of the artifact's nodes that it computes, or of their values, if the engine has merged
             several; () for the one that it is named by.
@@ -111,7 +109,6 @@ class NodeValue:
     """A float value, dequantized if it is stored as integers.
 
     Attributes:
-        node: Name of the node that computes it.
         op: Its operator, as the artifact's format calls it.
         value: Its own name, by which variants are compared.
         inputs: Names of the values that the node reads.

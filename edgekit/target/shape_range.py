@@ -38,7 +38,6 @@ class ShapeRange:
     """Inputs and outputs of a model at every size of a range.
 
     Args:
-        sizes: The sizes.
         inputs: Input -> a line for each dimension.
         outputs: The same for outputs; (0, -1) if the data determine the dimension.
         largest: Inputs and outputs at the largest size.

@@ -109,7 +109,6 @@ class FurtherShape(NamedTuple):
     Attributes:
         signature: Inputs and outputs at this shape.
         files: The engine's name of a file -> its path.
-        options: Options of the engine.
     """
 
     signature: Signature

@@ -15,7 +15,6 @@ def fitted(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> dict[str,
     """Return the feeds as a runner requires them, with copies of the arrays that are not contiguous.
 
     Args:
-        feeds: Arrays by name.
         shapes: The model's shapes, the largest last.
 
     Raises:

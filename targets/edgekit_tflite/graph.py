@@ -50,7 +50,6 @@ class Op:
     Attributes:
         code: Name in the schema's BuiltinOperator, e.g. ``CONV_2D``.
         inputs: Tensor indices; -1 is an optional input left out.
-        outputs: Tensor indices.
         options: Fields of the operator's options table, in snake case; enum values by name.
         node: Name of the ONNX node it comes from.
         reason: For an operator that only moves data, why it is needed.

@@ -137,7 +137,6 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
     bundle has variants for; of a cascade, also for the later stages, on one crop, and for whole frames.
 
     Args:
-        bundle: The bundle.
         options: Options of ``bench``.
 
     Returns:

@@ -29,7 +29,6 @@ def stage_rows(
 
     Args:
         bench: Times one bundle (edgekit/compiler/bench/bench.py).
-        bundle: Cascade.
         first: Row of the first stage, whose engine runs the later ones too, if they have variants for it.
     """
     target = next(v.target for v in bundle.variants if v.name == first["variant"])

@@ -89,7 +89,6 @@ def compare_bundles(
     """Compare a variant with another of its bundle, or each with its namesake in another bundle.
 
     Args:
-        bundle: Bundle to evaluate.
         against: A variant of it, or the path of another bundle.
         engine: Target; other targets' variants are skipped.
         variant: Name of the only variant to compare.

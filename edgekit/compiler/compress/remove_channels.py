@@ -23,8 +23,6 @@ class _Cut:
     """A copy of the model while channels are removed from it.
 
     Attributes:
-        channels: Its channels, as they were.
-        removed: Labels of the removed units.
         dims: Labelled value -> its new shape.
     """
 

@@ -47,7 +47,6 @@ class TrainingTask:
     """Student, teacher, and the samples to train on.
 
     Attributes:
-        teacher: The canonical teacher.
         student: The canonical student, with float weights.
         names: Input and output names of the teacher -> those of the student.
         card: Card of the teacher, or None.
@@ -77,7 +76,6 @@ class TrainedStudent:
 
     Attributes:
         models: Target -> the student for its int8, with Q/DQ pairs; "" -> in float.
-        epochs: Number of passes over the samples.
         seconds: Duration of the training.
         losses: Validation loss at each check; the first is before training.
         learning_rate: Peak learning rate, after any lowering.
@@ -105,7 +103,6 @@ def train_student(
     Args:
         threads: Number of threads of PyTorch and of the teacher.
         notify: Called after each step with a progress bar.
-        checkpoint: File to save the training to.
         resume: Whether to continue from that file.
 
     Raises:

@@ -19,7 +19,6 @@ class Teacher:
 
     Args:
         values: Values besides the outputs.
-        threads: Number of ONNX Runtime's threads.
     """
 
     def __init__(self, model: ir.Model, values: Sequence[str] = (), threads: int = 1) -> None:

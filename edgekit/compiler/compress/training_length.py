@@ -18,7 +18,6 @@ class TrainingLength:
     Attributes:
         epochs: Number of passes over the samples; None for as many as the time allows.
         minutes: Time limit in minutes; None for no limit.
-        text: The user's text.
     """
 
     epochs: float | None

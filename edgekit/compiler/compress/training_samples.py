@@ -39,7 +39,6 @@ def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> S
     """Split by content: neither the order nor the names of files matter, and duplicates count once.
 
     Args:
-        origin: Origin of the samples, for the error.
         least_tested: Least number of test samples, up to a third of all.
 
     Raises:

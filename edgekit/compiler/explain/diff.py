@@ -63,7 +63,6 @@ def explain_diff(
         bundle: Bundle to evaluate.
         name: A target, profile or variant; None for all.
         variant: A variant, also if a profile has the same name; None for all.
-        threads: Number of threads of the engine.
 
     Raises:
         UsageError: no variant of ``bundle`` is in ``base``.

@@ -192,7 +192,6 @@ def explained(
     """Turn an error of the library into one sentence. Its own text is left out: it may hold a signed URL.
 
     Args:
-        address: Address that the error names.
         statuses: HTTP status -> sentence, for those whose reason is known.
         advice: Function that returns the text for an error of the network.
 

@@ -63,7 +63,6 @@ class Fetched(NamedTuple):
 
     Attributes:
         path: Folder of the files, or the ONNX file if it is not a Hugging Face folder's.
-        address: Address with the commit.
     """
 
     path: Path

@@ -25,7 +25,6 @@ class Library(NamedTuple):
     """Library of boosted trees.
 
     Attributes:
-        name: Name for users.
         package: Distribution and module.
         classes: Classes of its models without scikit-learn's interface.
         head: First bytes of its files, one for each format.

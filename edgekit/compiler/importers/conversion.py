@@ -29,9 +29,7 @@ class Imported:
     Attributes:
         name: File name of the source, or the class of an object.
         source_sha256: SHA-256 of the source file, hexadecimal; "" for an object or a folder.
-        importer_name: Name of the importer's entry point.
         tools: Versions of the packages that determine the result.
-        notes: Notes on the conversion for the user.
         precision: Precision of the original if the ONNX model's differs.
         answers: Function that runs the original; None if it can't be run.
         example: The user's example inputs, by the names of the ONNX model's inputs.
@@ -101,9 +99,6 @@ def open_source_model(
     options: ImportOptions | None = None,
 ) -> tuple[ir.Model, Imported | None]:
     """Open a model of any framework, as ``open_model`` opens an ONNX file.
-
-    Args:
-        shapes: Static shapes by input name.
 
     Raises:
         ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.

@@ -49,7 +49,6 @@ def read_as_known(proto: onnx.ModelProto, version: int) -> str:
 
     Args:
         proto: Checked model.
-        version: Opset of its default domain.
 
     Raises:
         ModelError: an op, an attribute or a number of inputs that the newest known opset does not have.

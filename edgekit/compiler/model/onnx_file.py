@@ -78,7 +78,6 @@ def open_bytes(
     """Open a model like :func:`open_model`, from a file's content.
 
     Args:
-        shapes: Static shapes of the inputs, by name.
         folder: Folder of its external data. None means that external data is not allowed.
 
     Raises:

@@ -26,9 +26,7 @@ class Window:
     """A window that slides over spatial axes; one entry per axis in each field.
 
     Attributes:
-        size: Input sizes.
         out: Output sizes, as inferred from the model (this carries ceil_mode).
-        kernel: Window sizes.
         stride: Distances between windows.
         dilation: Distances between the window's elements.
         begin: Padding before the input.
@@ -147,7 +145,6 @@ class TransposedWindow:
     """A ConvTranspose over spatial axes; one entry per axis in each field.
 
     Attributes:
-        out: Output sizes.
         stride: Steps in the output from one input element to the next.
         dilation: Distances between the window's elements.
         full: Sizes of the result before any of it is cut off.

@@ -47,7 +47,6 @@ class DimensionGroup(NamedTuple):
     Attributes:
         title: For messages, e.g. ``height and width``.
         positions: For each, which number of a size it takes.
-        usual_sizes: Sizes to try.
     """
 
     title: str
@@ -60,7 +59,6 @@ class SuggestedShapes(NamedTuple):
     """Shapes for a model's dynamic inputs, and the source of each number.
 
     Attributes:
-        shapes: Shapes by name of input.
         reasons: Lines such as ``height and width (dimensions 2 and 3 of x): 640x640, an example``.
         by_input: The same by name of input, on one line: ``batch 1, height and width 640x640 (an example)``.
         examples: Inputs with a size that is only an example.

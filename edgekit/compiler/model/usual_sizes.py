@@ -76,7 +76,6 @@ class UsualSizes(NamedTuple):
     Attributes:
         noun: Noun for a dimension without a name, e.g. ``length``.
         sizes: Sizes to try, the most plausible first.
-        reason: Reason for the first.
     """
 
     noun: str

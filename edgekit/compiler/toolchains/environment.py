@@ -26,7 +26,6 @@ class Environment(NamedTuple):
     """Python environment of a target's compiler.
 
     Attributes:
-        name: Name of the target.
         python: Path of the interpreter, as the user wrote it: a virtual environment's is a link.
     """
 
@@ -61,7 +60,6 @@ def require(target: str, package: str, version: str, needed_for: str, install: s
     """Return the environment of a target's compiler, which has a package in this version.
 
     Args:
-        target: Name of the target.
         package: Distribution of the compiler.
         version: The version that the target was tested with.
         needed_for: Action that needs it, for the error.

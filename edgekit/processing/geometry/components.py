@@ -13,7 +13,6 @@ class Runs(NamedTuple):
     """The runs of set pixels of a mask, row by row: int64 [runs] each.
 
     Attributes:
-        row: Row of the run.
         first, last: Its columns, both within.
         component: The number of its component, from 0, by the component's first run.
         total: Number of components; an int.

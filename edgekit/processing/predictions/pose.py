@@ -18,7 +18,6 @@ class KeypointInstance:
 
     Attributes:
         index: Class number.
-        label: Label of the class.
         score: 0 to 1.
         box: x1, y1, x2, y2 in the frame's pixels; None if the model gives none.
         points: x, y in the frame's pixels.

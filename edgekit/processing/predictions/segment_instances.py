@@ -17,7 +17,6 @@ class Instance:
 
     Attributes:
         index: Class number.
-        label: Label of the class.
         score: 0 to 1.
         box: x1, y1, x2, y2 in the frame's pixels.
         left, top: The frame's pixel where the mask begins.

@@ -13,8 +13,6 @@ class WrittenText:
     """A text written from another one.
 
     Attributes:
-        text: The text.
-        tokens: Its tokens.
         reason: Why it ended: ``stop``, the model ended it; ``length``, the limit of tokens was reached;
             ``""``: it goes on.
         source_tokens: Number of tokens of the text that was read.

@@ -15,7 +15,6 @@ class Segment:
     Attributes:
         start_s, end_s: Its begin and end, in seconds from the sound's start.
         text: Words that are said.
-        tokens: Tokens of the text.
         window_s: Begin of the window that was read, in seconds from the sound's start.
         log_probability: Mean log probability of the window's tokens.
         no_speech: Probability that nobody speaks in the window.

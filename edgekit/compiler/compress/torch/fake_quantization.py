@@ -87,9 +87,6 @@ class FakeQuantized(torch.nn.Module):  # type: ignore[misc]  # torch's types are
 
     Args:
         graph: The network; its inputs and outputs have a batch of 1.
-
-    Attributes:
-        graph: The graph that was passed in.
     """
 
     def __init__(self, graph: FakeQuantizedModule) -> None:
@@ -131,7 +128,6 @@ def fake_quantize(
 
     Args:
         module: A ``torch.nn.Module``, or another model that ``edgekit.build`` takes. It is not changed.
-        target: Name of a target or profile.
         samples: Arguments of the module, each a tensor or a tuple of them with a batch of 1; for other
             models arrays by input name. 16 or more.
         learned_scales: Whether scales of activations are trained; if not, they stay those of the samples.
@@ -266,7 +262,6 @@ class SeveralTargets(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
 
         Args:
             feeds: Every input by name: ``[batch, *its shape]``.
-            values: Other values to return.
         """
         count = len(next(iter(feeds.values())))
         ends = [count * number // len(self.parts) for number in range(len(self.parts) + 1)]

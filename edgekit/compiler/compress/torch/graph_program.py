@@ -94,7 +94,6 @@ class GraphProgram(LoweredNode):
         """Append the step of the current node.
 
         Args:
-            inputs: The node's inputs in their order.
             outputs: Number of the node's outputs that it makes.
         """
         assert self.node is not None

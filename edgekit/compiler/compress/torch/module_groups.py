@@ -45,7 +45,6 @@ class ParameterSlice:
 
     Attributes:
         name: Name in ``state_dict``.
-        axis: The axis that is cut.
         positions: int64 [units, positions of a unit].
         reads: Whether these are columns of weights that read the channels.
     """

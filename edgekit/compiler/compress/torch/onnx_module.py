@@ -51,7 +51,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             the first layer then counts 128 times less.
 
     Attributes:
-        model: The model that was passed in.
         trained: Names of the weights that are parameters, in the order of ``weights()``.
 
     Raises:
@@ -134,7 +133,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
         Args:
             feeds: Every input by name: ``[batch, *its shape]``, of its dtype.
-            values: Other values to return.
 
         Returns:
             Outputs and wanted values by name: ``[batch, *their shape]``.

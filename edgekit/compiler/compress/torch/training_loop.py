@@ -53,12 +53,9 @@ class TrainingOptions:
     Attributes:
         epochs: Number of passes over the samples; None for as many as the time allows.
         minutes: Time limit in minutes; None for no limit.
-        batch: Number of samples of one step.
-        learning_rate: Peak learning rate.
         lowered: Whether the rate may be lowered: if the validation loss is higher than before training,
             training restarts with a third of it.
         weight_decay: Weight decay of AdamW, for weights of two axes or more.
-        seed: Random seed.
     """
 
     epochs: float | None = None
@@ -85,9 +82,7 @@ class Moment:
 
     Attributes:
         progress: Completed share, 0 to 1.
-        epochs: Number of epochs so far.
         seconds: Elapsed time in seconds.
-        loss: Mean loss of the last steps.
     """
 
     progress: float
@@ -128,7 +123,6 @@ class TrainingLoop(ABC):
         """Compute the loss of a step.
 
         Args:
-            indices: Indices of the training samples.
             epoch, place: Epoch and position of the step, which seed random choices together with the seed.
         """
 
@@ -146,7 +140,6 @@ class TrainingLoop(ABC):
 
         Args:
             state: A new one, or a saved one. It is changed.
-            report: Called after each step.
             save: Called after each check, and when the training is stopped.
 
         Returns:
@@ -280,7 +273,6 @@ class Training(TrainingLoop):
         teacher: The teacher, which runs on every batch.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        augmentation: Augmentation of the training images.
     """
 
     def __init__(
