@@ -204,7 +204,7 @@ def _find_better(
                 (
                     value.value,
                     f"{line}: {score.metric} is {value.value:.3f} instead of "
-                    f"{score.value:.3f} on the same samples (sign test, p = {p:.1g})",
+                    f"{score.value:.3f} on the same samples (sign test, p = {p:.2g})",
                 )
             )
     return max(found)[1] if found else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from edgekit.bundle.evidence import Agreement
 from edgekit.bundle.variant import Status
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
@@ -129,9 +130,10 @@ def note_scores(
         held_out: The test samples, with the float model's own score.
         before: Predictions that it keeps on the validation samples.
     """
-    variant.evidence["agreement"] = {**fidelity.score.as_json(), "samples": samples}
+    agreement: Agreement = {**fidelity.score.as_json(), "samples": samples}  # type: ignore[typeddict-item]
     if fidelity.proof is not None:
-        variant.evidence["agreement"]["low"] = round(fidelity.proof.low, 4)
+        agreement["low"] = round(fidelity.proof.low, 4)
+    variant.evidence["agreement"] = agreement
     if fidelity.kept is not None:
         together = fidelity.kept.together(before) if before is not None else fidelity.kept
         share = round(together.share, 4)
