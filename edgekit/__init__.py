@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgekit.batch.build_all import build_all as build_all
     from edgekit.bundle.bundle import Bundle as Bundle
     from edgekit.bundle.variant import Variant as Variant
+    from edgekit.compiler.accuracy.evaluate import evaluate as evaluate
     from edgekit.compiler.model.onnx_file import open_model as open_model
     from edgekit.compiler.pipeline.cascade_bundle import build_cascade as build_cascade
     from edgekit.compiler.pipeline.defer import defer as defer
@@ -52,6 +53,7 @@ _HOME = {
     "defer": "edgekit.compiler.pipeline.defer",
     "distil": "edgekit.compiler.pipeline.distil",
     "draft_card": "edgekit.compiler.sandbox.public",
+    "evaluate": "edgekit.compiler.accuracy.evaluate",
     "find_profile": "edgekit.target.installed_profiles",
     "import_model": "edgekit.compiler.sandbox.public",
     "load_card": "edgekit.processing.card",
@@ -66,6 +68,7 @@ _HOST = {
     "check": "checking a model",
     "defer": "joining classifiers",
     "distil": "distilling a model",
+    "evaluate": "evaluating a model",
     "import_model": "importing a model",
     "match_labels": "joining a model and its labels",
     "open_model": "opening a model",

@@ -1,6 +1,6 @@
 """``python -m edgekit``: the command line."""
 
-from edgekit.cli.verbs import main
+from edgekit.cli import main
 
 if __name__ == "__main__":
     main()

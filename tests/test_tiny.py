@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import edgekit
+from edgekit.generate.device.text_session import TextSession
 from edgekit.processing.card import parse_card
 from edgekit.runtime import Session
-from edgekit.runtime.generate.text_session import TextSession
 from edgekit.tensor_spec import Array
 from tests.fixtures.chat_bundles import chat_bundle
 from tests.fixtures.networks import scores, write

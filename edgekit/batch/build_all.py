@@ -69,8 +69,8 @@ def build_all(
     Args:
         matrix: File in TOML.
         on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``.
-        workers: Local processes; None: one for every two cores.
-        memory_mb: Limit of each model's process in megabytes; None: by the model's size.
+        workers: Local processes. None means one for every two cores.
+        memory_mb: Limit of each model's process in megabytes. None means a limit by the model's size.
         retries: Maximum number of retries of a build whose worker was lost.
         progress: Called with each row, how many are done and how many there are.
 
@@ -152,7 +152,6 @@ def _existing_row(job: Job, output: Folder) -> CatalogueRow | None:
 
 
 def _named(row: CatalogueRow, build: MatrixBuild, output: Folder) -> CatalogueRow:
-    """Return the row under the name that a build has in the matrix, and copy the bundle to that name."""
     named: CatalogueRow = {**row, **_axes(build)}  # type: ignore[typeddict-item]
     if row["bundle"] is not None:
         bundle_name = f"{build.name}.edgekit"

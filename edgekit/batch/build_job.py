@@ -40,7 +40,7 @@ from edgekit.tensor_spec import Json
 RECORDS = ".records"
 """Folder of the catalogue that says which key each bundle was built from."""
 ENDED = "its process was killed by SIGKILL"
-"""Said of a model's process that somebody else ended: the system, where memory is short."""
+"""Said of a model's process that somebody else ended: the system, if memory is short."""
 
 
 class Job(NamedTuple):
@@ -51,7 +51,7 @@ class Job(NamedTuple):
         key: Content key of the build.
         output: Folder or URL of the catalogue, absolute.
         tools: Required package versions of the worker: other versions produce other bytes.
-        memory_mb: Memory limit of the model's process in MB; None: by the model's size.
+        memory_mb: Memory limit of the model's process in MB. None means a limit by the model's size.
     """
 
     build: MatrixBuild
@@ -200,7 +200,6 @@ def _number(value: Json, location: str) -> None:
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether a name stays in its folder."""
     return bool(name) and not set(name) & {"/", "\\", "\0"} and name not in (".", "..")
 
 

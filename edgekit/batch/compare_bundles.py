@@ -69,7 +69,7 @@ def compare_variants(old: Bundle, new: Bundle, seconds: float) -> list[Change]:
 
 
 def other_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Package -> versions before and after, of two manifests, where they differ."""
+    """Package -> versions before and after, of two manifests, if they differ."""
     before = {"edgekit-sdk": old["edgekit"], **old["tools"]}
     after = {"edgekit-sdk": new["edgekit"], **new["tools"]}
     names = sorted({*before, *after})

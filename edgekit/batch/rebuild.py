@@ -102,11 +102,11 @@ def rebuild(
 
     Args:
         path: The bundle.
-        output: Path of the new bundle; None: replace the old one.
-        tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
-            what is installed here.
+        output: Path of the new bundle. None means that the old one is replaced.
+        tools: A requirements file, as pip takes it: the build runs with these, installed in a
+            folder of their own. None means what is installed here.
         seconds: For timing each variant against the old one.
-        overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
+        overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file next to
             the bundle with the name in the manifest, or the commit of the hub that it names; ``samples``, if
             it was built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as
             for the build.
@@ -143,7 +143,7 @@ def rebuild(
 
 
 def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's where none is given.
+    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's if none is given.
 
     Raises:
         UsageError: it can't be built again, or the model is another.
@@ -187,7 +187,7 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
 
 
 def _pinned(repository: Json) -> HubAddress | None:
-    """Return the address of a commit that a manifest names; None where it names none."""
+    """Return the address of a commit that a manifest names; None if it names none."""
     address = HubAddress(repository) if is_hub_address(repository) else None
     return address if address is not None and address.is_pinned else None
 

@@ -144,8 +144,8 @@ def fetch_samples(source: str, folder: Path) -> str:
 
 
 def fetch_card(source: str, folder: Path) -> Path:
-    """Return the path of a card beside the files that it names: the path itself, or a copy of its folder at a
-    URL.
+    """Return the path of a card next to the files that it names: the path itself, or a copy of its folder at
+    a URL.
 
     Raises:
         OSError: it can't be fetched. UsageError, MissingDependency: as of :class:`Folder`.
@@ -185,7 +185,6 @@ def _plain_name(source: str) -> str:
 
 
 def _file_system(url: str) -> Any:
-    """Return fsspec's file system for a URL."""
     with need_package("fsspec", f"opening {url}", extra="catalogue"):
         from fsspec.core import url_to_fs
     try:

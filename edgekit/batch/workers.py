@@ -27,7 +27,7 @@ class BuildWorkers(NamedTuple):
 
     Attributes:
         submit: Submits a call of a module's function with an argument that can be pickled.
-        at_once: Maximum number of submitted calls; the others wait here. None: no limit.
+        at_once: Maximum number of submitted calls; the others wait here. None means no limit.
         lost: Exceptions that a future raises if its worker died.
     """
 
@@ -43,7 +43,7 @@ def open_workers(on: str, count: int | None = None) -> Iterator[BuildWorkers]:
     Args:
         on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``. ``ray://`` alone is the cluster that
             runs on this machine, or a temporary one.
-        count: Number of local processes; None: one for every two cores.
+        count: Number of local processes. None means one for every two cores.
 
     Raises:
         UsageError: invalid address, or a count for a cluster, which has its own.

@@ -21,10 +21,6 @@ from edgekit.tensor_spec import Json
 def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, str, str]:
     """Recommend variants: what to use where, what it costs, and what to do next, a sentence each.
 
-    Args:
-        manifest: Manifest of the bundle.
-        variants: All variants of the bundle, the rejected ones too.
-
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
     """
@@ -55,7 +51,6 @@ def advised(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def _by_profile(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
-    """Return the variants to choose from of each profile."""
     groups: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.usable and variant.shrunk is None:
@@ -113,7 +108,7 @@ def _variants_text(chosen: Sequence[Variant], variants: Sequence[Variant]) -> st
 
 def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     """Compare variants other than fp32 with the fp32 variant of their profile: size, time and accuracy. Times
-    are compared where both were taken on the same machine, which is named."""
+    are compared if both were taken on the same machine, which is named."""
     changed = [v for v in chosen if v.precision != FULL_PRECISION]
     if not changed:
         return "These are float32, like the source model; the table shows how close each one is to it."

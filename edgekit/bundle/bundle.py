@@ -99,7 +99,6 @@ class Bundle(Closing):
         """Write the file atomically: a temporary file in the same folder, flushed to disk, then renamed.
 
         Args:
-            path: The file.
             mode: Its permissions, less those of the umask.
 
         Raises:
@@ -289,7 +288,6 @@ class Bundle(Closing):
             file.write(piece)
 
     def _part(self, entry: str) -> memoryview | Readable:
-        """Return the buffer or file that contains an entry."""
         if entry not in self._entries:
             raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
         if self._parts is None:
@@ -322,7 +320,7 @@ class Bundle(Closing):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of a cascade's later stages, in their order; empty where it is one model."""
+        """Names of a cascade's later stages, in their order; empty if it is one model."""
         return tuple(stage["name"] for stage in self.manifest.get("cascade", {}).get("stages", ()))
 
     def stage(self, name: str) -> Bundle:

@@ -22,11 +22,9 @@ class CauseText(NamedTuple):
     """One cause in words.
 
     Attributes:
-        kind: The class of the cause.
         layer: Layer that computes the value, by its name in the source model.
         reach: The magnitudes.
         plain: SNR of the value in plain int8; "-" for float16.
-        done: Repair of the variant.
         left: SNR of the value as it is stored; "-" in float and for weights.
     """
 
@@ -48,7 +46,6 @@ def cause_texts(variant: Variant, called: Callable[[str], str]) -> list[CauseTex
 
     Args:
         variant: With evidence; it has no causes if an older build wrote it.
-        called: Function that returns the displayed name of a canonical value.
 
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
@@ -64,7 +61,7 @@ def left_out(variant: Variant) -> str:
 
 
 def price(variant: Variant, variants: Sequence[Variant]) -> str:
-    """Describe the accuracy of plain int8, and the time that the repairs cost; "" where it is not known.
+    """Describe the accuracy of plain int8, and the time that the repairs cost; "" if it is not known.
 
     Both are from the search: accuracy on the validation samples, time over the float parent's.
 

@@ -57,7 +57,7 @@ def cost_notes(variant: Variant) -> Iterator[str]:
 
 
 def memory_notes(variant: Variant) -> Iterator[str]:
-    """Yield a sentence about the memories of its device that a variant takes, where that is known."""
+    """Yield a sentence about the memories of its device that a variant takes, if that is known."""
     parts = []
     for name, use in variant.evidence.get("memory", {}).items():
         limit = f" of {kibibytes(use['limit_bytes'])}" if use["limit_bytes"] is not None else ""

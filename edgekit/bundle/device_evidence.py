@@ -25,7 +25,6 @@ class DeviceRecord(NamedTuple):
     """Measurements on one kind of device.
 
     Attributes:
-        cpu: The processor's name.
         isa: Its instruction set extensions; with ``cpu`` the result of ``edgekit.system.cpu.identity`` there.
         machine: Machine type, e.g. ``aarch64``.
         system: Operating system, e.g. ``Linux 6.6.31``.
@@ -79,7 +78,6 @@ def times_of_this_processor(manifest: Mapping[str, Json], threads: int) -> dict[
     """Return times that were measured on a processor with the name, kind and instruction sets of this one.
 
     Args:
-        manifest: Manifest of a bundle.
         threads: Number of threads of a run; times with another number are left out.
 
     Returns:

@@ -26,11 +26,8 @@ class DraftEntry(NamedTuple):
     """A bundle's draft.
 
     Attributes:
-        title: Title of its model.
         architecture: Architecture of its model, e.g. ``llama``.
-        parameters: Number of weights.
         agreement: Share, 0 to 1, of the build's text at which its likeliest next token is the large model's.
-        tokens: Number of tokens of that text.
         logits: Entry of its float reference's logits after the golden prompts.
         variants: Its decoders, for the targets of the bundle; rejected ones too.
     """
@@ -64,11 +61,7 @@ _SCHEMA = record(
 
 
 def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
-    """Return the draft of a bundle; None: it has none.
-
-    Args:
-        name: Name of the bundle, for errors.
-        manifest: Its manifest, which was checked.
+    """Return the draft of a bundle, or None.
 
     Raises:
         BundleError: it is malformed, or an entry that it names is not there.

@@ -9,8 +9,23 @@ from __future__ import annotations
 from typing import TypedDict
 
 from edgekit.bundle.generation_evidence import Generation
-from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
+
+
+class Transcription(TypedDict):
+    """Texts of a speech model's variant (edgekit/generate/host/pipeline/encoder_decoder/speech.py)."""
+
+    recordings: int
+    given: bool
+    """Whether they are the user's recordings; a generated recording has no words to judge by."""
+    seconds: float
+    """Length of all of them together."""
+    words: int
+    """Words that the float model writes."""
+    different: int
+    """Words that are inserted, missing or replaced."""
+    limit: float
+    """Largest share of different words, if the recordings were given."""
 
 
 class OutputAccuracy(TypedDict):
@@ -19,9 +34,9 @@ class OutputAccuracy(TypedDict):
     max_abs: float | None
     """Largest difference, in the output's own unit."""
     relative_norm: float | None
-    """0 where the two are equal."""
+    """0 if the two are equal."""
     snr_db: float | None
-    """None where every value equals the reference, or one is not finite; ``max_abs`` shows which."""
+    """None if every value equals the reference, or one is not finite; ``max_abs`` shows which."""
     cosine: float | None
     limit_db: float
     """Lowest SNR that is good enough; a device is held to it again."""
@@ -33,7 +48,7 @@ class Figure(TypedDict):
     metric: str
     """``self-mAP``, ``top-1``, ``SNR`` ..."""
     value: float | None
-    """0 to 1, or decibels; None where it is infinite (the outputs are equal) or not a number."""
+    """0 to 1, or decibels; None if it is infinite (the outputs are equal) or not a number."""
     unit: str
     """``dB``, or "" for a share."""
 
@@ -89,7 +104,7 @@ class Timing(TypedDict, total=False):
     cpu: str
     """The processor's name."""
     isa: str
-    """Its instruction set extensions, as Linux names them; ``unknown`` where the system does not tell."""
+    """Its instruction set extensions, as Linux names them; ``unknown`` if the system does not say."""
     machine: str
     """Its kind, e.g. ``x86_64``."""
     elsewhere: bool
@@ -97,7 +112,7 @@ class Timing(TypedDict, total=False):
     measured: str
     """Time of the measurement in UTC: ``2026-11-22 10:15``. A rebuild reuses this machine's measurements."""
     ratio: float
-    """Time over the parent's, the two of them alone in turns; absent where that was not needed."""
+    """Time over the parent's, the two of them alone in turns; absent if that was not needed."""
     prompt_token_ms: float
     """Time to read one token of a prompt, in ms (language models, whose runs are one token each)."""
 
@@ -136,12 +151,12 @@ class SearchedCandidate(TypedDict):
     floats: list[str]
     """Nodes that stay float."""
     agreement: Figure | None
-    """None where it could not be made or run."""
+    """None if it could not be made or run."""
     snr_db: float | None
     """SNR of the worst output."""
     task: Figure | None
     ratio: float | None
-    """Time over the float parent's; None where it was not timed."""
+    """Time over the float parent's; None if it was not timed."""
     lost: str
     """Reason why it is not in the bundle; "" if it is."""
 
@@ -204,7 +219,7 @@ class Cause(TypedDict):
     done: str
     """Repair of this variant, in words."""
     left_db: float | None
-    """SNR of the value as it is stored; None where it is float, or is a weight."""
+    """SNR of the value as it is stored; None if it is float, or is a weight."""
 
 
 class Causes(TypedDict):
@@ -251,7 +266,7 @@ class PathStep(TypedDict, total=False):
     """``channels removed``, ``distilled``, ``int8``, or ``int8, trained``."""
     agreement: Figure
     task: Figure | None
-    """None where the samples have no labels."""
+    """None if the samples have no labels."""
     epochs: float
     """Number of training epochs."""
     seconds: float
@@ -276,7 +291,7 @@ class DeferralFigures(TypedDict):
     small: str
     """Name of the variant that answers."""
     large: str
-    """Name of the variant that runs where the small one is unsure."""
+    """Name of the variant that runs if the small one is unsure."""
     threshold: float
     limit: float
     confidence: float
@@ -299,11 +314,11 @@ class ShapeFigures(TypedDict, total=False):
     shape: str
     """Shapes of the inputs that have several."""
     snr_db: float | None
-    """SNR of the worst output, against the source model at this shape; None where they are equal."""
+    """SNR of the worst output, against the source model at this shape; None if they are equal."""
     unequal: bool
-    """True where an output is not finite, or is not zero where the reference is; else absent."""
+    """True if an output is not finite, or is not zero where the reference is; else absent."""
     p50_ms: float
-    """Median of a run, in ms, the shapes in turns; absent where nothing here times it."""
+    """Median of a run, in ms, the shapes in turns; absent if nothing here times it."""
     min_ms: float
     of_one_shape: float
     """Time relative to a file of this shape alone, at two shapes of a variant with a range."""

@@ -22,8 +22,8 @@ class EqualTexts(TypedDict):
 
 
 class Generation(TypedDict, total=False):
-    """Quality of a language model's variant (edgekit/compiler/pipeline/language/evaluation.py), or of a
-    text-to-text model's (compiler/pipeline/encoder_decoder/text2text.py)."""
+    """Quality of a language model's variant (edgekit/generate/host/judge/evaluation.py), or of a
+    text-to-text model's (generate/host/pipeline/encoder_decoder/text2text.py)."""
 
     perplexity: float | None
     """Perplexity on the text that the package ships; None if it is not finite."""

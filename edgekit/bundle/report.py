@@ -33,9 +33,6 @@ def render_bundle(
     """Return the report of a bundle: result, evidence, notes.
 
     Args:
-        name: Name of the bundle, for errors.
-        manifest: Its manifest.
-        variants: Its variants, the rejected ones too.
         verbose: List every candidate of the int8 search, and not one line for each target.
 
     Raises:
@@ -72,7 +69,6 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
 
 
 def _adapters(variants: Sequence[Variant]) -> list[str]:
-    """Return a table of a language model's variants with each adapter."""
     rows = []
     for variant in variants:
         for name, figures in variant.evidence.get("adapters", {}).items():
@@ -84,7 +80,6 @@ def _adapters(variants: Sequence[Variant]) -> list[str]:
 
 
 def _draft(manifest: Mapping[str, Json]) -> list[str]:
-    """Return the lines on a language model's draft, with a table of its own."""
     text, variants = draft_evidence(manifest)
     if not text:
         return []
@@ -93,7 +88,6 @@ def _draft(manifest: Mapping[str, Json]) -> list[str]:
 
 
 def _paths(variants: Sequence[Variant]) -> list[str]:
-    """Return tables of the trained paths to smaller models: the gain of each step."""
     lines: list[str] = []
     for path in (path for path in shrunk_paths(variants) if path.trained):
         lines += ["", f"  path to {path.name}, on the samples for testing", *table(path.columns, path.rows)]
@@ -106,7 +100,7 @@ def _rejected(variant: Variant) -> str:
 
 
 def why_rejected(variant: Variant) -> tuple[str, str]:
-    """``rejected``, or ``bug`` where it was lost to one; and the reason."""
+    """``rejected``, or ``bug`` if it was lost to one; and the reason."""
     fault = variant.evidence.get("fault")
     if not fault:
         return "rejected", variant.reason
@@ -152,8 +146,8 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
 
 
 def lowest_snr_db(variant: Variant) -> float | None:
-    """Return the SNR of the worst output, or of the worst part of one, in dB: infinity where all equal the
-    reference, NaN where one is not finite, None where it was not measured."""
+    """Return the SNR of the worst output, or of the worst part of one, in dB: infinity if all equal the
+    reference, NaN if one is not finite, None if it was not measured."""
     accuracy = variant.evidence.get("accuracy")
     if variant.shrunk is not None and (shrunk := variant.evidence.get("shrunk")):
         return None if shrunk["snr_db"] is None else float(shrunk["snr_db"])
@@ -295,7 +289,6 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
     """Return the notes of the compiler and the engine about a variant, with reasons.
 
     Args:
-        variant: The variant.
         tokens: Most tokens that the perplexity of a variant of the bundle was measured on.
     """
     left = variant.evidence.get("runner", {}).get("outside_delegate")
@@ -362,7 +355,7 @@ def _shapes(figures: Json, of_range: Json) -> str:
 
 
 def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
-    """Yield what the build decided where the model and the options leave it open."""
+    """Yield the build's decisions that the model and the options leave open."""
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)

@@ -79,14 +79,7 @@ def with_further(
     shapes: Sequence[Signature],
     read: Callable[[Mapping[str, str], tuple[TensorSpec, ...]], dict[str, Array]],
 ) -> list[Pair]:
-    """Return the golden vectors, followed by those of the further shapes with thinned outputs.
-
-    Args:
-        golden: Golden vectors of the largest shape.
-        manifest: The bundle's manifest.
-        shapes: The bundle's shapes, smallest first.
-        read: Reads arrays of these specs by their entries.
-    """
+    """Return the golden vectors, followed by those of the further shapes with thinned outputs."""
     vectors = list(golden)
     for entry, (inputs, outputs) in zip(_entries(manifest), shapes, strict=False):
         stored = entry["golden"]["inputs"]
@@ -107,13 +100,7 @@ def as_json(
     golden: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
     entries: dict[str, Content],
 ) -> list[dict[str, Json]]:
-    """Return the extension; the golden vectors go into ``entries``.
-
-    Args:
-        shapes: Inputs and outputs at each shape, the largest last.
-        golden: Feeds and reference outputs at each.
-        entries: Entries of the bundle.
-    """
+    """Return the extension; the golden vectors go into ``entries``."""
     further, largest = [], golden[-1][0]
     for number, (signature, (feeds, outputs)) in enumerate(zip(shapes[:-1], golden, strict=False), 1):
         stored = {

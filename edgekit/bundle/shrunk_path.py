@@ -14,8 +14,6 @@ class ShrunkPath(NamedTuple):
     """The steps to one variant.
 
     Attributes:
-        name: Name of the variant.
-        columns: Headings of the table's columns.
         rows: The whole model first.
         trained: Whether one of the steps is a training.
     """

@@ -36,7 +36,6 @@ class SourceNode(NamedTuple):
 
     Attributes:
         name: Its name, or that of its first output if it has none.
-        op: Its ONNX operator.
         scope: Path of the module in its author's program, e.g. ``backbone.stem.conv``; "" if the exporter
             left none.
     """
@@ -151,7 +150,7 @@ def _source_node(name: str, op: str, scope: str = "") -> SourceNode:
 
 
 def scope_in_name(name: str) -> str:
-    """Return the module that a node was called in, where the exporter has put its path into the node's name.
+    """Return the module that a node was called in, if the exporter has put its path into the node's name.
 
     PyTorch's older exporter begins it with a slash, and repeats the parent before a child of a list.
 

@@ -17,10 +17,6 @@ vary by more than a percent, and the choice must not."""
 def fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:
     """Sort variants by time, fastest first, with equal times in bundle order. Untimed ones follow, the
     smallest first: they met their limits of accuracy, and a run reads all weights.
-
-    Args:
-        variants: In the order of the bundle.
-        times_ms: Times of a run by variant name.
     """
     left = [v for v in variants if v.name in times_ms]
     ordered = []

@@ -66,7 +66,7 @@ class Variant(NamedTuple):
         status: ``verified ...``, ``rejected: why`` or ``not run: why``, for people; code asks ``outcome``.
         evidence: Measurements: error against the reference, timing, size.
         shrunk: For a variant that computes a smaller model than the source's: ``multiplications`` before and
-            after, and its own ``golden`` outputs. None: it computes the source model.
+            after, and its own ``golden`` outputs. None means it computes the source model.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Variant(NamedTuple):
 
     @property
     def smaller_by(self) -> float:
-        """Share (0 to 1) of the source model's multiplications that it lacks; 0 where it is that model."""
+        """Share (0 to 1) of the source model's multiplications that it lacks; 0 if it is that model."""
         if self.shrunk is None:
             return 0.0
         before, after = self.shrunk["multiplications"]

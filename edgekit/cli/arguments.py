@@ -144,7 +144,6 @@ def need_writable(output: Path, description: str) -> None:
 
 
 def _flags_of(path: Path) -> list[str]:
-    """Return the arguments and options of the command line that name this file."""
     context, flags = click.get_current_context(), []
     for param in context.command.params:
         value = context.params.get(param.name or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ from edgekit.errors import DeviceError, UsageError
 from edgekit.system.formats.plain_text import size
 
 if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
     from edgekit.compiler.bench.history import Run
+    from edgekit.devices.measure import Measured
     from edgekit.tensor_spec import Json
 
 
@@ -101,111 +104,106 @@ def bench(
     models: time to first token and tokens per second.
     """
     from edgekit.compiler.bench import bench as benching
-    from edgekit.compiler.bench import compare as bench_compare
     from edgekit.compiler.bench import history as bench_history
     from edgekit.compiler.bench import limits as bench_limits
     from edgekit.compiler.bench import sweep as bench_sweep
-    from edgekit.compiler.bench import text as bench_text
+    from edgekit.processing.generation import is_generation
 
     _need_history(history, plot)
     checks = [bench_limits.parse_limit(text) for text in limits]
     baseline_results = bench_limits.read_baseline(baseline) if baseline is not None else None
     points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
-    others = (checks, points, baseline_results is not None, price_per_hour is not None, history)
-    if against is not None and any(others):
-        raise UsageError(
-            "--against cannot be combined with --sweep, --fail-if, --baseline, --price-per-hour or --history"
-        )
-    if fps is not None and (against is not None or points):
-        raise UsageError("--fps does not combine with --against or --sweep, whose runs have no pauses")
-    if points and threads is not None:
-        raise UsageError("--sweep sets the number of threads; remove --threads")
-    need_device(device, merge, {"--against": against, "--sweep": sweep, "--accelerator": accelerator})
-    if accelerator is not None and (against is not None or points):
-        raise UsageError("--accelerator does not combine with --against or --sweep")
+    _refuse_combinations(ctx.params)
     options: dict[str, Json] = {
-        "engine": engine,
-        "variant": variant,
-        "threads": threads,
-        "seconds": seconds,
-        "fps": fps,
-        "price_per_hour": price_per_hour,
+        name: ctx.params[name]
+        for name in ("engine", "variant", "threads", "seconds", "fps", "price_per_hour")
     }
-    from edgekit.processing.generation import is_generation
+
+    def judged(results: list[dict[str, Any]], machine: Mapping[str, Any]) -> tuple[list[str], str, Run]:
+        wrong = bench_limits.beyond(results, checks, baseline_results)
+        return wrong, benching.render(results), bench_history.run_now(bundle.name, digest, results, machine)
 
     with open_bundle(bundle) as opened:
         digest = opened.digest  # of what is measured: --merge makes another
         if is_generation(opened.card):
-            flags: dict[str, object] = {
-                "--against": against,
-                "--sweep": sweep,
-                "--price-per-hour": price_per_hour,
-                "--fps": fps,
-            }
-            flags |= {
-                "--accelerator": accelerator,
-                "--fail-if": limits,
-                "--baseline": baseline,
-                "--history": history,
-                "--device": device,
-            }
-            bench_text.refuse_for_text(flags)
-            rows = bench_text.bench_text(
-                opened, engine=engine, variant=variant, threads=threads, seconds=seconds
-            )
-            terminal.answer(as_json, {"results": rows}, bench_text.render_text(rows))
+            _bench_text(opened, ctx.params)
             return
     if device is not None:
         measured = on_device(bundle, device, merge, "bench", options)
         if measured.by_tools:
-            from edgekit.devices.vendor_tools import render as render_tools
-
-            if checks or history:
-                flag = "--fail-if" if checks else "--history"
-                raise DeviceError(f"{flag} is for what bench measures; {device} has a vendor's tool alone")
-            terminal.answer(
-                as_json,
-                {"device": measured.device, "by": measured.rows_by_tool},
-                render_tools(measured.rows_by_tool),
-            )
+            _answer_tools(measured, ctx.params)
             return
         with sound_answer(device):
-            wrong = bench_limits.beyond(measured.results, checks, baseline_results)
-            text = benching.render(measured.results)
-            ran = bench_history.run_now(bundle.name, digest, measured.results, measured.device)
-        text += "".join(f"\n  beyond    {line}" for line in wrong)
-        beyond = {"beyond": wrong} if checks else {}
-        written, lines = _written(history, plot, ran)
-        text += lines
-        shown = {"device": measured.device, "results": measured.results, **beyond, **written}
-        terminal.answer(as_json, shown, text)
-        ctx.exit(1 if wrong else 0)
-    with open_bundle(bundle) as opened:
-        opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
-    with open_bundle(bundle) as opened:
-        if against is not None:
-            ratios = bench_compare.compare_bundles(
-                opened, against, engine=engine, variant=variant, threads=threads, seconds=seconds, clock=clock
-            )
-            terminal.answer(as_json, {"comparisons": ratios}, bench_compare.render_comparisons(ratios))
-            return
-        results = benching.bench_engines(opened, accelerator=accelerator, **options)
-        names = dict.fromkeys(str(result["variant"]) for result in results if "stage" not in result)
-        swept = [
-            point
-            for name in names
-            if points
-            for point in bench_sweep.sweep(opened, name, points, seconds=seconds)
-        ]
-    ran = bench_history.run_now(bundle.name, digest, results, bench_history.this_machine())
-    wrong = bench_limits.beyond(results, checks, baseline_results)
-    text = benching.render(results) + (f"\n\n{bench_sweep.render_sweep(swept)}" if swept else "")
+            wrong, text, ran = judged(measured.results, measured.device)
+        document: dict[str, Any] = {"device": measured.device, "results": measured.results}
+    else:
+        with open_bundle(bundle) as opened:
+            opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
+        with open_bundle(bundle) as opened:
+            if against is not None:
+                _compare(opened, against, ctx.params)
+                return
+            results = benching.bench_engines(opened, accelerator=accelerator, **options)
+            names = dict.fromkeys(str(result["variant"]) for result in results if "stage" not in result)
+            swept = []
+            for name in names if points else ():
+                swept += bench_sweep.sweep(opened, name, points, seconds=seconds)
+        wrong, text, ran = judged(results, bench_history.this_machine())
+        text += f"\n\n{bench_sweep.render_sweep(swept)}" if swept else ""
+        document = {"results": results, **({"sweep": swept} if points else {})}
+    document |= {"beyond": wrong} if checks else {}
     text += "".join(f"\n  beyond    {line}" for line in wrong)
     written, lines = _written(history, plot, ran)
-    text += lines
-    sections = {**({"sweep": swept} if points else {}), **({"beyond": wrong} if checks else {}), **written}
-    terminal.answer(as_json, {"results": results, **sections}, text)
+    terminal.answer(as_json, {**document, **written}, text + lines)
     ctx.exit(1 if wrong else 0)
+
+
+def _refuse_combinations(params: Mapping[str, Any]) -> None:
+    against, sweep, accelerator = params["against"], params["sweep"], params["accelerator"]
+    others = ("limits", "sweep", "baseline", "price_per_hour", "history")
+    if against is not None and any(params[name] not in (None, ()) for name in others):
+        raise UsageError(
+            "--against cannot be combined with --sweep, --fail-if, --baseline, --price-per-hour or --history"
+        )
+    if params["fps"] is not None and (against is not None or sweep is not None):
+        raise UsageError("--fps does not combine with --against or --sweep, whose runs have no pauses")
+    if sweep is not None and params["threads"] is not None:
+        raise UsageError("--sweep sets the number of threads; remove --threads")
+    here = {"--against": against, "--sweep": sweep, "--accelerator": accelerator}
+    need_device(params["device"], params["merge"], here)
+    if accelerator is not None and (against is not None or sweep is not None):
+        raise UsageError("--accelerator does not combine with --against or --sweep")
+
+
+def _bench_text(bundle: Bundle, params: Mapping[str, Any]) -> None:
+    from edgekit.generate.device import bench_text
+
+    names = ("--against", "--sweep", "--price-per-hour", "--fps", "--accelerator")
+    flags = {flag: params[flag[2:].replace("-", "_")] for flag in names}
+    flags |= {"--fail-if": params["limits"], "--baseline": params["baseline"], "--history": params["history"]}
+    bench_text.refuse_for_text({**flags, "--device": params["device"]})
+    options = {name: params[name] for name in ("engine", "variant", "threads", "seconds")}
+    rows = bench_text.bench_text(bundle, **options)
+    terminal.answer(params["as_json"], {"results": rows}, bench_text.render_text(rows))
+
+
+def _answer_tools(measured: Measured, params: Mapping[str, Any]) -> None:
+    """Show what a vendor's tool measured on a device without Python."""
+    from edgekit.devices.vendor_tools import render
+
+    if params["limits"] or params["history"]:
+        flag, device = "--fail-if" if params["limits"] else "--history", params["device"]
+        raise DeviceError(f"{flag} is for what bench measures; {device} has a vendor's tool alone")
+    rows = measured.rows_by_tool
+    terminal.answer(params["as_json"], {"device": measured.device, "by": rows}, render(rows))
+
+
+def _compare(bundle: Bundle, against: str, params: Mapping[str, Any]) -> None:
+    from edgekit.compiler.bench.compare import compare_bundles, render_comparisons
+
+    options = {name: params[name] for name in ("engine", "variant", "threads", "seconds", "clock")}
+    ratios = compare_bundles(bundle, against, **options)
+    terminal.answer(params["as_json"], {"comparisons": ratios}, render_comparisons(ratios))
 
 
 def _need_history(history: Path | None, plot: Path | None) -> None:

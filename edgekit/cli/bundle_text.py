@@ -23,11 +23,11 @@ def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
     file_name = quote(str(path))
     verb = f"generate {file_name} -p Hello" if is_generation(bundle.card) else f"verify {file_name}"
-    following = f"  next: edgekit {verb}, or copy it to the device"
-    nothing = quiet or not any(variant.usable for variant in bundle.variants)
+    is_usable = any(variant.usable for variant in bundle.variants)
+    following = [f"  next: edgekit {verb}, or copy it to the device"] if is_usable and not quiet else []
     report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
     traces = [f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in faults(bundle)]
-    return "\n".join([report, "", *traces, file, *([] if nothing else [following])])
+    return "\n".join([report, "", *traces, file, *following])
 
 
 def cascade_text(bundle: Bundle, path: Path) -> str:
@@ -45,7 +45,7 @@ def _title(bundle: Bundle) -> str:
 def faults(bundle: Bundle) -> list[dict[str, str | None]]:
     """Return the variants that a new bundle lost to a bug: ``{variant, error, traceback}``.
 
-    ``traceback`` is a path of this machine; None where it could not be written.
+    ``traceback`` is a path of this machine; None if it could not be written.
     """
     return [
         {

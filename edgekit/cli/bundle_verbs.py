@@ -254,11 +254,18 @@ def run(
     type=click.Path(),
     help="Folder or glob of images: show the predictions of the variants on them.",
 )
+@path_option("--labelled", metavar="DIR", help="Folder of labelled samples: show the accuracy on them.")
 @click.option("--explain", is_flag=True, help="Also measure latency and accuracy by node on this machine.")
 @accelerator_option
 @as_json_option
 def report(
-    bundle: Path, output: Path, samples: str | None, explain: bool, accelerator: str | None, as_json: bool
+    bundle: Path,
+    output: Path,
+    samples: str | None,
+    labelled: Path | None,
+    explain: bool,
+    accelerator: str | None,
+    as_json: bool,
 ) -> None:
     """Write a self-contained HTML report.
 
@@ -280,13 +287,20 @@ def report(
             from edgekit.report.answers import answers_of
 
             answers = answers_of(opened, samples)
+        accuracy = None
+        if labelled is not None:
+            from edgekit.compiler.accuracy.evaluate import evaluate
+
+            accuracy = evaluate(opened, labelled)
         explained = explain_command.explain(opened) if explain else []
         accelerated = []
         if accelerator is not None:
             from edgekit.compiler.explain.accelerated import explain_accelerated
 
             accelerated = explain_accelerated(opened, accelerator)
-        page = page_of(opened, explained=explained, accelerated=accelerated, answers=answers)
+        page = page_of(
+            opened, explained=explained, accelerated=accelerated, answers=answers, accuracy=accuracy
+        )
         first = advice(opened.manifest, opened.variants)
     write_page(output, page)
     text = "\n".join(

@@ -24,7 +24,7 @@ RUNNING = "edgekit.cli.running"
 SECTIONS = {
     "Machines and devices": ("targets", "doctor", "devices"),
     "Build a bundle": ("check", "build"),
-    "Inspect and measure a bundle": ("inspect", "verify", "explain", "bench", "report"),
+    "Inspect and measure a bundle": ("inspect", "verify", "evaluate", "explain", "bench", "report"),
     "Use a bundle": ("run", "generate", "serve", "export"),
     "Groups (edgekit GROUP --help)": (
         "model",

@@ -41,12 +41,11 @@ class EngineCheck:
     """A target's engine on this machine.
 
     Attributes:
-        target: The target's name.
         status: Whether it works.
-        reason: The error of its import, where it is broken.
-        version: Name and version, where it works.
+        reason: The error of its import, if it is broken.
+        version: Name and version, if it works.
         seconds: The time of importing it.
-        install: The pip command, where it is missing.
+        install: The pip command, if it is missing.
     """
 
     target: str
@@ -176,11 +175,7 @@ def packaging() -> dict[str, Any]:
 
 
 def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
-    """Describe this machine: engines, processor, memory, clocks, Python and EdgeKit's cache.
-
-    Args:
-        engines: Rows from :func:`engines`.
-    """
+    """Describe this machine: engines, processor, memory, clocks, Python and EdgeKit's cache."""
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     warnings = []
     if governor not in (None, "performance"):

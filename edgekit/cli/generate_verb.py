@@ -23,7 +23,7 @@ from edgekit.cli.request_options import arguments_of, generate_options, request_
 from edgekit.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from edgekit.runtime.generate import GeneratedText, TextSession
+    from edgekit.generate import GeneratedText, TextSession
 
 SCHEMA_LIMIT_BYTES = 1 << 20
 
@@ -73,7 +73,7 @@ def generate(
 
     The text appears on stdout as it is made; what ran, and how fast, on stderr.
     """
-    from edgekit.runtime.generate import TextSession
+    from edgekit.generate import TextSession
 
     if system is not None and not chat:
         raise UsageError("--system needs --chat")

@@ -22,7 +22,7 @@ from edgekit.system.progress import Stage, listening
 
 TICK_S = 0.1
 FIRST_PLAIN_S = 10.0
-"""Seconds until a running stage gets a line where stderr is not a terminal; another each time they double."""
+"""Seconds until a running stage gets a line if stderr is not a terminal; another each time they double."""
 DETAIL_COLUMNS = 78
 """Width of the description in the line of a finished stage; less on a narrower terminal."""
 BAR_COLUMNS = 10
@@ -49,14 +49,14 @@ class _Running:
     Attributes:
         stage: Its last event.
         started: Start of the stage.
-        told: Time of the last event.
+        event_s: Time of the last event.
         counting: Start of the current count, and the number of items that were done then.
         next_plain_s: Duration after which the next plain line is due.
     """
 
     stage: Stage
     started: float
-    told: float
+    event_s: float
     counting: tuple[float, int]
     next_plain_s: float
 
@@ -103,7 +103,7 @@ class LiveLine:
             else:
                 if (stage.detail, stage.total) != (running.stage.detail, running.stage.total):
                     running.counting = (now, stage.done)
-                running.stage, running.told = stage, now
+                running.stage, running.event_s = stage, now
             if self._running and self._thread is None:
                 self._thread = threading.Thread(target=self._tick, daemon=True)
                 self._thread.start()
@@ -139,7 +139,6 @@ class LiveLine:
             click.echo(running_line(stage, elapsed, left, 10_000), file=self._stream)
 
     def _draw(self, text: str) -> None:
-        """Draw over what was drawn last."""
         if self.is_terminal and text != self._shown:
             click.echo(f"\r{text:<{len(self._shown)}}\r", nl=False, file=self._stream)
             self._shown = text
@@ -152,11 +151,11 @@ def _left(running: _Running, now: float) -> float | None:
     """Return the seconds left: of the time limit, or else by the time that the items took so far."""
     stage, (since, at_first) = running.stage, running.counting
     if stage.left_s is not None:
-        return max(stage.left_s - (now - running.told), 0.0)
+        return max(stage.left_s - (now - running.event_s), 0.0)
     if not stage.total or stage.done <= at_first:
         return None
-    whole = (running.told - since) / (stage.done - at_first) * (stage.total - stage.done)
-    return max(whole - (now - running.told), 0.0)
+    whole = (running.event_s - since) / (stage.done - at_first) * (stage.total - stage.done)
+    return max(whole - (now - running.event_s), 0.0)
 
 
 def _together(outer: Stage, inner: Stage) -> Stage:
@@ -186,7 +185,8 @@ def running_line(stage: Stage, elapsed: float, left_s: float | None, columns: in
 
 
 def _finished(stage: Stage, columns: int) -> str:
-    """Format a stage that has ended, with a description of at most ``columns`` columns; 0: of any length."""
+    """Format a stage that has ended, with a description of at most ``columns`` columns. 0 means any
+    length."""
     columns = max(10, min(columns, DETAIL_COLUMNS)) if columns else 0
     text = f"{stage.detail[: columns - 3]}..." if 0 < columns < len(stage.detail) else stage.detail
     return f"  {stage.name:<10} {text:<{columns or DETAIL_COLUMNS}} {stage.seconds:5.1f} s"

@@ -27,7 +27,7 @@ from edgekit.system.atomic_files import write_atomically
 if TYPE_CHECKING:
     from edgekit.compiler.hub.address import HubAddress
     from edgekit.compiler.pipeline.distil import DistilledModel
-    from edgekit.compiler.pipeline.distil_draft import DistilledDraft
+    from edgekit.generate.host.distil.distil_draft import DistilledDraft
 
 
 @main.group()
@@ -197,7 +197,7 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
     need_writable(output, "the draft")
     if not options.keys() & {"epochs", "minutes"}:
         raise UsageError("the training has no time limit; give --epochs, --minutes or both")
-    from edgekit.compiler.pipeline.distil_draft import distil_draft
+    from edgekit.generate.host.distil.distil_draft import distil_draft
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     distilled = distil_draft(model, checkpoint=checkpoint, **options)

@@ -11,6 +11,7 @@ from edgekit.errors import MissingDependency
 EXTRAS = {
     "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
     "native": "ziglang",
+    "labels": "globox",
     "mqtt": "paho",
     "report": "vl_convert",
     "text": "jinja2 llguidance tokenizers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from edgekit.cli.arguments import as_json_option, path_argument, path_option, re
 from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
 from edgekit.system.formats.plain_text import size
+
+if TYPE_CHECKING:
+    from edgekit.release.updates.repository import Repository
 
 ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdraw")
 
@@ -94,7 +97,12 @@ def publish(
     channel = _channel(action, channels)
     repository = Repository(repo, RoleKeys(keys, offline_keys, repo))
     document: dict[str, Any] = {"repository": str(repo), "done": action, "channel": channel}
-    document |= _DO[action](repository, bundle, list(channels), channel, options)
+    if action == "init":
+        document |= _init(repository, list(channels) or ["stable", "canary"])
+    elif bundle is not None:
+        document |= _publish(repository, bundle, channel, options)
+    else:
+        document |= _change(repository, action, channel, options)
     lines = [f"  {document['text']}"] + [f"  note  {note}" for note in document.get("notes", ())]
     if action == "init":
         lines.append(
@@ -141,7 +149,6 @@ def _action(bundle: Path | None, arguments: dict[str, Any]) -> str:
 
 
 def _flag(name: str) -> str:
-    """Return the spelling of an option by its name."""
     command = click.get_current_context().command
     return next(param.opts[0] for param in command.params if param.name == name)
 
@@ -158,10 +165,7 @@ def _channel(action: str, channels: tuple[str, ...]) -> str:
     return channels[0]
 
 
-def _init(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    channels = channels or ["stable", "canary"]
+def _init(repository: Repository, channels: list[str]) -> dict[str, Any]:
     repository.create(channels)
     root = repository.metadata / "1.root.json"
     text = f"{repository.folder}  made, with channels {', '.join(channels)}; devices need a copy of {root}"
@@ -171,23 +175,12 @@ def _init(
     return {"text": text, "channels": channels, "root": str(root), "notes": notes}
 
 
-def _publish(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
+def _publish(repository: Repository, bundle: Path, channel: str, options: dict[str, Any]) -> dict[str, Any]:
     from edgekit.release.updates import publishing
 
-    assert bundle is not None
     percent = 100.0 if options["rollout"] is None else options["rollout"]
-    done = publishing.publish(
-        repository,
-        bundle,
-        channel,
-        options["name"],
-        percent,
-        options["keep"],
-        options["deltas"],
-        options["add_model"],
-    )
+    shared = {key: options[key] for key in ("keep", "deltas", "add_model")}
+    done = publishing.publish(repository, bundle, channel, options["name"], percent, **shared)
     text = f"{done.target}  release {done.release} for {percent:g} % of the devices of {channel}"
     return {
         "text": text,
@@ -199,81 +192,35 @@ def _publish(
     }
 
 
-def _rollout(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
+def _change(repository: Repository, action: str, channel: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Change what is published, by an action other than ``init`` and ``publish``."""
     from edgekit.release.updates import publishing
 
-    percent = options["rollout"]
-    model, number = publishing.roll_out(repository, channel, options["name"], percent)
-    return {
-        "text": f"{model} release {number} is for {percent:g} % of the devices of {channel}",
-        "model": model,
-        "release": number,
-        "percent": percent,
-    }
-
-
-def _withdraw(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    from edgekit.release.updates import publishing
-
-    reason = options["reason"] or "its publisher withdrew it"
-    model, number = publishing.withdraw(repository, channel, options["name"], options["withdraw"], reason)
-    text = f"{model} release {number} is withdrawn from {channel}: devices go to the one before it"
-    return {"text": text, "model": model, "release": number, "reason": reason}
-
-
-def _stop(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    from edgekit.release.updates import publishing
-
-    reason = (options["reason"] or "its publisher stopped it") if options["stop"] else ""
-    publishing.set_stopped(repository, channel, reason)
-    return {
-        "text": f"channel {channel}: {f'stopped, {reason}' if reason else 'installs go on'}",
-        "reason": reason,
-    }
-
-
-def _add_channel(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    repository.add_channel(options["add_channel"])
-    return {"text": f"channel {options['add_channel']} made", "channels": repository.channels()}
-
-
-def _rotate(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    repository.rotate(options["rotate"])
-    path = repository.keys.path(options["rotate"])
-    return {
-        "text": f"{path}  is the new key of {options['rotate']}",
-        "role": options["rotate"],
-        "key": str(path),
-    }
-
-
-def _refresh(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    from edgekit.release.updates import publishing
-
+    reason, name = options["reason"], options["name"]
+    if action == "rollout":
+        percent = options["rollout"]
+        model, number = publishing.roll_out(repository, channel, name, percent)
+        text = f"{model} release {number} is for {percent:g} % of the devices of {channel}"
+        return {"text": text, "model": model, "release": number, "percent": percent}
+    if action == "withdraw":
+        reason = reason or "its publisher withdrew it"
+        model, number = publishing.withdraw(repository, channel, name, options["withdraw"], reason)
+        text = f"{model} release {number} is withdrawn from {channel}: devices go to the one before it"
+        return {"text": text, "model": model, "release": number, "reason": reason}
+    if action == "stop":
+        reason = reason or "its publisher stopped it"
+        publishing.set_stopped(repository, channel, reason)
+        return {"text": f"channel {channel}: stopped, {reason}", "reason": reason}
+    if action == "resume":
+        publishing.set_stopped(repository, channel, "")
+        return {"text": f"channel {channel}: installs go on", "reason": ""}
+    if action == "add_channel":
+        repository.add_channel(options["add_channel"])
+        return {"text": f"channel {options['add_channel']} made", "channels": repository.channels()}
+    if action == "rotate":
+        role = options["rotate"]
+        repository.rotate(role)
+        path = repository.keys.path(role)
+        return {"text": f"{path}  is the new key of {role}", "role": role, "key": str(path)}
     signed = publishing.refresh(repository)
     return {"text": f"signed again: {', '.join(signed)}", "signed": list(signed)}
-
-
-_DO = {
-    "init": _init,
-    "publish": _publish,
-    "rollout": _rollout,
-    "withdraw": _withdraw,
-    "stop": _stop,
-    "resume": _stop,
-    "add_channel": _add_channel,
-    "rotate": _rotate,
-    "refresh": _refresh,
-}

@@ -66,7 +66,7 @@ def serve_request() -> type:
 
 def generate_options() -> type:
     """Return the class of the options of a generated text."""
-    from edgekit.runtime.generate.options import GenerateOptions
+    from edgekit.generate.device.options import GenerateOptions
 
     return GenerateOptions
 

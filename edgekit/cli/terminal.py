@@ -93,7 +93,6 @@ def _broken(line: str, columns: int) -> list[str]:
 
 
 def _cells(line: str) -> list[int]:
-    """Return the start positions of a line's cells."""
     return [match.end() for match in re.finditer(r"(?:^|\S) {2,}(?=\S)", line)]
 
 

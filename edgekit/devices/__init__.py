@@ -1,4 +1,5 @@
-"""Devices beside this machine: reached over ssh or adb, given what they lack, measured; their figures kept.
+"""Devices other than this machine: reached over ssh or adb, given what they lack, measured; their figures
+kept.
 
 address.py        what --device says
 transport.py      a command run there: the system's ssh and adb
@@ -7,7 +8,7 @@ device_script.py  that script: what is there, files received piece by piece, a m
 inventory.py      what is there, and the devices known here
 provision.py      what is missing, as wheels from this machine
 worker.py         bench, verify and explain as they run there
-vendor_tools.py   benchmark_model and trtexec, where there is no Python
+vendor_tools.py   benchmark_model and trtexec, if there is no Python
 measure.py        all of it in order
 merge.py          figures into the bundle
 """

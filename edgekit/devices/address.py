@@ -23,7 +23,7 @@ class DeviceAddress:
         text: Address as the user wrote it.
         kind: ``ssh`` or ``adb``.
         host: ``[user@]host`` for ssh, or adb's serial number. It never begins with a dash.
-        port: Port of ssh; None: the port of ssh's configuration.
+        port: Port of ssh. None means the port of ssh's configuration.
     """
 
     text: str

@@ -26,7 +26,7 @@ ANSWER_LIMIT_BYTES = 8 << 20
 STDERR_LIMIT_BYTES = 65_536
 PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10")
 NO_PYTHON = 86
-"""Exit code of the command where none of them is 3.10 or newer."""
+"""Exit code of the command if none of them is 3.10 or newer."""
 END_SECONDS = 10.0
 """For the connection to end once the answer is there; then it is ended from here."""
 ERROR_LIMIT_CHARS = 4000
@@ -68,7 +68,6 @@ class Connection:
     """Connection to a device, which handles one request at a time.
 
     Args:
-        address: Address of the device.
         notify: Callback for a line to the user: a lost connection, and that the work continues.
     """
 
@@ -225,7 +224,7 @@ def _pieces(content: bytes, offset: int) -> Iterator[bytes]:
 
 
 def end(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a connection whose answer is there, and end it where it stays open; its exit code."""
+    """Wait for a connection whose answer is there, and end it if it stays open; its exit code."""
     try:
         return process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:

@@ -33,13 +33,13 @@ class Inventory:
     Attributes:
         machine: Kind of processor that its Python is for, e.g. ``aarch64``, ``armv7l``; ``browser`` of a
             device that only its browser describes.
-        cpu: The processor's name; "" where the system does not tell.
+        cpu: The processor's name; "" if the system does not tell.
         isa: Its instruction set extensions (``cpu.EXTENSIONS``).
         system: ``Linux 6.1.0``.
-        libc: Name and version, e.g. ``("glibc", "2.36")``; ``("", "")`` where it is another one.
-        python: Version; empty where there is none that runs EdgeKit.
-        memory_mb: Memory of the machine in MB; None: unknown.
-        free_mb: Free disk space in EdgeKit's folder, in MB; 0: none, or unknown.
+        libc: Name and version, e.g. ``("glibc", "2.36")``; ``("", "")`` if it is another one.
+        python: Version; empty if there is none that runs EdgeKit.
+        memory_mb: Memory of the machine in MB. None means unknown.
+        free_mb: Free disk space in EdgeKit's folder, in MB. 0 means none, or unknown.
         packages: Name (normalized as in PEP 503) -> version of the packages of its Python.
         tools: Name of a vendor's tool -> path.
     """
@@ -138,7 +138,6 @@ def remember(address: str, inventory: Inventory, engines: Sequence[str] = ()) ->
 
     Args:
         address: Address in the format of ``--device``.
-        inventory: Inventory of the device.
         engines: Distributions with which it ran, its own and those brought, e.g. ``onnxruntime 1.23.2``.
     """
     timestamp = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")

@@ -167,12 +167,10 @@ def _by_tools(
 
 
 def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
-    """Return the targets whose engines the device needs."""
     return sorted({variant.target for variant in _chosen(bundle, options) or kept_variants(bundle)})
 
 
 def _chosen(bundle: Bundle, options: Mapping[str, Json]) -> list[Variant]:
-    """Return the variants that the options name."""
     variants = kept_variants(bundle)
     engine, variant, name = (options.get(key) for key in ("engine", "variant", "name"))
     return [

@@ -1,7 +1,7 @@
 """Packages sent to a device: EdgeKit itself, numpy and engines.
 
 A device often has no network and no pip. So pip runs here, for the device's kind of processor, libc and
-Python, and installs wheels into a folder, which is sent as one archive. The device unpacks it beside others
+Python, and installs wheels into a folder, which is sent as one archive. The device unpacks it next to others
 under ~/.cache/edgekit-device: nothing is installed into its system, and no special rights are needed.
 """
 
@@ -44,7 +44,6 @@ class Archive(NamedTuple):
     """A gzipped tar archive to be unpacked on the device.
 
     Attributes:
-        content: Bytes of the archive.
         digest: sha256 of the bytes.
         holds: Requested packages, e.g. ``onnxruntime 1.23.2``, without their own requirements.
     """
@@ -77,8 +76,6 @@ def missing_packages(
     of its distribution.
 
     Args:
-        targets: Names of the targets.
-        inventory: Inventory of the device.
         extras: Additional extras of EdgeKit.
 
     Raises:

@@ -1,4 +1,4 @@
-"""benchmark_model and trtexec, where a device has no Python: they time the bare engine on random inputs.
+"""benchmark_model and trtexec, if a device has no Python: they time the bare engine on random inputs.
 
 ``benchmark_model`` is TensorFlow Lite's, https://ai.google.dev/edge/litert/models/measurement; ``trtexec``
 NVIDIA's, https://docs.nvidia.com/deeplearning/tensorrt/latest/reference/command-line-programs.html. Neither
@@ -167,8 +167,6 @@ def bench_by_tools(
 
     Args:
         bundle: Bundle with the files.
-        variants: Variants to time.
-        address: Address of the device.
         inventory: Result of :func:`look_for_tools`.
         threads: Number of threads of a run; trtexec has no such option.
         seconds: Duration of the timed runs in seconds.

@@ -15,7 +15,6 @@ def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a verb.
 
     Args:
-        path: Path of the bundle.
         request: ``verb`` and its ``options``.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Cards: how pictures become inputs and outputs predictions, alike on host and device.
+"""Cards: how images become inputs and outputs predictions, alike on host and device.
 
 Its names are loaded when they are first used: a session on arrays reads no card.
 """

@@ -33,7 +33,6 @@ def compute_features(samples: Array, features: Features, rate: int) -> Array:
 
     Args:
         samples: float64 [n], at least one frame.
-        features: Kind of features and their settings.
         rate: Sample rate in Hz.
 
     Returns:

@@ -1,4 +1,4 @@
-"""From a sound to a model's audio input."""
+"""From a recording to a model's audio input."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from edgekit.tensor_spec import Array
 
 INT16_FULL_SCALE = 32768.0
 PIECE_SAMPLES = 1 << 16
-"""Samples of a long sound that are converted at a time."""
+"""Samples of a long recording that are converted at a time."""
 VARIANCE_LEAST = 1e-7
 """Added to the variance of ``mean-std``, as the feature extractors of wav2vec 2.0 do."""
 
 
 class AudioWindow(NamedTuple):
-    """Position of a window in its sound, in seconds. Padding after the sound's end is not counted."""
+    """Position of a window in its recording, in seconds. Padding after the recording's end is not counted."""
 
     start_s: float
     end_s: float
 
 
 def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
-    """Return a sound's samples as one channel at the input's rate.
+    """Return a recording's samples as one channel at the input's rate.
 
     Args:
         sound: Floats from -1 to 1 or int16, [n] or [n, channels], whose mean is taken.
-        entry: The input.
-        rate: Samples a second, in Hz; None: the input's.
+        rate: Samples a second, in Hz. None means the input's.
 
     Returns:
         float64 [n], full scale is 1.
 
     Raises:
-        UsageError: it is not a sound.
+        UsageError: it is not audio.
     """
     if not isinstance(sound, np.ndarray):
         raise UsageError(f"a sound is a numpy array of floats or int16 [n], not a {type(sound).__name__}")
@@ -58,7 +57,7 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
         return samples
     if not isinstance(rate, int) or not 1 <= rate <= RATE_LIMIT_HZ:
         raise UsageError(f"rate is {rate!r}; it must be a whole number of Hz from 1 to {RATE_LIMIT_HZ}")
-    from edgekit.processing.resample import resample  # here: most sounds have the model's rate
+    from edgekit.processing.resample import resample  # here: most recordings have the model's rate
 
     return resample(samples, rate, entry.rate)
 
@@ -75,7 +74,7 @@ def mono_pieces(sound: Array, entry: AudioInput, rate: int | None = None) -> Ite
         for start in range(0, len(sound), PIECE_SAMPLES):
             yield mono(sound[start : start + PIECE_SAMPLES], entry, rate)
         return
-    from edgekit.processing.resample import cut  # here: most sounds have the model's rate
+    from edgekit.processing.resample import cut  # here: most recordings have the model's rate
 
     for first, last, selection in cut(len(sound), rate, entry.rate, PIECE_SAMPLES):
         yield mono(sound[first:last], entry, rate)[selection]
@@ -85,9 +84,8 @@ def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = Non
     """Turn one window into the input's array.
 
     Args:
-        entry: The input.
         samples: float64, at the input's rate: at most a window, less its context; zeros follow it.
-        context: float64 [context], what came before; None: zeros.
+        context: float64 [context], what came before. None means zeros.
 
     Returns:
         The input's dtype and shape.
@@ -114,11 +112,11 @@ def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = Non
 
 
 def loudest(samples: Array, entry: AudioInput) -> Array:
-    """Return the part of a sound that is one sample of the model: the loudest window, in steps of its hop.
+    """Return the part of a recording that is one sample of the model: the loudest window, in steps of its
+    hop.
 
     Args:
         samples: float64 [n].
-        entry: The input.
 
     Returns:
         At most a window, less its context.

@@ -55,7 +55,7 @@ class Card:
     """Model card: preprocessing of the inputs, decoding of the outputs, and latency limits.
 
     ``about``: authorship (keys: ABOUT). ``states``: input -> the output that is fed to it at the next call.
-    ``files``: contents of the files that the card names, e.g. a tokenizer. They are stored beside the card.
+    ``files``: contents of the files that the card names, e.g. a tokenizer. They are stored next to the card.
     """
 
     title: str
@@ -89,8 +89,8 @@ class Card:
         )
 
     def sources(self) -> Sequence[Input]:
-        """Return the inputs that are computed from the caller's data: one image, one sound, or the parts of
-        one text.
+        """Return the inputs that are computed from the caller's data: one image, one recording, or the parts
+        of one text.
 
         Raises:
             CardError: the inputs are something else.
@@ -115,7 +115,7 @@ class Card:
         return bool(self.states) or any(getattr(entry, "context", 0) for entry in self.inputs.values())
 
     def check_steps(self) -> None:
-        """Refuse to prepare, run and decode apart where one run leaves something to the next.
+        """Refuse to prepare, run and decode apart if one run leaves something to the next.
 
         Raises:
             UsageError: it does.
@@ -133,11 +133,7 @@ class Card:
         return {entry.name: entry.constant() for entry in constant}
 
     def initial_states(self, inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-        """Return the states before the first call, by name: zeros, or the card's value.
-
-        Args:
-            inputs: Inputs of the model.
-        """
+        """Return the states before the first call, by name: zeros, or the card's value."""
         zeros = {spec.name: spec.zeros() for spec in inputs if spec.name in self.states}
         return {**zeros, **{name: value for name, value in self.constants().items() if name in zeros}}
 
@@ -245,10 +241,9 @@ def parse_card(
     """Read a card from what TOML or JSON gives.
 
     Args:
-        table: The card.
         inputs, outputs: Inputs and outputs of the model, to check against; None without a model.
         location: Begins every error's text.
-        files: Reads a file that the card names, by name; None: a text can't be prepared.
+        files: Reads a file that the card names, by name. None means that a text can't be prepared.
 
     Raises:
         CardError: it is malformed, or does not describe the model.

@@ -1,6 +1,6 @@
 """A cascade: one model finds things in a frame, others look at each of them, e.g. lines of text.
 
-It is written as TOML (docs/cascades.md) and travels as JSON in the bundle, beside the bundles of its stages:
+It is written as TOML (docs/cascades.md) and travels as JSON in the bundle, next to the bundles of its stages:
 
     [[stages]]
     name = "detect"

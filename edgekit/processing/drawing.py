@@ -1,7 +1,7 @@
-"""A picture with its prediction drawn into it, for ``edgekit run --draw``.
+"""An image with its prediction drawn into it, for ``edgekit run --draw``.
 
-Each task draws its own predictions (``drawing.py`` in its folder). Sizes follow the picture's; colours follow
-the class, and every colour has its name or number beside it.
+Each task draws its own predictions (``drawing.py`` in its folder). Sizes follow the image's; colours follow
+the class, and every colour has its name or number next to it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ COLOURS = (
 )  # fmt: skip
 """Dark enough for white text on them, and far from each other (Trubetskoy's list of distinct colours)."""
 BLEND = 0.45
-"""How much of a mask's colour covers the picture."""
+"""How much of a mask's colour covers the image."""
 
 
 class Canvas:
-    """A picture that is drawn on.
+    """An image that is drawn on.
 
     Args:
         picture: uint8 [height, width, 3], RGB.
@@ -55,7 +55,7 @@ class Canvas:
         self.font: Any = ImageFont.load_default(max(12, self.side / 36))
 
     def show(self, pixels: Array) -> None:
-        """Replace the picture: uint8 [height, width], [height, width, 1] or [height, width, 3]."""
+        """Replace the image: uint8 [height, width], [height, width, 1] or [height, width, 3]."""
         pixels = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
         self._hold(pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2))
 
@@ -80,7 +80,7 @@ class Canvas:
 
     def label(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
         """Draw text on a coloured background above a corner, or below it if there is no space above. The text
-        stays within the picture."""
+        stays within the image."""
         high = self.text_height
         self.text(text, (corner[0], corner[1] - high if corner[1] >= high else corner[1]), colour)
 
@@ -91,7 +91,7 @@ class Canvas:
 
     def text(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
         """Draw one line of text on a coloured background at its top left corner. The text stays within the
-        picture."""
+        image."""
         wide, high = self.pen.textlength(text, font=self.font) + 2 * self.line, self.text_height
         x = min(max(corner[0], 0), max(self.image.width - wide, 0))
         y = min(max(corner[1], 0), max(self.image.height - high, 0))
@@ -104,8 +104,7 @@ class Canvas:
 
         Args:
             mask: bool or 0 to 1, [rows, columns].
-            colour: Colour of the tint.
-            origin: x, y of its top left pixel in the picture.
+            origin: x, y of its top left pixel in the image.
         """
         from PIL import Image
 
@@ -114,10 +113,10 @@ class Canvas:
 
 
 def draw(prediction: Any, canvas: Canvas) -> None:
-    """Draw a prediction into a picture.
+    """Draw a prediction into an image.
 
     Raises:
-        UsageError: predictions of this kind have no picture.
+        UsageError: predictions of this kind have no image.
     """
     if isinstance(prediction, Cascaded):
         _draw_cascaded(prediction, canvas)
@@ -148,7 +147,7 @@ def _draw_cascaded(prediction: Cascaded, canvas: Canvas) -> None:
 
 
 def check_drawing(path: Path) -> None:
-    """Refuse a path that no picture is written to.
+    """Refuse a path that no image is written to.
 
     Raises:
         UsageError: its suffix is none of FORMATS.
@@ -158,15 +157,14 @@ def check_drawing(path: Path) -> None:
 
 
 def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
-    """Write a picture with its prediction, whole or not at all.
+    """Write an image with its prediction, whole or not at all.
 
     Args:
         path: With a suffix of FORMATS.
         picture: uint8 [height, width, 3], RGB; the frame that was predicted.
-        prediction: The task's.
 
     Raises:
-        UsageError: the prediction has no picture, or the file can't be written.
+        UsageError: the prediction has no image, or the file can't be written.
     """
     import io
 

@@ -1,6 +1,6 @@
 """The card of a language model: what turns texts into tokens, and what ends an answer. Data, no code.
 
-In a bundle it stands where other models' cards do, with files beside it:
+In a bundle it stands where other models' cards do, with files next to it:
 
     {"title": "SmolLM2", "task": {"kind": "generate", "tokenizer": "tokenizer.json",
      "chat_template": "chat_template.jinja", "stop_ids": [2], "bos_id": null, "context_length": 8192}}
@@ -27,9 +27,9 @@ class GenerationCard(NamedTuple):
 
     Attributes:
         title: Title of the model.
-        tokenizer: Name of a Hugging Face ``tokenizer.json`` beside the card. The tokenizer prepends
+        tokenizer: Name of a Hugging Face ``tokenizer.json`` next to the card. The tokenizer prepends
             ``bos_id`` itself.
-        chat_template: Name of a Jinja template beside the card, or "".
+        chat_template: Name of a Jinja template next to the card, or "".
         stop_ids: Tokens that end a response.
         bos_id: Token at the beginning of every text, or None.
         context_length: Maximum number of tokens in a text and its response.
@@ -64,7 +64,7 @@ def is_generation(card: Mapping[str, Json] | None) -> bool:
 
 
 def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
-    """Refuse the bundle of a language model where arrays are run.
+    """Refuse the bundle of a language model if arrays are run.
 
     Raises:
         UsageError: it is one.
@@ -72,7 +72,7 @@ def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
     if is_generation(card):
         raise UsageError(
             f"{name} has a language model, which does not run on arrays: use edgekit generate, or "
-            "edgekit.runtime.generate.TextSession"
+            "edgekit.generate.TextSession"
         )
 
 

@@ -25,7 +25,6 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
     """Turn a frame into the input's array.
 
     Args:
-        image: The input.
         frame: uint8 [height, width, 3].
         order: Order of the frame's channels, ``rgb`` or ``bgr``.
 
@@ -65,10 +64,9 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
 
 
 def from_bytes(image: ImageInput, pixels: Array) -> Array:
-    """Convert a picture that is already resized to the input's array.
+    """Convert an image that is already resized to the input's array.
 
     Args:
-        image: The input.
         pixels: uint8 [1, height, width, channels], in RGB.
 
     Returns:
@@ -142,7 +140,6 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
     """(pixel - mean) / std in float32, in the input's dtype, layout and shape; ``pad`` around ``target``.
 
     Args:
-        image: The input.
         planes: uint8 [channels, target.height, target.width].
         target: Position of the planes in the input.
     """

@@ -34,7 +34,6 @@ def read_latency(table: Json, location: str) -> Latency:
     """Read the latency contract of a card.
 
     Args:
-        table: The card's ``latency``.
         location: Begins every error's text.
 
     Raises:

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def prepare(
     card: Card, item: Any, order: str = "rgb", *, rate: int | None = None
 ) -> tuple[dict[str, Array], Any]:
-    """Turn an image, a sound or a text into the model's inputs, as the card's kind of input says.
+    """Turn an image, a recording or a text into the model's inputs, as the card's kind of input says.
 
     Args:
-        card: Its inputs are one image, one sound or the parts of one text; the others are constants or
+        card: Its inputs are one image, one recording or the parts of one text; the others are constants or
             states, which the caller adds.
-        item: An image: uint8 [height, width, 3]. A sound: floats from -1 to 1 or int16, [n] or [n, channels],
-            of at most one window. A text: a str.
+        item: An image: uint8 [height, width, 3]. A recording: floats from -1 to 1 or int16, [n] or [n,
+            channels], of at most one window. A text: a str.
         order: Order of an image's channels. Pillow returns ``rgb``; OpenCV's cameras and files ``bgr``.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        rate: Sample rate of a recording in Hz. None means the card's.
 
     Returns:
         Inputs by name, and what ``decode`` needs to know of the item: of an image its ``ImagePlacement``.
@@ -43,7 +43,7 @@ def prepare(
     source = sources[0]
     feeds: dict[str, Array]
     placed: Any
-    # Each kind is imported only where a card has it: a device with sounds needs no pictures.
+    # Each kind is imported only if a card has it: a device with recordings needs no images.
     if source.kind == "audio":
         from edgekit.processing import audio_preparation
         from edgekit.processing.inputs.audio import AudioInput
@@ -137,7 +137,7 @@ def predict_whole(
     card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """Predict in several runs, where the card's decoder has ``whole``; see ``predict_parts``."""
+    """Predict in several runs, if the card's decoder has ``whole``; see ``predict_parts``."""
     return deque(predict_parts(card, run, item, rate, options), maxlen=1)[0]
 
 
@@ -145,13 +145,13 @@ def predict_parts(
     card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
     options: Mapping[str, Any],
 ) -> Iterator[Any]:  # fmt: skip
-    """Predict in several runs: for a sound window by window, of a written text a few tokens at a time.
+    """Predict in several runs: for a recording window by window, of a written text a few tokens at a time.
 
     Args:
         card: A card for which ``predicts_in_parts`` is true.
         run: Runs the model once.
-        item: A sound: floats from -1 to 1 or int16, [n] or [n, channels]. A text: a str.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        item: A recording: floats from -1 to 1 or int16, [n] or [n, channels]. A text: a str.
+        rate: Sample rate of a recording in Hz. None means the card's.
         options: Instead of the card's.
 
     Returns:
@@ -178,17 +178,16 @@ def predict_parts(
 
 
 def predicts_in_parts(card: Card) -> bool:
-    """Return whether the task's decoder runs the model as often as it needs: for a sound of any length, or
-    for a text that it writes."""
+    """Return whether the task's decoder runs the model as often as it needs: for a recording of any length,
+    or for a text that it writes."""
     return card.task is not None and find_decoder(card.task.kind, card.task.decode).whole is not None
 
 
 def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: Any) -> Any:
-    """Compute the prediction for a whole sound from those of its windows, or None if its task has none.
+    """Compute the prediction for a whole recording from those of its windows, or None if its task has none.
 
     Args:
         card: It has a task.
-        windows: In order.
         options: Instead of the card's.
 
     Raises:
@@ -201,7 +200,6 @@ def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: A
 
 
 def _settings(task: Task, options: Mapping[str, Any]) -> Any:
-    """Return the card's options, overridden by those of one call."""
     if not options:
         return task.options
     allowed = sorted(vars(task.options))
@@ -215,7 +213,6 @@ def _settings(task: Task, options: Mapping[str, Any]) -> Any:
 
 
 def _finite(outputs: Mapping[str, Array], name: str) -> Array:
-    """Return an output. Check that it exists and is finite."""
     if name not in outputs:
         raise EngineError(f"the card decodes output {name}, but the model returned {', '.join(outputs)}")
     values = outputs[name]

@@ -29,14 +29,14 @@ STEPS = 1024
 """Points of the stored filter for each sample of the lower rate."""
 GROUP = 32
 """Successive outputs that are computed as one product of matrices. A fifth of the weights are zeros then, but
-sounds of 48 and of 8 kHz become 16 kHz in a fifth of the time."""
+recordings of 48 and of 8 kHz become 16 kHz in a fifth of the time."""
 
 ROWS_LEAST = 64
-"""Products of a part of a sound with the same weights, at least."""
+"""Products of a part of a recording with the same weights, at least."""
 
 
 def resample(samples: Array, rate: int, new_rate: int) -> Array:
-    """Resample a sound to another rate.
+    """Resample a recording to another rate.
 
     Args:
         samples: Floats [n].
@@ -66,7 +66,7 @@ def resample(samples: Array, rate: int, new_rate: int) -> Array:
 
 
 def cut(size: int, rate: int, new_rate: int, piece: int) -> Iterator[tuple[int, int, slice]]:
-    """Cut a sound into overlapping parts that are resampled one by one, to the same bits as the whole.
+    """Cut a recording into overlapping parts that are resampled one by one, to the same bits as the whole.
 
     Args:
         size: Number of its samples.

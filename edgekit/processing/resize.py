@@ -1,10 +1,10 @@
-"""Resizing of 8-bit pictures, in numpy alone: the one implementation, on the host and on the device.
+"""Resizing of 8-bit images, in numpy alone: the one implementation, on the host and on the device.
 
 The results are defined by two libraries that models are trained with, and the tests hold them to it:
 
     linear                    cv2.resize(INTER_LINEAR): fixed point, bit for bit
     cubic                     cv2.resize(INTER_CUBIC): within 1 of 255 (so do OpenCV's own code and its IPP)
-    linear/cubic, antialias   Pillow's resize(BILINEAR/BICUBIC): fixed point, bit for bit where Pillow goes
+    linear/cubic, antialias   Pillow's resize(BILINEAR/BICUBIC): fixed point, bit for bit if Pillow goes
                               across before it goes down (Pillow 13 does not at some sizes)
 
 Fast in numpy because what depends on sizes only (indices, weights, scratch memory) is planned once and
@@ -36,7 +36,7 @@ PILLOW_BITS = 22  # Pillow's PRECISION_BITS
 
 @dataclass(frozen=True)
 class Box:
-    """The part of a picture that is resized, in pixels."""
+    """The part of an image that is resized, in pixels."""
 
     left: int
     top: int
@@ -56,18 +56,18 @@ def resize_planes(
     interleaved: bool = False,
     window: Box | None = None,
 ) -> Array:
-    """Resize ``box`` of a picture.
+    """Resize ``box`` of an image.
 
     Args:
         picture: uint8 [rows, columns, channels].
-        box: Lies within the picture.
+        box: Lies within the image.
         width: Columns of the resized box.
         height: Rows of the resized box.
         channels: Channels in their new order, e.g. ``(2, 1, 0)`` turns BGR into RGB.
         interpolation: Between the pixels of the source.
-        antialias: Whether the filter widens when the picture shrinks, as Pillow's does.
+        antialias: Whether the filter widens when the image shrinks, as Pillow's does.
         interleaved: Whether the result lies in memory as [height, width, len(channels)].
-        window: Part of the resized box to compute; None: all of it.
+        window: Part of the resized box to compute. None means all of it.
 
     Returns:
         uint8 [len(channels), height, width] of the window, the caller's own.
@@ -150,7 +150,7 @@ class _RowBlock:
 
     first: int
     last: int
-    source: slice | Array  # rows of the picture; a slice where they follow each other: no copy
+    source: slice | Array  # rows of the image; a slice if they follow each other: no copy
     count: int
     local: Array  # intp [taps, last - first]: which of the ``count`` rows
     weights: Array  # [taps, last - first, 1]
@@ -243,7 +243,7 @@ class _LinearPlan:
 def _linear_taps(axis: Axis, *, zero_outside: bool) -> tuple[Array, Array]:
     """Compute indices and 11-bit weights [2, length] of INTER_LINEAR along one axis.
 
-    Outside the picture the weight of the far tap is zeroed across, and both taps clipped to the edge down:
+    Outside the image the weight of the far tap is zeroed across, and both taps clipped to the edge down:
     OpenCV does so, and it shows in the last bit.
     """
     source = axis.source

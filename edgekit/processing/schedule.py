@@ -55,7 +55,6 @@ def read_schedule(table: Json, location: str) -> Schedule:
     """Read the schedule of a card.
 
     Args:
-        table: The card's ``schedule``.
         location: Begins every error's text.
 
     Raises:

@@ -1,8 +1,8 @@
-"""The shape at which a bundle of several shapes predicts for a picture or a sound.
+"""The shape at which a bundle of several shapes predicts for an image or a recording.
 
-- A picture: the smallest shape that does not scale it down, else the largest. A line of text (``fit-height``)
+- An image: the smallest shape that does not scale it down, else the largest. A line of text (``fit-height``)
   has a fixed height: the smallest shape that does not compress it.
-- A sound: the shortest window that holds it, else the longest.
+- A recording: the shortest window that holds it, else the longest.
 - A text: arrays of the largest shape; the runner drops padding (edgekit/target/shapes.py).
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def cards_at(card: Card, shapes: Sequence[Signature]) -> list[Card]:
-    """Return a bundle's card at each of its shapes that it can describe; a batch of pictures is skipped.
+    """Return a bundle's card at each of its shapes that it can describe; a batch of images is skipped.
 
     Args:
         card: Card at the largest shape.
@@ -38,8 +38,9 @@ def card_for(cards: Sequence[Card], item: Any, rate: int | None) -> Card:
 
     Args:
         cards: Result of ``cards_at``.
-        item: Image, sound or text, in the forms of ``processing.prepare``; any other gets the largest shape.
-        rate: Sample rate of a sound in Hz; None: the card's.
+        item: Image, recording or text, in the forms of ``processing.prepare``; any other gets the largest
+            shape.
+        rate: Sample rate of a recording in Hz. None means the card's.
     """
     is_array = isinstance(item, np.ndarray) and item.size > 0
     return next((c for c in cards[:-1] if is_array and _holds(c.sources()[0], item, rate)), cards[-1])

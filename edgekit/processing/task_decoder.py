@@ -23,14 +23,14 @@ class Decoder:
             For an image the third is its ``ImagePlacement``.
         roles: Roles of the required outputs. A card maps each role to an output.
         optional_roles: Roles of the optional outputs. The decoder uses those that a card maps.
-        over_windows: For a sound in windows: (predictions of all windows, options) -> the sound's prediction.
-            None keeps the predictions of the windows.
-        whole: Function for a sound of any length or a text that is written, where the next run depends on the
-            prediction so far: (run, card, item, options) -> the prediction so far, after each run. ``run`` is
-            ``Session.run``; the item is a text, or samples, float64 at the input's rate. None: a session
-            prepares, runs and decodes once.
+        over_windows: For a recording in windows: (predictions of all windows, options) -> the recording's
+            prediction. None keeps the predictions of the windows.
+        whole: Function for a recording of any length or a text that is written, where the next run depends on
+            the prediction so far: (run, card, item, options) -> the prediction so far, after each run.
+            ``run`` is ``Session.run``; the item is a text, or samples, float64 at the input's rate. None
+            means that a session prepares, runs and decodes once.
         classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's
-            labels must be as many. None: the number does not follow from a shape.
+            labels must be as many. None means that the number does not follow from a shape.
         misfit: (outputs by role, options) -> why these outputs of the source model are not what the decoder
             takes, or None. Only a build asks, which then refuses the card: a device's outputs are rounded.
     """
@@ -50,7 +50,6 @@ def classes_along(axis: int, role: str, less: int = 0) -> tuple[str, Callable[[t
 
     Args:
         axis: Axis of the class scores.
-        role: Role of the output.
         less: Number of positions along the axis that are not classes.
     """
     return role, lambda shape, options: shape[axis] - less
@@ -60,8 +59,6 @@ def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:
     """Return an output [1, n, columns] as rows [n, columns].
 
     Args:
-        outputs: Outputs by role.
-        role: Role of the output.
         columns: Required number of columns; 0 accepts any number from 1.
 
     Raises:

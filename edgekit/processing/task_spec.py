@@ -19,12 +19,14 @@ class TaskSpec(NamedTuple):
         decoders: Form of the model's outputs -> module with this form in its ``DECODERS``.
         predictions: Class of a prediction -> module that defines it; empty if it uses those of another task.
             The classes of the tasks here are in ``processing/predictions``, for all device code.
-        metric: Module whose ``METRIC`` says how close two models' predictions are (host); "": the SNR does.
-        drawing: Module whose ``draw`` draws the task's predictions into a picture; "": they have none, or
-            another task draws them.
+        metric: Module whose ``METRIC`` says how close two models' predictions are (host). "" means that the
+            SNR does.
+        accuracy: Module whose ``ACCURACY`` is the metric on labelled samples (host). "" means none.
+        drawing: Module whose ``draw`` draws the task's predictions into an image. "" means that they have
+            none, or another task draws them.
         recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
             "": none.
-        mirrored: Whether training may mirror its pictures.
+        mirrored: Whether training may mirror its images.
     """
 
     kind: str
@@ -32,6 +34,7 @@ class TaskSpec(NamedTuple):
     decoders: Mapping[str, str]
     predictions: Mapping[str, str] = {}
     metric: str = ""
+    accuracy: str = ""
     drawing: str = ""
     recognize: str = ""
     mirrored: bool = True

@@ -26,7 +26,7 @@ def prepare_text(
 
     Args:
         entries: The parts of the text; one is the ids.
-        text: The text; where the card has ``pair``, two of them, or both in one str with a tab between.
+        text: The text; if the card has ``pair``, two of them, or both in one str with a tab between.
         files: The card's, by name: the tokenizer.
 
     Raises:

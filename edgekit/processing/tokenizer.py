@@ -19,7 +19,7 @@ CACHED_WORDS = 2000
 """Words whose tokens the package remembers for each tokenizer. Its own 10,000 took 33 MB of a device's memory
 after as many words of 100 letters; these take 7."""
 PADDING = ("[PAD]", "<pad>", "<|endoftext|>")
-"""Names of padding where a tokenizer does not say which of its tokens it is."""
+"""Names of padding if a tokenizer does not say which of its tokens it is."""
 
 
 class Tokens(NamedTuple):
@@ -35,7 +35,6 @@ def tokenize(
     """Return the first tokens of a text, or of two texts.
 
     Args:
-        content: The tokenizer's file.
         text: At most TEXT_LIMIT_CHARS characters.
         length: At most so many tokens, special ones included.
         special_tokens: Whether the tokenizer adds its own.

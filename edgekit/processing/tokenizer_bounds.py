@@ -185,7 +185,6 @@ def _state(part: Any) -> dict[str, Any]:
 
 
 def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a part, including those of nested sequences."""
     for key in ("normalizers", "pretokenizers", "processors", "decoders"):
         if key in state:
             for step in state[key]:
@@ -212,11 +211,10 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 _FORMS = {"single": 0, "pair": 1}
-"""Forms of a template, and how many texts it has beside the first."""
+"""Forms of a template, and how many texts it has in addition to the first."""
 
 
 def _added(step: dict[str, Any]) -> int:
-    """Return the number of special tokens that a post-processor adds."""
     if step.get("type") != "TemplateProcessing":
         return 0
     ids = {name: len(token["ids"]) for name, token in step["special_tokens"].items()}

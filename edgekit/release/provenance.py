@@ -29,9 +29,14 @@ from edgekit.bundle.report import checked_evidence
 from edgekit.bundle.variant import Variant
 from edgekit.errors import SignatureError, UsageError
 from edgekit.signing import SignedBy, TrustedKeys
-from edgekit.signing.signature_file import LIMIT_BYTES, SignatureFile, message_of, parse_signature_file
+from edgekit.signing.signature_file import (
+    LIMIT_BYTES,
+    SignatureFile,
+    message_of,
+    parse_signature_file,
+    statement_of,
+)
 from edgekit.signing.signing_keys import PrivateKey
-from edgekit.signing.statement import statement_of
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats import strict_json
@@ -66,7 +71,6 @@ def describe(
     """Write the documents of a bundle, every byte of which is checked first. Return the written files.
 
     Args:
-        path: The bundle.
         statement, bill: Files for SLSA provenance and for the bill of materials. None means not to write it.
         builder: URI of who built it. None means ``BUILDER``.
         key: Key to sign with. None means not to sign.
@@ -204,7 +208,6 @@ def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]
 
 
 def _model(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]:
-    """Describe the bundle as a whole."""
     manifest = bundle.manifest
     card = manifest["card"] or {}
     about: Mapping[str, Any] = card.get("about") or {}
@@ -305,7 +308,6 @@ def _metric(kind: str, value: float | None, location: str) -> list[dict[str, Jso
 
 
 def _stages(manifest: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], str]]:
-    """Return the stages of a cascade: name, entry of the manifest, and SHA-256."""
     entries = {entry["name"]: entry["sha256"] for entry in manifest["entries"]}
     stages = manifest.get("cascade", {}).get("bundles", {})
     return [(name, stage, entries[stage["entry"]]) for name, stage in stages.items()]
@@ -387,7 +389,6 @@ def check_document(document: Path, keys: TrustedKeys, bundle_sha256: str) -> Sig
 
 
 def _about(content: bytes, document: Path) -> Json:
-    """Return the SHA-256 of the bundle that a document describes."""
     try:
         table = strict_json.decode(content, str(document), DOCUMENT_LIMIT_BYTES)
         if table.get("predicateType") == PREDICATE_TYPE:

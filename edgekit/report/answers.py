@@ -36,9 +36,9 @@ COMPARED = 24
 SHOWN = 6
 """Number of samples to show."""
 WIDTH_PIXELS = 480
-"""Maximum width of a picture on the page."""
+"""Maximum width of an image on the page."""
 QUALITY = 72
-"""WebP quality of a picture."""
+"""WebP quality of an image."""
 TEXT_LIMIT_CHARS = 600
 
 
@@ -47,11 +47,9 @@ class SamplePrediction:
     """Prediction of a variant for a sample.
 
     Attributes:
-        variant: Name of the variant.
         summary: Difference from the float model's prediction, in words.
-        text: Prediction as text.
         picture: WebP in base64 with the prediction drawn into it, or "" if it cannot be drawn.
-        width, height: Size of the picture in pixels.
+        width, height: Size of the image in pixels.
     """
 
     variant: str
@@ -87,15 +85,15 @@ class ShownSamples:
 
 
 def answers_of(bundle: Bundle, source: str) -> ShownSamples:
-    """Run the variant that is advised for each profile on pictures.
+    """Run the variant that is advised for each profile on images.
 
     Args:
         bundle: With a card that has a task.
-        source: A picture, a folder or a glob of pictures.
+        source: An image, a folder or a glob of images.
 
     Raises:
-        UsageError: there is no card with a task, it takes no pictures, or there is no fp32 variant.
-        SampleError: there are no pictures, or one can't be read.
+        UsageError: there is no card with a task, it takes no images, or there is no fp32 variant.
+        SampleError: there are no images, or one can't be read.
         NoVariantError: the float variant does not run here.
     """
     card = card_of(bundle)
@@ -152,7 +150,6 @@ def _reference(bundle: Bundle) -> Variant:
 def _run(
     bundle: Bundle, variant: Variant, pictures: Sequence[Array]
 ) -> tuple[list[Mapping[str, Array]], list[Any]]:
-    """Run a variant on pictures. Return its outputs, and the placement of each picture for decoding."""
     outputs: list[Mapping[str, Array]] = []
     placed = []
     with Session(bundle, variant=variant.name, strict=True) as session:
@@ -201,7 +198,7 @@ def _answer(
     canvas = Canvas(picture)
     try:
         draw(prediction, canvas)
-    except UsageError:  # predictions of this kind have no picture
+    except UsageError:  # predictions of this kind have no image
         return SamplePrediction(variant, score, text, "", 0, 0)
     canvas.image.thumbnail((WIDTH_PIXELS, WIDTH_PIXELS))
     whole = io.BytesIO()

@@ -198,7 +198,7 @@ def candidates_chart(search: SearchFacts) -> Spec | None:
 
 
 def damage_chart(search: SearchFacts) -> Spec | None:
-    """SNR of the outputs with one block alone quantized, the worst blocks; None where it was not measured."""
+    """SNR of the outputs with one block alone quantized, the worst blocks; None if it was not measured."""
     if not search.damage:
         return None
     rows = [

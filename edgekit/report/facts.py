@@ -44,7 +44,6 @@ class Point:
     """A variant as it is drawn.
 
     Attributes:
-        name, profile: Name and profile of the variant.
         latency_ms: Median of a run on the machine of the build.
         accuracy: Accuracy by the metric of the chart.
         scored: Whether that was measured; otherwise it is the float model's own, see :func:`accuracy_of`.
@@ -73,9 +72,9 @@ class SearchCandidate:
         choice: Description of the quantization.
         accuracy: Accuracy by the metric of the search; None if it could not be built or run.
         snr_db: SNR of the worst output in dB.
-        ratio: Time over the float parent's; None where it was not timed.
+        ratio: Time over the float parent's; None if it was not timed.
         plain: Whether ranges are minimum and maximum, and weights are rounded to the nearest.
-        lost: Why it is not in the bundle; "" where it is.
+        lost: Why it is not in the bundle; "" if it is.
     """
 
     choice: str
@@ -91,7 +90,6 @@ class SearchFacts:
     """The int8 search of one profile.
 
     Attributes:
-        profile: Profile of the search.
         summary: Number of candidates, in words.
         metric, unit: Metric and unit of the candidates' accuracy.
         candidates: Candidates, the chosen ones first, then by time.
@@ -116,7 +114,6 @@ class Losses:
     """Why a variant loses accuracy.
 
     Attributes:
-        variant: Its name.
         causes: Causes, the worst first.
         summary: Result of plain int8, cost of the repairs, and omitted causes, in words.
     """
@@ -212,7 +209,7 @@ def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
 def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | None, bool]:
     """Return a variant's accuracy by a metric, and whether that was measured.
 
-    A float variant is judged by its SNR alone, and no task's score is measured of it. Beside variants with a
+    A float variant is judged by its SNR alone, and no task's score is measured of it. Next to variants with a
     score it stands where the float model stands, marked as not scored.
 
     Args:
@@ -315,7 +312,6 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
 
 
 def _kinds(variant: Variant, block: str) -> str:
-    """Return the cause classes of the nodes that read a block."""
     causes = (variant.evidence.get("causes") or {"found": ()})["found"]
     return ", ".join(dict.fromkeys(str(cause["kind"]) for cause in causes if block in cause["nodes"]))
 

@@ -1,4 +1,4 @@
-"""The page: a template filled in with facts, and the plotting library beside it in the same file.
+"""The page: a template filled in with facts, and the plotting library next to it in the same file.
 
 Everything that comes from a file is escaped by the template, and data for charts is JSON in which nothing can
 end a script. A Content-Security-Policy allows the two scripts of the page alone, by their sha256, and no
@@ -30,6 +30,7 @@ from edgekit.system.ownership import read_own
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.compiler.accuracy.evaluation import Evaluation
     from edgekit.compiler.explain.accelerated import AcceleratedExplanation
     from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.answers import ShownSamples
@@ -56,6 +57,7 @@ def page_of(
     explained: Sequence[Explanation] = (),
     accelerated: Sequence[AcceleratedExplanation] = (),
     answers: ShownSamples | None = None,
+    accuracy: Evaluation | None = None,
 ) -> str:
     """Return the page of a bundle: one HTML document that loads no other resource.
 
@@ -63,8 +65,9 @@ def page_of(
         bundle: To report on.
         explained: Measurements of its variants by ``edgekit.compiler.explain.explain.explain``; empty:
             nothing.
-        accelerated: Its copies on an accelerator, by ``explain_accelerated``; empty: nothing.
-        answers: Samples with the variants' answers; None: nothing.
+        accelerated: Its copies on an accelerator, by ``explain_accelerated``. Empty means none.
+        answers: Samples with the variants' answers, or None.
+        accuracy: Accuracy of the variants on labelled samples, or None.
 
     Raises:
         BundleError: its evidence is not what a build writes.
@@ -86,6 +89,7 @@ def page_of(
         explained=explained,
         accelerated=accelerated,
         answers=answers,
+        accuracy=accuracy,
     )
 
 
@@ -94,7 +98,7 @@ def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: A
 
     Args:
         template: File name.
-        specs: Name of a chart -> its Vega-Lite specification; None: it is left out.
+        specs: Name of a chart -> its Vega-Lite specification. None means that it is left out.
         **values: For the template, which escapes them.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -156,7 +160,7 @@ def _file(name: str) -> str:
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return the page's content security policy. It allows these scripts, which compile the expressions of
-    a chart ('unsafe-eval'), and styles and pictures inside the page."""
+    a chart ('unsafe-eval'), and styles and images inside the page."""
     digests = [
         base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode() for script in scripts
     ]

@@ -24,7 +24,7 @@ from edgekit.errors import EdgeKitError, MissingDependency, UsageError, reason_o
 T = TypeVar("T")
 
 EXPERIMENT = "edgekit"
-"""MLflow's experiment where MLFLOW_EXPERIMENT_NAME is not set."""
+"""MLflow's experiment if MLFLOW_EXPERIMENT_NAME is not set."""
 MLFLOW_VALUE_CHARS = 6000
 """Of a parameter; longer ones are cut. ``mlflow.utils.validation`` of MLflow 3.17 has the limits."""
 MLFLOW_KEY_CHARS = 250
@@ -157,8 +157,6 @@ def log_to_mlflow(record: TrackerRecord, files: Sequence[Path], uri: str) -> Log
     """Log a run to MLflow with parameters, metrics, and files as artifacts.
 
     Args:
-        record: Record to log.
-        files: Artifacts.
         uri: URI of the tracking server or of a store, e.g. ``sqlite:///mlflow.db``.
 
     Raises:
@@ -201,8 +199,6 @@ def log_to_wandb(record: TrackerRecord, files: Sequence[Path], project: str) -> 
     The client's own settings hold, e.g. WANDB_MODE=offline, WANDB_DIR and WANDB_API_KEY.
 
     Args:
-        record: Record to log.
-        files: Files of the artifact.
         project: ``PROJECT`` or ``ENTITY/PROJECT``.
 
     Raises:

@@ -46,8 +46,6 @@ def variants_to_prepare(
     lists the float variant first, then those that are smaller or faster.
 
     Args:
-        variants: Variants of the bundle.
-        excluded: Targets that are active or not installed.
         options: Session options; a requested engine or variant is the only one prepared.
     """
     chosen = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
@@ -84,8 +82,7 @@ class Preparations:
         rejected.
 
         Args:
-            active: The runner it must be faster than; None: no comparison.
-            feeds: Inputs on which both are timed.
+            active: The runner it must be faster than. None means no comparison.
         """
         for name, pending in list(self.waiting.items()):
             if not pending.done:
@@ -137,8 +134,7 @@ class Preparation:
     """One variant being prepared.
 
     Args:
-        open_runner: Opens it; may raise EngineNotReady, whose build is then waited for.
-        feeds: Feeds on which it is timed; None: it is not timed.
+        feeds: Feeds on which it is timed. None means it is not timed.
 
     Attributes:
         run_ms: Fastest of some runs on ``feeds``; 0 if it was not timed.

@@ -31,8 +31,6 @@ class FrameAndPlacement:
 
     Attributes:
         frame: uint8 [height, width, 3].
-        order: Channel order, ``rgb`` or ``bgr``.
-        placed: Position of the frame in the first stage's input.
     """
 
     frame: Array
@@ -42,10 +40,6 @@ class FrameAndPlacement:
 
 class Cascade:
     """The later stages of a session.
-
-    Args:
-        bundle: With a cascade.
-        open_session: Opens a session on the bundle of a stage.
 
     Raises:
         As ``open_session``.

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.errors import (
+    EngineError,
     MissingDependency,
     NonFiniteOutputError,
     NoVariantError,
@@ -21,9 +22,9 @@ from edgekit.errors import (
     reason_of,
 )
 from edgekit.runtime import local_timings
-from edgekit.runtime.fallback import policy, strict_errors
+from edgekit.runtime.fallback import policy
 from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
-from edgekit.runtime.fallback.policy import Failure, Fallback, RankedVariant, best_candidate
+from edgekit.runtime.fallback.policy import Failure, Fallback, LoadOrder, RankedVariant, best_candidate
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
 from edgekit.system.interrupts import pass_on
@@ -52,7 +53,6 @@ class Chain(Generic[R]):
     Attributes:
         runner: The loaded variant; None if none is loaded.
         active: Describes ``runner``, or the last one.
-        candidate: The same as an entry of the load order.
         fallbacks: Steps by which the active variant was reached.
         history: Changes of the active variant, the newest last.
     """
@@ -78,7 +78,6 @@ class Chain(Generic[R]):
         """Raise if a variant must not be loaded; called before its engine is imported."""
 
     def _open(self, variant: Variant) -> R:
-        """Load a variant. An engine may raise anything."""
         raise NotImplementedError
 
     def _take_standby(self, variant: Variant) -> R | None:
@@ -96,7 +95,7 @@ class Chain(Generic[R]):
             An error in ``_not_a_variants_fault``.
         """
         if self._options.strict and self.load_order.unusable_request is not None:
-            raise strict_errors.request_unusable(self.load_order, self._options)
+            raise _request_unusable(self.load_order, self._options)
         while True:
             candidate = best_candidate(self.load_order, self._health.failures)
             if candidate is None:
@@ -134,7 +133,6 @@ class Chain(Generic[R]):
         return True
 
     def _activate(self, candidate: RankedVariant) -> None:
-        """Note that a candidate, which is loaded, is active."""
         previous = self.fallbacks
         self.candidate = candidate
         self._update_fallbacks()
@@ -161,7 +159,6 @@ class Chain(Generic[R]):
         """Close the active variant, which failed at a request. Raises EngineError if strict.
 
         Args:
-            problem: Its error.
             timed_out: Whether it timed out and may still be running.
             rejected: See ``Failure``.
         """
@@ -182,7 +179,7 @@ class Chain(Generic[R]):
         if isinstance(problem, (MissingDependency, ProfileError)):
             if self._options.strict:
                 order, options = self.load_order, self._options
-                raise strict_errors.engine_missing(order, candidate, options, problem) from None
+                raise _engine_missing(order, candidate, options, problem) from None
             self._health.engine_missing(self.load_order, candidate.variant.target, problem)
             return
         self._refuse_fallback(candidate, problem)
@@ -192,7 +189,7 @@ class Chain(Generic[R]):
 
     def _refuse_fallback(self, candidate: RankedVariant, problem: Exception) -> None:
         if self._options.strict:
-            raise strict_errors.variant_failed(candidate, problem) from problem
+            raise _variant_failed(candidate, problem) from problem
 
     def _is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
         """Return whether a failure is the input's fault. A moment ago no variant could compute an input, and
@@ -230,3 +227,51 @@ class Chain(Generic[R]):
             except Exception as problem:  # it is no longer needed
                 pass_on(problem)
                 log().warning("%s did not close: %s", self.active.engine, problem)
+
+
+def _request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantError:
+    assert order.unusable_request is not None
+    name, requested = order.unusable_request.name, options.engine
+    if name == options.variant:
+        return NoVariantError(f"variant {name} was requested and was {order.skipped[name]}")
+    return NoVariantError(
+        f"{requested} was requested and has no usable variant; {name} was {order.skipped[name]}"
+    )
+
+
+def _variant_failed(candidate: RankedVariant, problem: Exception) -> EngineError:
+    name = candidate.variant.name
+    kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
+    return kind(f"{name} does not run: {reason_of(problem)}; strict forbids fallbacks")
+
+
+def _engine_missing(
+    order: LoadOrder,
+    candidate: RankedVariant,
+    options: SessionOptions,
+    problem: MissingDependency | ProfileError,
+) -> MissingDependency:
+    """Return the error for the first variant's missing engine: how to install it, and the fallback."""
+    missing, name, install = candidate.variant.target, "", ""
+    if isinstance(problem, MissingDependency):
+        name, install = problem.name, problem.install
+    best = "requested" if candidate.variant.name == options.variant else "best"
+    reason = (
+        "was requested" if missing == options.engine else f"has the {best} variant, {candidate.variant.name},"
+    )
+    install_hint = f" ({install})" if install else ""
+    error = MissingDependency(name, "this bundle", install)
+    error.args = (f"{missing} {reason} and is not installed{install_hint}; {_otherwise(order, missing)}",)
+    return error
+
+
+def _otherwise(order: LoadOrder, missing: str) -> str:
+    for candidate in order.candidates:
+        if candidate.variant.target != missing:
+            try:
+                version = registry.engine(candidate.variant.target).engine_version()
+            except Exception as problem:  # not installed either
+                pass_on(problem)
+                continue
+            return f"without --strict {version.rpartition(' ')[0] or version} would have run"
+    return "no other engine of this bundle is installed either"

@@ -11,8 +11,6 @@ def upper_bound(events: int, trials: int, confidence: float = CONFIDENCE) -> flo
     """Return the rate at which so few or fewer would be seen in only a share ``1 - confidence`` of the cases.
 
     Args:
-        events: Number of trials with the event.
-        trials: Independent ones.
         confidence: One-sided, above 0 and below 1.
 
     >>> round(upper_bound(0, 59), 4), round(upper_bound(5, 100), 4), upper_bound(0, 0)

@@ -1,4 +1,4 @@
-"""A gallery of embeddings with names: who is this face, which picture or text is nearest?
+"""A gallery of embeddings with names: who is this face, which image or text is nearest?
 
     gallery = Gallery()
     gallery.add("Ada", session.predict(photo_of_ada))
@@ -80,7 +80,6 @@ class Gallery:
 
         Args:
             embedding: An embedding [d].
-            top: Maximum number of entries.
             least: Minimum cosine similarity.
 
         Returns:

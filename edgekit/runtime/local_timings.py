@@ -58,9 +58,7 @@ def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str =
     """Return the key of a measurement of a variant on this machine.
 
     Args:
-        bundle: Has the variant.
         variant: Identified by its files and options, not its name.
-        threads: Number of threads of one run.
         kind: Quantity that was measured, and the command that measured it.
         engine: Its name and version. Empty if the record itself holds it: finding it out means importing the
             engine, and only the one that runs should be imported.

@@ -30,7 +30,7 @@ class Predictor(Protocol):
         """Run once; as ``Session.run``."""
 
     def predict(self, frame: Any, order: str = "rgb", **options: Any) -> Any:
-        """Return the task's prediction for an image, a sound or a text; as ``Session.predict``."""
+        """Return the task's prediction for an image, audio or a string; as ``Session.predict``."""
 
 
 class SessionProtocol(Predictor, Protocol):
@@ -65,7 +65,7 @@ class SessionProtocol(Predictor, Protocol):
         """Free the engine."""
 
     def prepare(self, frame: Any, order: str = "rgb") -> tuple[dict[str, Array], Any]:
-        """Return the feeds of ``run``, from an image, a sound or a text."""
+        """Return the feeds of ``run``, from an image, audio or a string."""
 
     def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
         """Return the prediction, from the outputs of ``run``."""

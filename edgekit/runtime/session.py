@@ -52,8 +52,7 @@ class Session(Closing):
         bundle: A path, or an open bundle, which is not closed.
         engine: The engine to try first, e.g. ``"tflite"``.
         variant: The variant to try first, by its name in the bundle, e.g. ``"tflite-int8"``.
-        strict: Raise instead of falling back.
-        threads: Threads of one run. None: the cores that this process may use, at most 4.
+        threads: Threads of one run. None means the cores that this process may use, at most 4.
         deadline_ms: Time of a request. Shortly before its end the standby variant runs too; the first answer
             is taken, late if need be. It costs a thread and the memory of a second variant.
         probe: Load each variant first in a child process, once: a crash costs a fallback, not the app.
@@ -174,15 +173,15 @@ class Session(Closing):
             return outputs
 
     def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Any:
-        """Predict for an image, a sound or a text: prepare, run, decode, by the bundle's card.
+        """Predict for an image, audio or a string: prepare, run, decode, by the bundle's card.
 
-        States and a sound's context carry over between calls, of all threads, until ``reset``.
+        States and the context of audio carry over between calls, of all threads, until ``reset``.
 
         Args:
-            frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
-                floats (-1 to 1) or int16, [n] or [n, channels]. A text: a str.
+            frame: An image: uint8 [rows, columns, 3]. Audio of at most one window (else see ``listen``):
+                floats (-1 to 1) or int16, [n] or [n, channels]. A string.
             order: An image's colour order, ``rgb`` or ``bgr`` (OpenCV's).
-            rate: A sound's samples a second, in Hz; None: the card's.
+            rate: Samples a second (audio), in Hz. None means the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
         Raises:
@@ -228,7 +227,7 @@ class Session(Closing):
         return processing.decode(self.card, outputs, placed, **options)
 
     def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
-        """Open a long or live sound, window by window; see ``streaming.listening.Listening``."""
+        """Open long or live audio, window by window; see ``streaming.listening.Listening``."""
         from edgekit.runtime.streaming.listening import Listening
 
         return Listening(self, sound, rate=rate, **options)

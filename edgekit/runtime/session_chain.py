@@ -207,7 +207,6 @@ class SessionChain(Chain["Runner"]):
         return self._loader.open(variant, self._states.enter)
 
     def _known_feeds(self) -> Mapping[str, Array]:
-        """Return the feeds of a golden vector, or zeros."""
         golden = self._bundle.golden
         return golden[0][0] if golden else {spec.name: spec.zeros() for spec in self._bundle.inputs}
 
@@ -260,7 +259,6 @@ class SessionChain(Chain["Runner"]):
     # --- changing ----------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Start preparing, in the background, the variants that are built on the device."""
         failed, variants = self._health.failures, () if self._options.strict else self._bundle.variants
         out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
         out.add(self.candidate.variant.target)
@@ -282,7 +280,6 @@ class SessionChain(Chain["Runner"]):
         }
 
     def _switch_to_prepared(self) -> None:
-        """Activate prepared variants that are faster."""
         if not self.preparations.any_done():
             return
         # Not the caller's feeds: if every variant fails on those, the prepared one is not at fault.
@@ -305,7 +302,6 @@ class SessionChain(Chain["Runner"]):
             self._prepare()
 
     def _retry_cooled_down(self) -> None:
-        """Retry cooled-down variants in the background; one that passes its checks becomes active again."""
         health = self._health
         for name, runner, reason in self._retries.poll_finished(None, {}):
             failure = health.failures.get(name)
@@ -332,7 +328,6 @@ class SessionChain(Chain["Runner"]):
         return not hung or self.deadline is None or self.deadline.may_retry_hung
 
     def _replace(self, candidate: RankedVariant, runner: Runner, reason: str) -> None:
-        """Replace the active variant by a better one."""
         self._record(policy.promotion(self.load_order, self.active.variant, candidate, reason))
         self.drop_runner()
         self._health.recovered(candidate.variant.name)

@@ -7,7 +7,6 @@ served_models.py        those of a server: versions, candidates, memory
 model_table.py           versions: loaded, in use, leaving
 model_entries.py        what is known of a version
 bundle_names.py         names and versions of bundles
-metrics_text.py         metrics of all models
 service.py              who may ask, limits, the run: for every protocol
 infer_path.py           requests for inference over HTTP
 request_body.py         a body, bounded in size

@@ -25,8 +25,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from edgekit.errors import EdgeKitError
-from edgekit.runtime.metrics.prometheus import CONTENT_TYPE
-from edgekit.serve import metrics_text, openapi
+from edgekit.runtime.metrics import prometheus
+from edgekit.serve import openapi
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
@@ -81,10 +81,8 @@ class _App:
         return JSONResponse({"name": model.name, "ready": state == "ready"}, 200 if state == "ready" else 503)
 
     async def metrics(self, request: Request) -> Response:
-        def whole() -> str:
-            return metrics_text.text(metrics_text.snapshots(self._models))
-
-        return Response(await run_in_threadpool(whole), headers={"Content-Type": CONTENT_TYPE})
+        content = await run_in_threadpool(_metrics_of, self._models)
+        return Response(content, headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     def _find(self, request: Request) -> ServedModel | ServedText:
         return self._models.served(request.path_params["model"], request.path_params.get("version"))
@@ -110,7 +108,6 @@ class _App:
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def stream(self, socket: WebSocket) -> None:
-        """Receive pictures and send predictions, in order and one at a time."""
         try:
             self._allow(socket, is_open=False)
             self._models.resolve(socket.path_params["model"], socket.path_params.get("version"))
@@ -191,8 +188,6 @@ class _PastStarlette(Starlette):
 
 
 class _TracedStarlette(_PastStarlette):
-    """App whose requests for inference are spans."""
-
     traces: ServerTraces
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -215,12 +210,11 @@ def make_app(
     """Create the app of some models, which it closes when it ends.
 
     Args:
-        models: Loaded models.
-        access: Access rules; None: loopback without a token.
+        access: Access rules. None means loopback without a token.
         in_flight: Maximum number of concurrent requests.
-        memory: Memory for the bodies and tensors of requests; None: a quarter of the free memory.
+        memory: Memory for the bodies and tensors of requests. None means a quarter of the free memory.
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
-        traces: Records spans of requests, and is closed with the app; None: none.
+        traces: Records spans of requests, and is closed with the app, if given.
     """
     service = Service(models, access or Access(), in_flight, memory, traces)
     app = _App(service)
@@ -290,14 +284,12 @@ def _rare_full_collections() -> Iterator[None]:
 
 
 async def _keep_hours(models: ServedModels) -> None:
-    """Load models in time for the hours of their cards."""
     while True:
         await run_in_threadpool(models.keep_hours)
         await asyncio.sleep(HOURS_S)
 
 
 async def _object_of(request: Request) -> dict[str, Any]:
-    """Parse a small body in JSON; an empty one is an empty object."""
     body = await read_body(headers_of(request.scope), request.receive, SMALL_BYTES)
     try:
         value = json.loads(body or b"{}")
@@ -309,7 +301,6 @@ async def _object_of(request: Request) -> dict[str, Any]:
 
 
 async def _version_of(request: Request) -> str | None:
-    """``parameters.version`` of a body; None: it does not say."""
     parameters = (await _object_of(request)).get("parameters") or {}
     version = parameters.get("version") if isinstance(parameters, dict) else {}
     if version is not None and (not isinstance(version, str | int) or isinstance(version, bool)):
@@ -328,6 +319,21 @@ async def _http_error(request: Request, problem: Exception) -> Response:
         405: f"{request.method} is not allowed for this path",
     }
     return error_response(messages.get(problem.status_code, problem.detail), problem.status_code)
+
+
+def _metrics_of(models: ServedModels) -> str:
+    """Return the metrics of all models in Prometheus' text format, which declares each metric once."""
+    families: dict[str, list[str]] = {}
+    for model in models:
+        family = ""
+        snapshot = {**model.metrics.snapshot(), "model": model.name, "version": model.version}
+        for line in prometheus.text(snapshot).splitlines():
+            if line.startswith("# HELP "):
+                family = line.split(" ", 3)[2]
+            lines = families.setdefault(family, [])
+            if not line.startswith("# ") or line not in lines:
+                lines.append(line)
+    return "\n".join(line for lines in families.values() for line in lines) + "\n"
 
 
 def model_lines(models: ServedModels) -> list[str]:

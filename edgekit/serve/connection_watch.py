@@ -31,7 +31,6 @@ class Watched:
     Attributes:
         due_s: Time of ``time.monotonic`` by which the client must have sent more. It is infinite while the
             client waits for the server.
-        opened_s: Time at which it was opened.
         unread_bytes: Size of the data that the client had not read when the watch last looked.
         unread_since_s: Time at which the client last read some of it.
     """
@@ -53,7 +52,6 @@ class ConnectionLimits:
     Attributes:
         total: Maximum number of connections over HTTP.
         address: Maximum number of connections of one address over HTTP.
-        grpc: Maximum number of connections over gRPC.
     """
 
     total: int = CONNECTIONS
@@ -72,7 +70,6 @@ def connection_limits(
     ConnectionLimits(total=768, address=768, grpc=256)
 
     Args:
-        connections: Requested maximum number of connections.
         share: Share of them that an address may have.
         open_files: Limit of open files. None means no limit, or not known.
         grpc: Whether a quarter of them are of the port of gRPC.
@@ -127,11 +124,7 @@ def network_of(host: str) -> str:
 
 
 class ConnectionWatch:
-    """Watch of one process. Used in its event loop only.
-
-    Args:
-        limits: Limits of the number of connections.
-    """
+    """Watch of one process. Used in its event loop only."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits

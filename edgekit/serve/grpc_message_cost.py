@@ -34,7 +34,7 @@ OF_OTHERS = 128
 def limit_bytes(inputs: Sequence[TensorSpec]) -> int:
     """Return the maximum size of a request with its tensors as ``contents``; raw ones take fewer bytes.
 
-    A whole number is a varint of at most ten bytes, and has a tag where a writer does not pack.
+    A whole number is a varint of at most ten bytes, and has a tag if a writer does not pack.
     """
     sizes = ((math.prod(spec.shape), np.dtype(spec.dtype)) for spec in inputs)
     tensor_bytes = sum(n * (1 + (dtype.itemsize if dtype.kind == "f" else 10)) for n, dtype in sizes)

@@ -81,7 +81,6 @@ def options(limit_bytes: int, connections: int) -> list[tuple[str, int]]:
     """Return the options of the server.
 
     Args:
-        limit_bytes: Maximum size of a message.
         connections: Maximum number of connections; further ones are closed at once.
     """
     return [
@@ -120,8 +119,6 @@ class GrpcCall:
     """One call, in its thread.
 
     Attributes:
-        context: grpcio's context of the call.
-        host: Address of the client.
         metadata: Names in lower case and values that the client sent.
         trailing: Metadata that are sent with the code of the response.
     """
@@ -254,9 +251,6 @@ class GrpcServer:
     """A gRPC server on a port of its own. Clients that connect before it starts wait.
 
     Args:
-        target: HOST:PORT.
-        limit_bytes: Maximum size of a message.
-        connections: Maximum number of connections.
         address_share: Share of the calls that one address may have.
         tls: TLS; None means without it.
 
@@ -368,11 +362,6 @@ class GrpcServer:
 
 def parsed(kind: Any, content: bytes, lease: Lease) -> Any:
     """Parse a message, and hold the memory that it takes.
-
-    Args:
-        kind: Class of the message.
-        content: Its bytes.
-        lease: Lease of the call.
 
     Raises:
         RequestError: it is not valid, or ``Lease.hold`` fails.

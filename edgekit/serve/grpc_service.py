@@ -59,8 +59,6 @@ def start(server: GrpcServer, service: Service) -> None:
 
 
 class _About:
-    """Health and metadata."""
-
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._service, self._loop, self._messages = service, loop, messages()
 
@@ -199,7 +197,6 @@ def _value(parameter: Any) -> Any:
 
 
 def _contents(tensor: Any, spec: TensorSpec) -> Array:
-    """Return the array of an input that has no raw bytes."""
     field = CONTENTS.get(tensor.datatype)
     if field is None:
         raise RequestError(f"input {spec.name} is {tensor.datatype}: send it as raw_input_contents")

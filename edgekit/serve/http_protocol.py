@@ -159,7 +159,6 @@ class HttpProtocol(Watched, HttpToolsProtocol):
     # --- refusals ----------------------------------------------------------------------------------------
 
     def _fail(self, status: int, message: str) -> None:
-        """Stop the parser, which calls send_400_response."""
         self._failure = status, message
         raise _LimitError
 

@@ -31,11 +31,7 @@ _START = {"type": "http.response.start", "status": 200}
 
 
 class InferPath:
-    """Answers requests for inference.
-
-    Args:
-        service: Service that runs the requests.
-    """
+    """Answers requests for inference."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

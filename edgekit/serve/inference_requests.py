@@ -44,7 +44,7 @@ class RequestError(EdgeKitError):
 
     Attributes:
         status: HTTP status; 400 by default.
-        retry_after_s: Seconds after which the client may retry; None: this request never succeeds.
+        retry_after_s: Seconds after which the client may retry. None means this request never succeeds.
     """
 
     def __init__(self, message: str, status: int = 400, retry_after_s: int | None = None) -> None:
@@ -101,7 +101,6 @@ class RequestReader:
         """Read a request.
 
         Args:
-            body: The whole body.
             head_size: Header ``Inference-Header-Content-Length``; None if the whole body is JSON.
 
         Raises:
@@ -220,9 +219,6 @@ def timeout_ms(parameters: Mapping[str, Any]) -> float | None:
 class AnswerWriter:
     """Writer of the responses of a model's version. A model has few shapes, so if all outputs are requested
     in binary form, everything but their bytes is written once for each.
-
-    Args:
-        model, version: Name and version in the response.
     """
 
     def __init__(self, model: str, version: str) -> None:
@@ -278,7 +274,6 @@ def answer_of(
 
 
 def _little(array: Array) -> Array:
-    """Return the array with its bytes in little-endian order."""
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
@@ -332,7 +327,6 @@ def _requested_outputs(requested: Json, outputs: Sequence[TensorSpec], binary: b
 
 
 def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tuple[Array, memoryview]:
-    """Return the array of an input and the rest of the binary part."""
     dtype, values = np.dtype(spec.dtype), math.prod(spec.shape)
     size = _parameters(entry).get("binary_data_size")
     if size is None:

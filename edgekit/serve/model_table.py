@@ -16,9 +16,8 @@ from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
-from edgekit.serve.served_speech import ServedSpeech
+from edgekit.serve.served_parts import ServedSpeech, ServedText2Text
 from edgekit.serve.served_text import ServedText
-from edgekit.serve.served_text2text import ServedText2Text
 from edgekit.system.memory import resident_bytes
 from edgekit.tasks.text2text import TASK as TEXT2TEXT
 from edgekit.tasks.transcribe import TASK as TRANSCRIBE
@@ -30,9 +29,6 @@ AHEAD = timedelta(minutes=5)
 
 class ModelTable:
     """The versions of models in one process. Thread-safe.
-
-    Args:
-        bundles, options, repository, memory_bytes, clock: Arguments of :class:`ServedModels`.
 
     Attributes:
         calendar: Returns the local time, to which the schedules of cards refer.
@@ -82,7 +78,8 @@ class ModelTable:
         return self._entries[name, version].reason
 
     def current(self) -> list[tuple[str, ServedModel | ServedText | None]]:
-        """Return the names of the models that respond, each with its current version; None: it is evicted."""
+        """Return the names of the models that respond, each with its current version, or
+        None if it is evicted."""
         with self._lock:
             pairs = [(name, self._entries[name, version]) for name, version in sorted(self._current.items())]
             return [(name, entry.model) for name, entry in pairs if entry.answers]
@@ -176,7 +173,6 @@ class ModelTable:
         """Handle the end of a version's request (hook for subclasses)."""
 
     def _fill(self, key: Key, *, candidate: bool) -> None:
-        """Open a version. Only one is opened at a time."""
         entry = self._entries[key]
         with self._lock:
             if self._closed:
@@ -229,7 +225,6 @@ class ModelTable:
                 self._entries[key].left_by_memory = True
 
     def _is_scheduled(self, entry: Entry) -> bool:
-        """Return whether a version is within its hours, or will be soon."""
         schedule, now = entry.schedule, self.calendar()
         return schedule is not None and (schedule.covers(now) or schedule.covers(now + AHEAD))
 
@@ -252,7 +247,6 @@ class ModelTable:
             self._threads.append(thread)
 
     def _scan(self) -> None:
-        """Add new bundles of the repository."""
         if self._repository is None:
             return
         with self._lock:

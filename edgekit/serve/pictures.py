@@ -1,6 +1,6 @@
-"""Predictions for pictures by a model's card: one by one, over a WebSocket, and as a stream of events.
+"""Predictions for images by a model's card: one by one, over a WebSocket, and as a stream of events.
 
-A picture is decoded and prepared as ``Session.predict`` does it, and its run waits in the model's queue like
+An image is decoded and prepared as ``Session.predict`` does it, and its run waits in the model's queue like
 any other request. Whoever listens to a model's events gets every prediction that this process makes for it.
 """
 
@@ -24,9 +24,9 @@ from edgekit.serve.service import Service
 from edgekit.tensor_spec import Json
 
 PICTURE_BYTES = 32 << 20
-"""Of a picture as a file."""
+"""Of an image as a file."""
 DECODED_BYTES = 14
-"""Memory of a pixel while a picture is decoded: 4 bytes as Pillow has it, 4 more turned upright, 3 as an
+"""Memory of a pixel while an image is decoded: 4 bytes as Pillow has it, 4 more turned upright, 3 as an
 array, and 3 resized."""
 KEPT = 64
 """Events of a model that are kept for those who come back."""
@@ -60,16 +60,15 @@ class Pictures:
     async def predict(
         self, model: ServedModel, content: bytes, since_s: float, lease: Lease
     ) -> dict[str, Json]:
-        """Return the prediction for a picture, with the model's name and version.
+        """Return the prediction for an image, with the model's name and version.
 
         Args:
-            model: One with a card whose input is a picture.
+            model: One with a card whose input is an image.
             content: JPEG, PNG, BMP, WebP or TIFF.
             since_s: From when its deadline counts.
-            lease: Holds the memory that the decoded picture takes.
 
         Raises:
-            RequestError: 400: it is not a picture, or the model takes none; or ``Service.run`` fails.
+            RequestError: 400: it is not an image, or the model takes none; or ``Service.run`` fails.
         """
         self.check(model)
         session, before_bytes = model.session, lease.size_bytes
@@ -98,7 +97,6 @@ class Pictures:
         """Return the predictions of a model as server-sent events (HTML, section 9.2).
 
         Args:
-            name: Name of the model.
             last_id: The header ``Last-Event-ID``: where the client was before; "" for one that is new.
         """
         feed = self._feeds.setdefault(name, _Feed(self._service.memory.lease()))
@@ -124,8 +122,6 @@ class Pictures:
 
 
 class _Feed:
-    """The events of a model."""
-
     def __init__(self, lease: Lease) -> None:
         self._number, self._lease = 0, lease
         self._events: deque[tuple[int, str]] = deque(maxlen=KEPT)

@@ -25,7 +25,7 @@ def began_s(scope: Mapping[str, Any]) -> float:
 
 
 def host_of(scope: Mapping[str, Any]) -> str:
-    """Return the address of a client; "" where the server does not say."""
+    """Return the address of a client; "" if the server does not say."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
@@ -44,9 +44,6 @@ async def read_body(
     """Read and return the whole body of a request.
 
     Args:
-        headers: Headers of the request.
-        receive: ASGI's ``receive``.
-        limit_bytes: More is an error.
         lease: Holds the memory that the body takes, twice while its pieces are joined.
 
     Raises:

@@ -3,7 +3,7 @@
     with memory.lease(host) as lease:
         lease.hold(size_bytes)      # all that the request takes now; more or less than before
 
-What is held is what requests take at most: bodies with their copies, parsed JSON, tensors, decoded pictures
+What is held is what requests take at most: bodies with their copies, parsed JSON, tensors, decoded images
 and responses. Used by the event loop and by the threads of gRPC.
 """
 
@@ -51,13 +51,7 @@ def parsed_bytes(text: bytes) -> int:
 class RequestMemory:
     """The budget of one process.
 
-    Args:
-        limit_bytes: The budget.
-        share: Part of it that one address may hold, unless it holds nothing else.
-
     Attributes:
-        held_bytes: Number of bytes in use now.
-        peak_bytes: Most that was held.
         share: Part of it that one address may hold.
     """
 
@@ -72,7 +66,7 @@ class RequestMemory:
         """Return a lease that holds nothing yet.
 
         Args:
-            host: Address of the client; "": unknown.
+            host: Address of the client. "" means unknown.
         """
         return Lease(self, network_of(host) if host else "")
 

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
@@ -44,14 +44,9 @@ class RequestTrace:
     """Spans of one request.
 
     Args:
-        tracer: OpenTelemetry's tracer.
         name: Name of the request's span: its method and its path without ids.
-        above: Span of the client; None: the request begins a trace.
+        above: Span of the client. None means the request begins a trace.
         since_s: Start of the request, on the clock of ``time.monotonic``.
-        attributes: Attributes of the request's span.
-
-    Attributes:
-        context: Ids of the request's span.
     """
 
     def __init__(
@@ -62,27 +57,21 @@ class RequestTrace:
         since_s: float,
         attributes: Mapping[str, str],
     ) -> None:
-        from opentelemetry import trace
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind, set_span_in_context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._tracer = tracer
         self._to_unix_ns = time.time_ns() - time.monotonic_ns()
-        parent = trace.set_span_in_context(trace.INVALID_SPAN)
-        if above is not None:
-            state = trace.TraceState.from_header([above.state]) if above.state else None
-            ids, flags = (int(above.trace_id, 16), int(above.span_id, 16)), trace.TraceFlags(above.sampled)
-            remote = trace.SpanContext(*ids, is_remote=True, trace_flags=flags, trace_state=state)
-            parent = trace.set_span_in_context(trace.NonRecordingSpan(remote))
-        self._span = tracer.start_span(
-            name, parent, trace.SpanKind.SERVER, dict(attributes), start_time=self._ns(since_s)
-        )
-        self._context = trace.set_span_in_context(self._span)
-        span_context = self._span.get_span_context()
-        self.context = TraceContext(
-            trace.format_trace_id(span_context.trace_id),
-            trace.format_span_id(span_context.span_id),
-            span_context.trace_flags.sampled,
-            span_context.trace_state.to_header(),
-        )
+        w3c, headers = TraceContextTextMapPropagator(), dict[str, str]()
+        parent = w3c.extract({} if above is None else above.headers, Context())
+        started_ns = self._ns(since_s)
+        self._span = tracer.start_span(name, parent, SpanKind.SERVER, attributes, start_time=started_ns)
+        self._context = set_span_in_context(self._span, Context())
+        w3c.inject(headers, self._context)
+        context = parsed([headers[TRACEPARENT]], [headers.get(TRACESTATE, "")])
+        assert context is not None
+        self.context = context
 
     def _ns(self, seconds: float) -> int:
         return int(seconds * 1e9) + self._to_unix_ns
@@ -111,7 +100,6 @@ class RequestTrace:
             name: Name of the stage, as in metrics.
             began_s, ended_s: Its start and end, on the clock of ``time.monotonic``.
             attributes: Attributes without the prefix ``edgekit.``.
-            fallbacks: Changes of the variant, which become events.
         """
         if not self.context.sampled:
             return
@@ -135,52 +123,41 @@ class RequestTrace:
     def failed(self, problem: Exception, status: int = 500) -> None:
         """Mark the request as failed, unless the fault is the client's."""
         if status >= 500:
-            from opentelemetry.trace import StatusCode
-
             self._span.set_attribute("error.type", type(problem).__name__)
-            self._span.set_status(StatusCode.ERROR, unspecific(str(problem)))
+            self._span.set_status(self._error(unspecific(str(problem))))
+
+    @staticmethod
+    def _error(reason: str | None = None) -> Any:
+        from opentelemetry.trace import Status, StatusCode
+
+        return Status(StatusCode.ERROR, reason)
 
     def end(self, attributes: Mapping[str, Any], failed: bool = False) -> None:
-        """End the request's span.
-
-        Args:
-            attributes: Further attributes.
-            failed: Whether it failed by the server's fault.
-        """
+        """End the request's span."""
         self._span.set_attributes(dict(attributes))
         if failed:
-            from opentelemetry.trace import StatusCode
-
-            self._span.set_status(StatusCode.ERROR)
+            self._span.set_status(self._error())
         self._span.end()
 
 
 REQUEST: ContextVar[RequestTrace | None] = ContextVar("edgekit_request_trace", default=None)
 current_trace: Callable[[], RequestTrace | None] = REQUEST.get
-"""Trace of the request that the caller's task handles; None: it is not traced."""
+"""Trace of the request that the caller's task handles. None means it is not traced."""
 
 
 @contextmanager
-def _part(trace: RequestTrace, name: str) -> Iterator[None]:
-    begun_s = time.monotonic()
+def traced(name: str) -> Iterator[None]:
+    """Record a stage of the current request, if it is traced, while the block runs."""
+    trace, begun_s = REQUEST.get(), time.monotonic()
     try:
         yield
     finally:
-        trace.part(name, begun_s, time.monotonic())
-
-
-def traced(name: str) -> AbstractContextManager[None]:
-    """Return a context that records a stage of the current request, if it is traced."""
-    trace = REQUEST.get()
-    return nullcontext() if trace is None else _part(trace, name)
+        if trace is not None:
+            trace.part(name, begun_s, time.monotonic())
 
 
 class ServerTraces:
-    """Traces of a server.
-
-    Args:
-        provider: OpenTelemetry's ``TracerProvider``.
-    """
+    """Traces of a server."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -192,13 +169,7 @@ class ServerTraces:
         self._provider.shutdown()
 
     async def over_http(self, app: Any, route: str, scope: Any, receive: Any, send: Any) -> None:
-        """Handle a request of an ASGI app as a span. The response has its ``traceparent``.
-
-        Args:
-            app: The app.
-            route: Path without ids.
-            scope, receive, send: ASGI's arguments.
-        """
+        """Handle a request of an ASGI app as a span. The response has its ``traceparent``."""
         named = {name: [v.decode("latin-1") for n, v in scope["headers"] if n == name] for name in _HEADERS}
         above = parsed(*named.values())
         about = {"http.request.method": scope["method"], "http.route": route}
@@ -230,7 +201,6 @@ class ServerTraces:
         """Return a handler of ``ModelInfer`` whose calls are spans.
 
         Args:
-            handler: The handler.
             public_error: Returns the error for a client, and writes the log.
             answers: Whether the call has this response alone: its trailing metadata get ``traceparent``.
         """
@@ -279,18 +249,16 @@ def route_of(scope: Mapping[str, Any]) -> str:
 
 
 def traces_of_environment() -> ServerTraces | None:
-    """Return the traces that OpenTelemetry's environment variables ask for; None: they ask for none.
+    """Return the traces that OpenTelemetry's environment variables ask for, or None.
 
     If an endpoint is set and traces are off all the same, stderr has the reason. It is not an error: such
     variables are set for all programs of a machine.
     """
-    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    endpoint = endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     name = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
-    if not endpoint or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or name == "none":
+    is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or name == "none"
+    if is_disabled or not _of_exporter("ENDPOINT"):
         return None
-    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-    protocol = protocol or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or PROTOCOLS[0]
+    protocol = _of_exporter("PROTOCOL") or PROTOCOLS[0]
     if name != "otlp":
         reason = f"OTEL_TRACES_EXPORTER is {name!r}; use otlp or none"
     elif protocol not in PROTOCOLS:
@@ -302,6 +270,11 @@ def traces_of_environment() -> ServerTraces | None:
             reason = str(problem)
     print(f"warning: traces are off: {printable(reason)}", file=sys.stderr, flush=True)
     return None
+
+
+def _of_exporter(name: str) -> str | None:
+    prefix = "OTEL_EXPORTER_OTLP_"
+    return os.environ.get(f"{prefix}TRACES_{name}") or os.environ.get(prefix + name)
 
 
 def _provider(protocol: str) -> Any:

@@ -41,12 +41,10 @@ class ServeOptions:
 
     Attributes:
         engine: Name of the engine to try first, or None.
-        threads: Number of threads of a run, for each model.
         deadline_ms: Maximum time of a request in milliseconds; a client may request less.
-        queue: Maximum number of waiting requests per model.
         text_deadline_ms: Maximum time of a text in milliseconds (language models).
         conversations: Number of texts that are generated at once, each with its cache (language models).
-        context: Maximum context length in tokens (language models); None: the card's.
+        context: Maximum context length in tokens (language models). None means the card's.
     """
 
     engine: str | None = None
@@ -62,11 +60,8 @@ class ServedModel:
     """Version of a model.
 
     Args:
-        name: Name in URLs.
-        version: Version in URLs.
         paths: Path of the bundle, and of the same model with a larger batch size, if any. The second is used
             if batches are faster, which is measured here, once per machine.
-        options: Options for running it.
         probe: Load the model once in a child process first.
 
     Attributes:
@@ -75,7 +70,6 @@ class ServedModel:
         missing: Reason that it processes no texts although its card takes them, or "".
         run_bytes: Memory of a request and its response, after its body is read.
         read, answer: Parse bodies into requests, and write responses as bodies.
-        users: Number of requests that use it now.
         retired: Whether it closes after its last request.
 
     Raises:
@@ -142,10 +136,8 @@ class ServedModel:
         """Queue a request.
 
         Args:
-            request: The request.
             spent_s: Time that has passed since its arrival, in seconds.
             reading_s: Part of that spent on receiving its body; only a client's own deadline counts it.
-            record: Is filled in, for traces.
 
         Raises:
             RequestError: 503: the queue is full, or too long for the deadline. It is rejected at once, so

@@ -31,13 +31,10 @@ class ServedModels(ModelTable):
 
     Args:
         bundles: Bundles by name and version, from :func:`bundles_by_name`; all versions are loaded.
-        options: Options for running them.
         repository: Folder of more bundles, whose newest versions are loaded, and which :meth:`load` looks
-            into; None: nothing can be loaded later.
+            into. None means nothing can be loaded later.
         memory_bytes: Maximum memory of models in bytes. The least recently used ones are evicted, and loaded
-            again on request. None: no limit.
-        window: Observation window of a candidate's health.
-        clock: Monotonic clock in seconds.
+            again on request. None means no limit.
 
     Raises:
         As ``ServedModel``; what was loaded is closed.
@@ -79,8 +76,7 @@ class ServedModels(ModelTable):
         """Load a version from the repository, or again. It becomes the model's current version.
 
         Args:
-            name: Name of the model.
-            version: Version; None: the newest that was not dropped.
+            version: Version. None means the newest that was not dropped.
 
         Returns:
             The version.

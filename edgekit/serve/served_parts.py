@@ -3,13 +3,16 @@ piece."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any
 
+from edgekit.compiler.evaluate.sound_files import decode_sound
 from edgekit.errors import BusyError
+from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.processing.processing import predict_parts
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.serve.inference_requests import DEFAULT_PRIORITY, RequestError
@@ -20,11 +23,7 @@ from edgekit.tensor_spec import Array
 
 
 class ServedParts(ServedModel, TextQueue):
-    """Version of a model whose predictions are texts in parts. Its arrays run as those of any other model.
-
-    Args:
-        name, version, paths, options, probe: Arguments of ``ServedModel``.
-    """
+    """Version of a model whose predictions are texts in parts. Its arrays run as those of any other model."""
 
     noun, source = "text", "the text to read"
     """Names of its predictions and of what they are made from, in messages."""
@@ -50,11 +49,7 @@ class PartStream:
     """Text that is written run by run.
 
     Args:
-        model: Model that runs the parts.
-        item: A text, or a sound's samples.
-        rate: Sample rate of a sound in Hz; None: of a text.
-        options: Options of ``Session.predict``.
-        deadline_ms: Time limit in milliseconds.
+        rate: Sample rate in Hz (audio). None means a string.
 
     Attributes:
         prediction: Prediction so far; None before the first run.
@@ -84,7 +79,6 @@ class PartStream:
         return self.prediction
 
     def _run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Run a part in the model's queue."""
         if self._cancelled:
             raise CancelledError
         if time.monotonic() > self._due_s:
@@ -129,3 +123,80 @@ class PartStream:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cancel()
+
+
+class ServedSpeech(ServedParts):
+    """Version of a speech model.
+
+    Attributes:
+        languages: Codes of the languages that it knows. Empty means one.
+        translates: Whether it writes English from other languages.
+    """
+
+    noun, source = "transcript", "the sound"
+
+    def __init__(
+        self, name: str, version: str, paths: Paths, options: ServeOptions, *, probe: bool = False
+    ) -> None:
+        super().__init__(name, version, paths, options, probe=probe)
+        task = self.session.card.task
+        self.languages: Sequence[str] = () if task is None else task.options.languages
+        self.translates = task is not None and task.options.translation >= 0
+
+    def transcribe(
+        self, sound: bytes | memoryview, options: Mapping[str, Any], deadline_ms: float
+    ) -> PartStream:
+        """Decode a recording, and return the stream of its text.
+
+        Raises:
+            RequestError: the audio can't be decoded. UsageError: an option does not fit.
+        """
+        try:
+            samples, rate = decode_sound(sound)
+        except ValueError as problem:
+            raise RequestError(f"file can't be read as a sound: {problem}") from None
+        return PartStream(self, samples, rate, options, deadline_ms)
+
+
+class ServedText2Text(ServedParts):
+    """Version of a text-to-text model. Texts are written one after the other: its decoder has the cache of
+    one, and each of two texts in turns would be computed anew at every part.
+    """
+
+    def __init__(
+        self, name: str, version: str, paths: Paths, options: ServeOptions, *, probe: bool = False
+    ) -> None:
+        super().__init__(name, version, paths, options, probe=probe)
+        self.turn = threading.Lock()
+
+    def write(self, text: str, options: Mapping[str, Any], deadline_ms: float) -> TextPartStream:
+        """Return the stream of the text that is written from another one.
+
+        Raises:
+            UsageError: an option does not fit.
+        """
+        return TextPartStream(self, text, None, options, deadline_ms)
+
+
+class TextPartStream(PartStream):
+    """Text that is written from another one, with the figures that responses have."""
+
+    def __init__(self, model: ServedText2Text, *arguments: Any) -> None:
+        super().__init__(model, *arguments)
+        self._turn, self._begun_s = model.turn, time.monotonic()
+
+    def __iter__(self) -> Iterator[str]:
+        if not self._turn.acquire(timeout=max(0.0, self._due_s - time.monotonic())):
+            raise self._overdue()
+        try:
+            yield from super().__iter__()
+        finally:
+            self._turn.release()
+
+    @property
+    def result(self) -> GeneratedText:
+        """Return the text so far, and its numbers of tokens."""
+        written, elapsed_ms = self.prediction, 1000 * (time.monotonic() - self._begun_s)
+        tokens = len(written.tokens) + (written.reason == "stop")
+        reason = written.reason or "cancelled"
+        return GeneratedText(written.text, reason, written.source_tokens, 0, tokens, 0.0, elapsed_ms)

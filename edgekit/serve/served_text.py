@@ -9,11 +9,11 @@ from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import NoVariantError, UsageError
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_metrics import COUNTS
+from edgekit.generate.device.text_session import TextSession
 from edgekit.runtime.fallback.policy import Fallback
-from edgekit.runtime.generate.text_session import TextSession
-from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.runtime.metrics.text_metrics import COUNTS
 from edgekit.runtime.traces.traces import about_run
 from edgekit.serve.request_traces import RequestTrace
 from edgekit.serve.served_model import Paths, ServeOptions
@@ -24,15 +24,7 @@ from edgekit.tensor_spec import Json, Signature
 class ServedText(TextQueue):
     """Version of a language model.
 
-    Args:
-        name: Name in URLs.
-        version: Version in URLs.
-        paths: Path of the bundle.
-        options: Options for running it.
-        probe: Load the model once in a child process first.
-
     Attributes:
-        users: Number of requests that use it now.
         retired: Whether it closes after its last request.
 
     Raises:
@@ -131,14 +123,11 @@ def _opened(path: Path, options: ServeOptions, probe: bool) -> TextSession:
 
 
 class _TextMetrics(Metrics):
-    """Metrics of a language model: those of any model, and counts of tokens."""
-
     def __init__(self, session: TextSession) -> None:
         super().__init__(session)  # type: ignore[arg-type]  # reads what every session has
         self._tokens = dict.fromkeys(COUNTS, 0)
 
     def generated(self, result: GeneratedText, waited_s: float) -> None:
-        """Count a text."""
         first_s = result.first_token_ms / 1000
         self.took({"wait": waited_s, "first_token": first_s, "tokens": result.total_ms / 1000 - first_s})
         self.answered("cancelled" if result.reason == "cancelled" else "ok")
@@ -147,7 +136,6 @@ class _TextMetrics(Metrics):
                 self._tokens[name] += getattr(result, name)
 
     def snapshot(self) -> dict[str, Json]:
-        """Return all metrics, as JSON."""
         metrics = super().snapshot()
         with self._lock:
             return {**metrics, "texts": dict(self._tokens)}

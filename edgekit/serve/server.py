@@ -167,7 +167,6 @@ def _grpc_server(
 def _app_of(
     models: ServedModels, access: Access, grpc: GrpcServer | None, memory: RequestMemory
 ) -> Starlette:
-    """Return the app, which runs the gRPC server, if any."""
     from edgekit.serve.app import make_app
     from edgekit.serve.request_traces import traces_of_environment
 

@@ -52,11 +52,11 @@ class Access:
     """Access rules of a server.
 
     Attributes:
-        token: Token of ``Authorization: Bearer ...``; None: everybody who reaches the socket has access.
+        token: Token of ``Authorization: Bearer ...``. None means everybody who reaches the socket has access.
         loopback: Whether the socket is on loopback. Requests with another Host are then rejected, because a
             web page can point its own name at 127.0.0.1 (DNS rebinding).
-        admin_token: Token for loading and unloading models, which also allows everything else. None: nobody
-            may do so over the network; on loopback without a token everybody may.
+        admin_token: Token for loading and unloading models, which also allows everything else. None means
+            nobody may do so over the network; on loopback without a token everybody may.
         exposed: Whether another socket of the same server, that of gRPC, is not on loopback.
     """
 
@@ -69,7 +69,6 @@ class Access:
         """Check a request over HTTP.
 
         Args:
-            headers: Headers of the request, by name in lower case.
             is_open: Whether no token is needed.
 
         Raises:
@@ -165,11 +164,7 @@ class Service:
     """Models of a server, and its limits.
 
     Args:
-        models: Loaded models.
-        access: Access rules.
-        in_flight: Maximum number of concurrent requests.
-        memory: Memory for requests; None: a quarter of the free memory.
-        traces: Records spans of requests; None: none.
+        memory: Memory for requests. None means a quarter of the free memory.
     """
 
     def __init__(
@@ -273,9 +268,7 @@ class Service:
         """Run a request and return its outputs.
 
         Args:
-            model: Name of the model.
-            request: Request to run.
-            since_s: From when its deadline counts, on the clock of ``time.monotonic``; None: from now.
+            since_s: From when its deadline counts, on the clock of ``time.monotonic``. None means from now.
             reading_s: See ``ServedModel.run``.
 
         Raises:
@@ -307,10 +300,6 @@ class Service:
         wait: Callable[[Future[dict[str, Array]]], Mapping[str, Array]],
     ) -> Mapping[str, Array]:
         """Run a request and return its outputs, in a thread of the caller.
-
-        Args:
-            model, request, since_s: Arguments of :meth:`run`.
-            wait: Returns the result of the run.
 
         Raises:
             RequestError: as :meth:`run`.

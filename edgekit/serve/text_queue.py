@@ -40,12 +40,7 @@ Begin = Callable[[float], PieceStream]
 
 
 class TextQueue:
-    """Texts of a model that run or wait.
-
-    Args:
-        name: Name of the model.
-        options: Options for running it.
-    """
+    """Texts of a model that run or wait."""
 
     def __init__(self, name: str, options: ServeOptions) -> None:
         self.name, self.options = name, options
@@ -57,7 +52,7 @@ class TextQueue:
         """Count a text that ended (hook for subclasses)."""
 
     def failed(self, problem: BaseException | None) -> None:
-        """Count a text that failed; None: it did not begin in time (hook for subclasses)."""
+        """Count a text that failed. None means it did not begin in time (hook for subclasses)."""
 
     def trace(
         self,
@@ -69,10 +64,7 @@ class TextQueue:
         """Record the spans of a text that ended (hook for subclasses).
 
         Args:
-            trace: Trace of its request.
-            result: The text.
             begun_s: When its stream was asked for, and when it was there, on the clock of ``time.monotonic``.
-            fallbacks: Changes of the variant since then.
         """
 
     def changes(self) -> Sequence[Fallback]:
@@ -83,8 +75,7 @@ class TextQueue:
         """Queue a text. Call it in the event loop.
 
         Args:
-            begin: Creates the stream.
-            network: Address of the client, as ``network_of`` returns it; "": unknown.
+            network: Address of the client, as ``network_of`` returns it. "" means unknown.
             share: Share of the running and waiting texts that one address may have.
             since_s: Arrival of the request, on the clock of ``time.monotonic``.
 
@@ -122,8 +113,6 @@ class TextRun:
     """A text that a worker thread generates for the event loop.
 
     Args:
-        model: Model that generates it.
-        begin: Creates the stream.
         since_s: Arrival of the request, on the clock of ``time.monotonic``.
 
     Attributes:

@@ -17,7 +17,7 @@ class Tls:
     Attributes:
         certificate: The server's, with those between it and its authority.
         key: Its private key, without a password.
-        clients: The authority of the clients' certificates; None: clients need none.
+        clients: The authority of the clients' certificates. None means clients need none.
     """
 
     certificate: str
@@ -41,7 +41,7 @@ class Tls:
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> Tls | None:
-    """TLS by the options of the command line; None: none of them is given.
+    """Return TLS by the options of the command line, or None without them.
 
     Raises:
         UsageError: one is missing, or can't be used.

@@ -37,12 +37,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class TlsHandshake(Watched, asyncio.Protocol):
-    """A connection until the end of its handshake. uvicorn's protocol takes its place then.
-
-    Args:
-        make: Returns uvicorn's protocol of a connection.
-        context: TLS of the server.
-    """
+    """A connection until the end of its handshake. uvicorn's protocol takes its place then."""
 
     def __init__(self, make: Callable[[], Any], context: ssl.SSLContext) -> None:
         self._protocol, self._context = make(), context

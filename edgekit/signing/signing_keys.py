@@ -25,7 +25,6 @@ class PublicKey:
     """A public key.
 
     Attributes:
-        name: Its file.
         hint: sha256 of its PEM text (SubjectPublicKeyInfo), as hexadecimal digits: the name of the key in a
             signature file.
     """

@@ -21,21 +21,17 @@ from edgekit.signing.signature_file import (
     SignatureFile,
     message_of,
     parse_signature_file,
+    signed_digest,
+    statement_of,
 )
 from edgekit.signing.signing_keys import PrivateKey, PublicKey, load_public_key
-from edgekit.signing.statement import signed_digest, statement_of
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import read_plain, sha256_of
 
 
 @dataclass(frozen=True)
 class SignedBy:
-    """A file whose signature holds.
-
-    Attributes:
-        key: The key that made it.
-        sha256: SHA-256 of the file.
-    """
+    """A file whose signature holds."""
 
     key: PublicKey
     sha256: str
@@ -43,9 +39,6 @@ class SignedBy:
 
 class TrustedKeys:
     """Public keys, one of which must have signed a file.
-
-    Args:
-        paths: Their PEM files, at least one.
 
     Raises:
         UsageError: there is none, or one can't be read.
@@ -63,8 +56,7 @@ class TrustedKeys:
         """Check a file. Only its bytes are hashed; nothing of it is parsed.
 
         Args:
-            path: The file.
-            signature: Its signature file; None: ``path`` with ``.sig`` added.
+            signature: Its signature file. None means ``path`` with ``.sig`` added.
 
         Raises:
             SignatureError: there is no signature, it is not by one of these keys, or of another file.
@@ -96,13 +88,8 @@ class TrustedKeys:
     def check_payload(self, content: bytes, signature: bytes, name: str) -> SignedBy | None:
         """Check a signature that holds what it signs: an attestation.
 
-        Args:
-            content: Expected content.
-            signature: The content of the signature file.
-            name: Name of that file.
-
         Returns:
-            None where it holds another statement, which may be one about the content's hash.
+            None if it holds another statement, which may be one about the content's hash.
 
         Raises:
             SignatureError: it is malformed, or not by one of these keys.
@@ -115,7 +102,6 @@ class TrustedKeys:
         return SignedBy(key, hashlib.sha256(content).hexdigest()) if parsed.payload == content else None
 
     def _key_of(self, parsed: SignatureFile, name: str) -> PublicKey:
-        """Return the key that made a signature."""
         named = [key for key in self.keys if parsed.key_hint in ("", key.hint)]
         for key in named:
             if key.verifies(parsed.signature, parsed.message):

@@ -22,8 +22,6 @@ def write_atomically(path: Path, pieces: Iterable[bytes | memoryview], mode: int
     Readers of ``path`` see the old content or the new one, even if the process or the machine dies.
 
     Args:
-        path: The file.
-        pieces: Its content.
         mode: Its permissions, restricted by the umask; 0o600 makes it private in any case.
 
     Raises:

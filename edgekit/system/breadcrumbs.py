@@ -34,7 +34,6 @@ def leave_in(path: Path, deaths: Mapping[str, str] | None = None) -> None:
     """Write all later crumbs into this file, which the parent made SIZE_BYTES long.
 
     Args:
-        path: Path of the file.
         deaths: Place -> why a process that did the same work ended there. Those steps are not run again.
     """
     global _shared, _deaths

@@ -29,13 +29,13 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm", "/dev/dri", "/dev/
 
 
 class Bounds(NamedTuple):
-    """Resource limits of a process. None: no limit.
+    """Resource limits of a process. None means no limit.
 
     Attributes:
         data_bytes: Private memory that it may write to, whether it has touched it or not.
-        most_data_bytes: Maximum that :func:`extend_data` may raise that to; None: not at all.
+        most_data_bytes: Maximum that :func:`extend_data` may raise that to. None means not at all.
         file_bytes: Maximum size of one file that it writes.
-        reads: Folders and files that it may read, beside those of the system and of Python.
+        reads: Folders and files that it may read, in addition to those of the system and of Python.
         writes: Folders and files that it may change.
     """
 
@@ -133,7 +133,7 @@ def die_with_parent() -> str:
     except (OSError, AttributeError) as problem:
         return str(problem)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # the first to go where memory is short
+        file.write("1000")  # the first to go if memory is short
     if os.getppid() != parent:  # it died before prctl took effect
         os.kill(os.getpid(), signal.SIGKILL)
     return ""

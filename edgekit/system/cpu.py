@@ -32,7 +32,7 @@ def allowed_threads(threads: int) -> int:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use; of all cores where the system does not tell."""
+    """Return the number of cores that this process may use; of all cores if the system does not tell."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -53,7 +53,7 @@ def cpu_name() -> str:
 
 
 def name_in(facts: Mapping[str, str]) -> str:
-    """Return the processor's name by what :func:`parse_cpuinfo` gives; "" where that does not tell."""
+    """Return the processor's name by what :func:`parse_cpuinfo` gives; "" if that does not tell."""
     board = " ".join(
         facts[key] for key in ("model", "cpu part") if key in facts and "model name" not in facts
     )
@@ -139,7 +139,7 @@ def identity() -> list[str]:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """Return the first value of each key in /proc/cpuinfo, keys in lower case; empty where there is none."""
+    """Return the first value of each key in /proc/cpuinfo, keys in lower case; empty if there is none."""
     with contextlib.suppress(OSError):
         return parse_cpuinfo(Path("/proc/cpuinfo").read_text("utf-8", errors="replace"))
     return {}

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_o
 P = ParamSpec("P")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
-Models = Literal["any", "graph", "language"]
+Models = Literal["any", "graph", "kind"]
 Method = TypeVar("Method", bound=Callable[..., Any])
 DOCSTRING_COLUMNS = 100
 
@@ -42,8 +42,9 @@ class Option(NamedTuple):
         completions: Function that returns the values of the shell's completion.
         minimum: Minimum of a number.
         folder: Whether a path is that of a folder.
-        kind: Type of a value on the command line and in a file; None: the first type of the annotation.
-        models: Models that it applies to: graphs, language models, or any.
+        kind: Type of a value on the command line and in a file. None means the first type of the annotation.
+        models: Models that it applies to: any, graphs, or only those of a kind. A kind lists its options,
+            which may be those of graphs too.
         stored: Whether the manifest of a bundle holds it, for ``edgekit bundle rebuild``.
         rebuild: Whether it is an option of ``edgekit bundle rebuild``, because a manifest can't hold it.
         local: Whether it stays in this process, and does not go to its child.

@@ -1,4 +1,4 @@
-"""Energy that the processor has used, where the kernel tells: RAPL, as /sys/class/powercap has it.
+"""Energy that the processor has used, if the kernel tells: RAPL, as /sys/class/powercap has it.
 
 Source: the Linux kernel's Documentation/power/powercap/powercap.rst. The counters are those of whole
 packages: what else runs is in them. Since 2020 they are readable for root alone (CVE-2020-8694).

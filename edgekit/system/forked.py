@@ -73,7 +73,7 @@ def at_exit(work: Callable[[], object]) -> None:
 
 def skip_destructors() -> None:
     """Let the process end, with its own exit code, without the destructors of the libraries that are loaded
-    now. Does nothing where the C library has no ``on_exit`` (musl, macOS)."""
+    now. Does nothing if the C library has no ``on_exit`` (musl, macOS)."""
     if sys.platform == "linux":
         import ctypes  # here: almost no process needs it
 

@@ -110,12 +110,7 @@ atexit.register(_leave_engines)
 
 
 class Background:
-    """A daemon thread. An interrupt during its creation leaves either no thread or a running one.
-
-    Args:
-        work: The function it runs.
-        name: Name of the thread.
-    """
+    """A daemon thread. An interrupt during its creation leaves either no thread or a running one."""
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self._pid = os.getpid()

@@ -72,7 +72,7 @@ def record_once(folder: Path, name: str, value: Json, limit: int, limit_bytes: i
     """Write a record unless there is one: of processes that measure the same, all use what the first wrote.
 
     Returns:
-        The record that is there now; ``value`` where it could not be written.
+        The record that is there now; ``value`` if it could not be written.
     """
     try:
         private_folder(folder)

@@ -31,7 +31,7 @@ _SCOPES = 0b11
 
 
 def version() -> int:
-    """Return the version of the kernel's interface; 0: it has none, or it is off."""
+    """Return the version of the kernel's interface. 0 means that it has none, or it is off."""
     if sys.platform != "linux":
         return 0
     abi = _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))

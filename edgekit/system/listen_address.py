@@ -26,7 +26,7 @@ class Address:
 
 
 def address_of(listen: str | None, option: str = "--listen") -> Address:
-    """``HOST:PORT``, ``HOST`` or ``:PORT``; None: loopback.
+    """``HOST:PORT``, ``HOST`` or ``:PORT``. None means loopback.
 
     >>> address_of("0.0.0.0:9000"), address_of(":0").port, address_of("[::1]:80").host
     (Address(host='0.0.0.0', port=9000), 0, '::1')

@@ -123,12 +123,11 @@ def return_freed_memory() -> bool:
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Return the memory of a process, None: this one; 0 where it can't be read, as on macOS and Windows."""
+    """Return the memory of a process, by default this one; 0 if it can't be read, as on macOS and Windows."""
     return _pages(pid)[0]
 
 
 def _pages(pid: int | None = None) -> tuple[int, int]:
-    """Return a process's resident memory, and how much of it is pages of files, in bytes."""
     if sys.platform != "linux":
         return 0, 0
     try:
@@ -146,7 +145,7 @@ def release_unused() -> None:
     """Free objects that hold each other, and return the heap's free pages to the system.
 
     Nodes and values of a graph hold each other, and all constants with them. glibc keeps what is freed: after
-    the calibration of a detector twice as much as was in use. Nothing is done where this process has grown by
+    the calibration of a detector twice as much as was in use. Nothing is done if this process has grown by
     less than :data:`GROWTH_BYTES` since the last release.
     """
     global _baseline_bytes
@@ -172,7 +171,7 @@ def freeze_own_process() -> None:
 def left_out_of_collections() -> Iterator[None]:
     """Leave the objects that exist now out of garbage collections within the block.
 
-    A collection visits every object: 0.14 s where a detector and its calibration are in memory. Where a host
+    A collection visits every object: 0.14 s if a detector and its calibration are in memory. Where a host
     froze its own objects (``gc.freeze``), they stay frozen and the block leaves out no others:
     ``gc.unfreeze`` would release the host's too.
     """

@@ -22,7 +22,7 @@ def need_empty(folder: Path) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a draft beside ``folder``, which becomes ``folder`` at the end. An error leaves nothing.
+    """Yield a draft next to ``folder``, which becomes ``folder`` at the end. An error leaves nothing.
 
     Args:
         folder: Destination; it must be missing or empty.

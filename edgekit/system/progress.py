@@ -51,7 +51,7 @@ class Notify(Protocol):
     ) -> None: ...
 
 
-def unheard(detail: str, *figures: object, **more: object) -> None:
+def unwatched(detail: str, *figures: object, **more: object) -> None:
     """Describe a stage that nobody watches."""
 
 
@@ -82,7 +82,6 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Noti
 
     Args:
         progress: Called with each report.
-        name: Name of the stage.
         live: Whether the descriptions given in between are reported too.
     """
     from edgekit.system.memory import release_unused  # here: ctypes, which the command line lacks
@@ -116,13 +115,8 @@ def step(name: str) -> Iterator[Notify]:
         report(Stage(name, "", 0.0))
 
 
-def nothing(item: object) -> str:
-    """Return "", the description of items that have no names."""
-    return ""
-
-
 def counted(
-    items: Sequence[T], unit: str, *, name: str = "running", describe: Callable[[T], str] = nothing
+    items: Sequence[T], unit: str, *, name: str = "running", describe: Callable[[T], str] = lambda item: ""
 ) -> Iterator[T]:
     """Yield the items, and report before each how many are done."""
     with step(name) as update:

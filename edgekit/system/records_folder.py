@@ -50,7 +50,7 @@ def model_folder(files: Iterable[Path]) -> Path | None:
         files: Its files; of folders all that is in them.
 
     Returns:
-        The folder; None where it can't be made or belongs to somebody else.
+        The folder; None if it can't be made or belongs to somebody else.
     """
     folder = cache_folder() / MODELS / _digest(files)
     try:

@@ -58,7 +58,7 @@ def without_lines(prefix: bytes, descriptor: int = 2) -> Iterator[list[bytes]]:
 
 
 def _unnamed_file() -> IO[bytes]:
-    """Open an unnamed file, in memory where the system supports it: importing tempfile takes 4 ms."""
+    """Open an unnamed file, in memory if the system supports it: importing tempfile takes 4 ms."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("edgekit"), "w+b")
     import tempfile

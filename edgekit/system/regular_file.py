@@ -116,7 +116,6 @@ def open_regular(path: Path, *, follow_links: bool = True, create: bool = False)
     """Open a regular file for reading.
 
     Args:
-        path: The file.
         follow_links: Whether the name may be a symbolic link.
         create: Open it for writing too, and create it, private to this user, if it is missing.
 

@@ -31,7 +31,7 @@ class Interface:
         install: The pip command that brings it, or what else does.
         precision: Arithmetic for a float variant, and the option that sets it.
         source: Address of the vendor's documentation.
-        measured: Hardware on which models were run and compared; "": it has not been run.
+        measured: Hardware on which models were run and compared. "" means that it has not been run.
         options: Options of the engine, as names and values.
     """
 

@@ -29,7 +29,7 @@ class BuildTarget:
         profile: The target or device to build for.
         compiler: The host side, ``compile.py``.
         engine: The device side, ``run.py``; its engine need not be installed.
-        rules: Quantization rules; None where the target has no int8.
+        rules: Quantization rules; None if the target has no int8.
     """
 
     profile: Profile

@@ -77,33 +77,35 @@ class TargetInfo(NamedTuple):
         quantization_rules: ``(profile) -> Rules``: integer operations of the target, or of the device.
             None: the target has no int8.
         refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
-            samples; returns the same artifact where there is no gain. None: not needed.
+            samples; returns the same artifact if there is no gain. None: not needed.
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
             own tools take, for ``edgekit export --metadata``; ``card`` is an
-            ``edgekit.processing.card.Card``. Raises UsageError where the card can't be expressed.
+            ``edgekit.processing.card.Card``. Raises UsageError if the card can't be expressed.
         npu_files: ``(files, chip) -> files``: further files for the NPU of a chip (``Qualcomm SM8650``), for
             ``edgekit export --npu``. Raises UsageError for an unknown chip, MissingDependency without the
-            vendor's SDK, EngineError where its compiler fails.
+            vendor's SDK, EngineError if its compiler fails.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
-            ``compile_decoder(model, precision, weights, context) -> Artifact`` (target/decoder.py). "": none.
+            ``compile_decoder(model, precision, weights, context) -> Artifact``
+            (generate/device/decoder.py). "": none.
         estimate: ``(files, profile) -> CostEstimate | None``: estimate by the vendor's own tool of the cost
             on the profile's device (target/cost_estimate.py); None for a profile that it does not know.
             It is shown as estimated by that tool. Raises MissingDependency if the tool is not installed,
             EngineError if it rejects the files: the variant is kept, with the reason.
         share_weights: ``(largest, further) -> (largest, further)``: artifacts of a model at its largest
             shape and at further ones, with weights stored once. Files equal to one of the largest's are
-            shared with it; the largest's files are usable alone. None: each shape has its own weights.
+            shared with it; the largest's files are usable alone. None means that each shape has its own
+            weights.
         compile_range: ``(models, sizes, profile, precision) -> Artifact``: one artifact for every size of a
             range, from the model at some of them, ascending (compiler/lowering/shape_range.py). Raises
-            EngineError if what differs between the sizes does not follow from the size. None: the target
-            takes listed shapes only.
+            EngineError if what differs between the sizes does not follow from the size. None means that the
+            target takes listed shapes only.
         stores_rows: Whether a product's matrix is stored as [outputs, inputs], so that it can be shared with
             an embedding of which rows are gathered; else columns of [inputs, outputs] are.
         shared_range: Whether products of ``int8-dynamic`` round all rows of their input by one scale.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
-            ``stands_in_for``. None: a variant that can't run is marked ``not run``.
+            ``stands_in_for``. None means that a variant that can't run is marked ``not run``.
     """
 
     precisions: tuple[str, ...]
@@ -181,8 +183,9 @@ class TritonForm(NamedTuple):
         files: Name in the artifact -> name that the backend expects.
         parameters: ``parameters`` of the model's configuration.
         threads: Name of the parameter for the number of threads of a run; "": none.
-        pads: Parameters with which the backend fills up a batch of a fixed size; empty: it can't.
-        accelerator: Name of its execution accelerator on a GPU; "": it runs on the CPU.
+        pads: Parameters with which the backend fills up a batch of a fixed size; empty if it
+            can't.
+        accelerator: Name of its execution accelerator on a GPU. "" means that it runs on the CPU.
     """
 
     backend: str
@@ -209,23 +212,23 @@ class EngineInfo(NamedTuple):
         prepared_on_device: Whether the engine of a variant is built on the device, in a child process of the
             target: such variants are opened in the background, and not probed.
         tools: Tools that the target uses besides its engine, for ``edgekit doctor``: rows of (name, version
-            or None where it is not installed, purpose).
+            or None if it is not installed, purpose).
         node_reports: Name of a module with ``NODE_REPORTS = NodeReports(...)`` (target/node_reports.py), for
             ``edgekit explain``. A name, because the module may import packages that a device lacks. "": none.
         plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
-            engine's own API computes what was verified, as the text of a README beside exported files;
-            ``files`` has the exported name of each file. "": its defaults do.
+            engine's own API computes what was verified, as the text of a README next to exported files;
+            ``files`` has the exported name of each file. "" means that its defaults do.
         export_files: Name of a module with ``export_files(files, options, evidence, title) -> files``: what
-            ``edgekit export`` writes beside the artifact's own files, e.g. C that an app compiles. "": none.
+            ``edgekit export`` writes next to the artifact's own files, e.g. C that an app compiles. "": none.
         stands_in_for: ``() -> str``: the device that its runners emulate on this machine, as
-            :func:`stands_in_for` names it, or "". A session runs such an engine only where it is named: an
+            :func:`stands_in_for` names it, or "". A session runs such an engine only if it is named: an
             emulation is not a fallback. It is called before anything is loaded, so it must be cheap. None:
             the engine always is the device's own.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
-            (target/decoder.py): it loads language models. "": none.
-        triton: Backend by which Triton runs the artifacts; None: it does not.
+            (generate/device/decoder.py): it loads language models. "" means that it loads none.
+        triton: Backend by which Triton runs the artifacts. None means that it does not.
         accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
-            ``Accelerators`` says (target/accelerators.py). "": the engine has none.
+            ``Accelerators`` says (target/accelerators.py). "" means that the engine has none.
     """
 
     packages: tuple[str, ...] = ()

@@ -19,8 +19,8 @@ class NodeEstimate(NamedTuple):
         node: Its name in the files.
         op: Operator, by the tool's name.
         device: Processor that runs it, e.g. ``NPU`` or ``CPU``.
-        cycles: None where the tool estimates none, e.g. of nodes that its chip leaves to a CPU.
-        why: Why it is not on the accelerator; "" where it is.
+        cycles: None if the tool estimates none, e.g. of nodes that its chip leaves to a CPU.
+        why: Why it is not on the accelerator; "" if it is.
     """
 
     node: str

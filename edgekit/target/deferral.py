@@ -1,4 +1,4 @@
-"""Two classifiers as one: a small one answers, a large one is asked where the small one is unsure.
+"""Two classifiers as one: a small one answers, a large one is asked if the small one is unsure.
 
 Such a variant has the target ``deferral`` and the files of both, below ``small/`` and ``large/``; each is run
 by the engine of its own target. How sure the small one is: the margin, the difference between its two best
@@ -42,7 +42,7 @@ def top_and_margin(scores: Array, decode: str, scale: float = 1.0) -> tuple[int,
         scale: Scale of integers.
 
     Returns:
-        The class, and 0 to 1; NaN where the scores are not finite.
+        The class, and 0 to 1; NaN if the scores are not finite.
 
     >>> top_and_margin(np.array([[0.125, 0.75, 0.125]]), "probabilities")
     (1, 0.625)
@@ -108,7 +108,7 @@ def open_runner(
 
 
 class DeferralRunner:
-    """Both variants, loaded. It takes the small one's outputs where the margin is above the threshold.
+    """Both variants, loaded. It takes the small one's outputs if the margin is above the threshold.
 
     Attributes:
         runs: Answers so far.
@@ -132,7 +132,7 @@ class DeferralRunner:
         self._scores, self._decode, self._scale, self._threshold = scores, decode, scale, threshold
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the small one, and the large one where the small one is unsure.
+        """Run the small one, and the large one if the small one is unsure.
 
         Raises:
             EngineError: either of them failed.

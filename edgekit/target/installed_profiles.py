@@ -52,7 +52,7 @@ def find_profile(name: str) -> Profile:
 
 def _near(name: str, names: Mapping[str, str]) -> str:
     """Return up to three similar profiles: the word is in their name or title, or is spelt alike."""
-    import difflib  # only where a name is wrong
+    import difflib  # only if a name is wrong
 
     word = _letters(name)
     near = [n for n in names if len(word) > 2 and word in _letters(n + find_profile(n).title)]

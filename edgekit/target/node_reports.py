@@ -1,7 +1,7 @@
 """Reports on the nodes of an artifact: times and output values.
 
 A target that supports this has a module with ``NODE_REPORTS = NodeReports(...)``, named by the ``ENGINE`` of
-its ``run.py``. Names of nodes are those of the artifact, which keeps the source model's where nothing was
+its ``run.py``. Names of nodes are those of the artifact, which keeps the source model's if nothing was
 merged.
 """
 
@@ -65,7 +65,7 @@ class NodeTimes:
 
 def without_endings(name: str) -> Iterator[str]:
     """Yield the name, then the rest of it as one ending after the other is removed. An engine that rewrites
-    nodes derives the new names from the nodes that they replace. A number is an ending only where it counts
+    nodes derives the new names from the nodes that they replace. A number is an ending only if it counts
     copies.
 
     >>> list(without_endings("Conv_41/WithoutBiases"))
@@ -108,7 +108,7 @@ def less_overhead(times: Sequence[float], total: float) -> float:
 
 @dataclass(frozen=True)
 class NodeValue:
-    """A float value, dequantized where it is stored as integers.
+    """A float value, dequantized if it is stored as integers.
 
     Attributes:
         node: Name of the node that computes it.

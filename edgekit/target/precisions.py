@@ -32,7 +32,7 @@ class LanguageBar(NamedTuple):
 
 
 class SpeechBar(NamedTuple):
-    """The build of an encoder-decoder in a precision, and quality limits where it is a speech model.
+    """The build of an encoder-decoder in a precision, and quality limits if it is a speech model.
 
     Attributes:
         forms: Precisions that its products may be compiled in, the preferred one first.
@@ -52,7 +52,7 @@ class Precision(NamedTuple):
         name: Name of the variant in the manifest and on the command line.
         stage: Stage of a build that makes its variants.
         parent: The float precision that it must be better than; "" for floats.
-        accuracy_rank: 0 is the most accurate, where no evidence says otherwise.
+        accuracy_rank: 0 is the most accurate, if no evidence says otherwise.
         snr_limit_db: Lowest SNR that verifies. fp32: rounding in another order of summation. fp16: weights
             rounded to 11 bits (about 66 dB each), summed over the depth of a network. int8: for models that
             come quantized, where two correct engines differ by a rounding step in some activations (measured:
@@ -64,9 +64,9 @@ class Precision(NamedTuple):
         rounds_inputs: The kernel rounds its inputs to 8 bits by the range that it finds in them, run by run.
         in_auto: ``--precision auto`` tries it.
         by_name: It can be requested by name.
-        language: Limits that it must reach on a language or text-to-text model; None where language models
+        language: Limits that it must reach on a language or text-to-text model; None if language models
             are not built in it.
-        speech: Build of encoder-decoders in it; None where they are not built.
+        speech: Build of encoder-decoders in it; None if they are not built.
     """
 
     name: str

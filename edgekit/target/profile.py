@@ -39,7 +39,7 @@ FACTS: Mapping[str, tuple[type, str]] = {
     "compute_capability": (str, ""),  # of an NVIDIA GPU, e.g. "8.7"
     "dla_cores": (int, ""),  # NVIDIA's fixed-function accelerators next to the GPU
     "precisions": (list, ""),  # what the chip multiplies fast
-    "precision": (str, ""),  # float precision of a build without --precision, where it is not fp32
+    "precision": (str, ""),  # float precision of a build without --precision, if it is not fp32
     "jetpack": (list, ""),  # JetPack releases, each with the versions of what matters in it
     "python": (str, ""),  # versions of CPython that have the engine's wheel
 }
@@ -48,7 +48,7 @@ FACTS: Mapping[str, tuple[type, str]] = {
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact about a device: its value, its unit ("" where it has none) and its source."""
+    """One fact about a device: its value, its unit ("" if it has none) and its source."""
 
     value: Any
     unit: str

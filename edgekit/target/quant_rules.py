@@ -23,18 +23,18 @@ class OpRule:
     Attributes:
         op: ONNX operator of the canonical graph.
         output: Source of the output's scale. ``own``: its own range. ``asked``: the same, but the kernel can
-            also write floats, so the output is quantized only where an integer node reads it. ``inputs``:
+            also write floats, so the output is quantized only if an integer node reads it. ``inputs``:
             the scale of the inputs (an op that only moves data). ``fixed``: the value in ``fixed``.
         source: Document or measurement that states this.
         inputs: Indices of the inputs that must be quantized; () for all float inputs. ``weight`` and ``bias``
             are not among them.
-        weight: Index of the input that is the weight; the row matches only where it is a constant.
+        weight: Index of the input that is the weight; the row matches only if it is a constant.
         weight_axis: Its axis of output channels; None for one scale for the whole constant.
         weight_ranks: Numbers of dimensions of the weight that the row is for; () for all.
         bias: Index of the bias input, if the op has one; a bias must be a constant with one value for each
             output channel.
         fixed: Scale and zero point for ``fixed``, the zero point in int8 terms (-128 .. 127).
-        where: Attribute -> the values that the row is for, ONNX's default where the node has none, e.g.
+        where: Attribute -> the values that the row is for, ONNX's default if the node has none, e.g.
             ``(("group", (1,)),)``.
         ranks: Numbers of dimensions of the first input that the row is for; () for all.
         constants: Whether constant inputs are quantized too; if not, a node with one stays float.
@@ -101,7 +101,7 @@ def is_arm(profile: Profile) -> bool:
 
 
 def pair_limit(profile: Profile) -> int | None:
-    """Return the limit of two neighbouring int8 weights where uint8 is multiplied by VPMADDUBSW, on x86
+    """Return the limit of two neighbouring int8 weights if uint8 is multiplied by VPMADDUBSW, on x86
     without VNNI: 255 * (128 + 1) would be over 32767. None elsewhere."""
     isa = profile.facts["isa"].value if "isa" in profile.facts else ""
     return None if is_arm(profile) or any(name in isa for name in VNNI) else 128
@@ -183,8 +183,8 @@ class Rules:
             weight too, and no block is kept in float for accuracy: for chips that leave floats to another
             processor.
         pair_limit: For kernels that add two products in int16, which saturates: the largest sum of two such
-            weights of one sign, when the activations use all of uint8. None: no such kernel.
-        channel_noise: Treatment of channels that can't share one scale; None: like the others.
+            weights of one sign, when the activations use all of uint8. None means no such kernel.
+        channel_noise: Treatment of channels that can't share one scale. None means like the others.
         placements: Names of placements (placement_presets.py) to search, the most promising first.
         rewrites: Names of exact rewrites (rewrites.py) that are applied to the float graph first.
         weight_forms: Weight-only forms, of each name the most promising first; () for none.

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from edgekit.target.accelerators import Accelerators
     from edgekit.target.contract import Compiler, Engine, Runner
-    from edgekit.target.decoder import DecoderCompiler, DecoderRunner
     from edgekit.target.node_reports import NodeReports
 
 
@@ -27,6 +26,13 @@ ACCELERATOR = "accelerator"
 interface (target/accelerators.py)."""
 _OWN = {"deferral": "edgekit.target.deferral"}
 """Targets that do not belong to one device: they run variants of others."""
+FORMS = {
+    "encoder_decoder": "edgekit.generate.device.encoder_decoder",
+    "range": "edgekit.target.range_runner",
+    "shapes": "edgekit.target.shapes",
+}
+"""Option of a variant that is not one network of one shape -> module whose ``open_runner`` opens it. A
+variant with several of these options is opened by the first."""
 
 
 @cache
@@ -66,47 +72,6 @@ def node_reports(name: str) -> NodeReports:
 
     module = engine(name).ENGINE.node_reports
     return cast(NodeReports, import_module(module).NODE_REPORTS) if module else NodeReports()
-
-
-def open_decoder(
-    name: str,
-    files: Mapping[str, Path],
-    options: Mapping[str, Json],
-    threads: int | None = None,
-    capacity: int | None = None,
-) -> DecoderRunner:
-    """Load a language model's variant.
-
-    Args:
-        name: Name of the target.
-        files: File name -> path, as in the artifact.
-        options: The artifact's options.
-        threads: Threads for one step; None is the target's default.
-        capacity: Tokens that the cache can hold; None: as many as the file has positions for.
-
-    Raises:
-        ProfileError: no such target, or it does not run language models.
-        MissingDependency: the engine is not installed.
-        UsageError: the file has no positions for so many tokens.
-        EngineError: the engine refused the files.
-    """
-    module = engine(name).ENGINE.decoder
-    if not module:
-        raise ProfileError(f"{name} does not run language models")
-    decoder = import_module(module).open_decoder(files, options, threads, capacity)
-    return leave_to_parent(cast("DecoderRunner", decoder))
-
-
-def decoder_compiler(name: str) -> DecoderCompiler:
-    """Return the module that compiles language models for a target.
-
-    Raises:
-        ProfileError: no such target, or it does not run language models.
-    """
-    module = compiler(name).TARGET.decoder
-    if not module:
-        raise ProfileError(f"{name} does not run language models")
-    return cast("DecoderCompiler", import_module(module))
 
 
 def engine(name: str) -> Engine:
@@ -193,28 +158,14 @@ def _open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    if "encoder_decoder" in options:
-        from edgekit.target import encoder_decoder  # here: most models have no decoder of tokens
-
-        if ACCELERATOR in options:
-            raise EngineError("speech models run on the CPU only")
-        if "shapes" in options:
-            from edgekit.target import shapes
-
-            opener = partial(encoder_decoder.open_runner, engine)
-            return shapes.open_runner(engine, files, inputs, outputs, options, threads, opener)
-        return encoder_decoder.open_runner(engine, files, inputs, outputs, options, threads)
-    if (device := options.get(ACCELERATOR)) is not None:
+    form = next((option for option in FORMS if option in options), None)
+    device = options.get(ACCELERATOR)
+    if device is not None and form != "encoder_decoder":
         return accelerators_of(engine).open_on(device, files, inputs, outputs, options, threads)
-    if "range" in options:
-        from edgekit.target import range_runner
-
-        return range_runner.open_runner(engine, files, inputs, outputs, options, threads)
-    if "shapes" not in options:
+    if form is None:
         return engine.open_runner(files, inputs, outputs, options, threads)
-    from edgekit.target import shapes  # here: most models have one
-
-    return shapes.open_runner(engine, files, inputs, outputs, options, threads)
+    opener = import_module(FORMS[form])  # here: most variants are one network of one shape
+    return cast("Runner", opener.open_runner(engine, files, inputs, outputs, options, threads))
 
 
 def open_ready(

@@ -40,7 +40,7 @@ class ShapeRange:
     Args:
         sizes: The sizes.
         inputs: Input -> a line for each dimension.
-        outputs: The same for outputs; (0, -1) where the data determine the dimension.
+        outputs: The same for outputs; (0, -1) if the data determine the dimension.
         largest: Inputs and outputs at the largest size.
     """
 
@@ -165,9 +165,6 @@ def _line(dimension: Json) -> Line:
 class RangeShapes(tuple[Signature, ...]):
     """Shapes of a bundle with a range: those that it has golden vectors for, the largest last, and all others
     between.
-
-    Attributes:
-        range: The range.
     """
 
     range: ShapeRange

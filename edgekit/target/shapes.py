@@ -130,9 +130,8 @@ def open_runner(
     built on the device are loaded at once, because a build takes minutes.
 
     Args:
-        engine: The engine.
         files, inputs, outputs, options, threads: Arguments of ``Engine.open_runner``. So are the errors.
-        open_one: Opens the files of one shape, by the same arguments; None: ``engine.open_runner``.
+        open_one: Opens the files of one shape, by the same arguments. None means ``engine.open_runner``.
 
     Raises:
         EngineError: the option is malformed.

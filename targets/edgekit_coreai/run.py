@@ -74,7 +74,7 @@ def open_runner(
 
 
 def _check_program(package: Path) -> None:
-    """Compare the program with the hash beside it: on a damaged one the runtime ends the process."""
+    """Compare the program with the hash next to it: on a damaged one the runtime ends the process."""
     import hashlib
 
     try:

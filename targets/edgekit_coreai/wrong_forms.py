@@ -1,7 +1,7 @@
 """Forms that Core AI's converter takes and its runtime answers wrongly, or not at all.
 
     shapes that depend on data   those of the package are static
-    GridSample, nearest          another point: 6 to 13 dB; written out with Gather where that is known
+    GridSample, nearest          another point: 6 to 13 dB; written out with Gather if that is known
     Cast between int8 and uint8  it saturates, where ONNX keeps the bits; so of 16, 32 and 64 bits
     scatters of no element       the runtime ends the process
 
@@ -63,7 +63,7 @@ def _changes_sign(node: ir.Node) -> bool:
 
 
 def _is_of_a_shift(node: ir.Node) -> bool:
-    """Check for a Cast beside a BitShift of signed integers, which is written with non-negative ones."""
+    """Check for a Cast next to a BitShift of signed integers, which is written with non-negative ones."""
     source = node.inputs[0]
     producer = source.producer() if source is not None else None
     users = [use.node.op_type for use in node.outputs[0].uses()]

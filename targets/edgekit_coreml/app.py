@@ -1,11 +1,11 @@
 """Package for apps that do not use our runtime: the contents of the card become part of the package.
 
-    image input   a picture (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
-                  into the first convolution where that alone reads the input
+    image input   an image (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
+                  into the first convolution if that alone reads the input
     labels        a classifier: classLabel and classLabel_probs
     state         the state of a recurrent model stays in Core ML between runs (iOS 18)
-    arrays        float16 where the program computes in float16 (iOS 16), without casts
-    metadata      author, license, version, description; how Vision must fit the picture
+    arrays        float16 if the program computes in float16 (iOS 16), without casts
+    metadata      author, license, version, description; how Vision must fit the image
 
 The finished package is read back, edited with coremltools' builder and written again. Its outputs
 are then compared with those of the original package, by the reference executor.
@@ -76,7 +76,6 @@ def _edit(
     fp16: bool,
     ios: int,
 ) -> None:
-    """Edit the inputs, states and outputs; with ``fp16``, arrays are float16."""
     by_mil = {entry["mil"]: name for name, entry in outputs.items()}
     variables = {by_mil[str(var.name)]: var for var in function.outputs}
     for name, entry in inputs.items():
@@ -94,7 +93,6 @@ def _edit(
 
 
 def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
-    """Load the program and the specification of a package."""
     tools = coremltools()
     from coremltools.converters.mil.frontend.milproto.load import load
 
@@ -107,7 +105,6 @@ def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
 
 
 def _put(function: Any, name: str, placeholder: Any) -> Any:
-    """Replace an input by a placeholder and return its variable."""
     placeholder.set_name(name)
     function.placeholder_inputs[name] = placeholder
     function.inputs[name] = placeholder.outputs[0]
@@ -138,7 +135,7 @@ def _inner(var: Any) -> Any:
 
 
 def _as_image(function: Any, name: str, image: ImageInput) -> None:
-    """Turn the input into a picture of 0 to 255; operators do the steps of ``prepare`` after resizing."""
+    """Turn the input into an image of 0 to 255; operators do the steps of ``prepare`` after resizing."""
     tools = coremltools()
     from coremltools.converters.mil.mil import Builder, types
 
@@ -172,7 +169,7 @@ def _as_image(function: Any, name: str, image: ImageInput) -> None:
 
 
 def _fold_std(function: Any, inner: Sequence[Any], image: ImageInput) -> bool:
-    """Divide the first convolution's weights by std instead of the picture, which saves one operator."""
+    """Divide the first convolution's weights by std instead of the image, which saves one operator."""
     from coremltools.converters.mil.mil import Builder
 
     readers = [op for var in inner for op in var.child_ops]
@@ -193,7 +190,6 @@ def _fold_std(function: Any, inner: Sequence[Any], image: ImageInput) -> bool:
 
 
 def _as_state(function: Any, name: str, result: Any, ios: int) -> None:
-    """Turn the input into a state that the result is written into."""
     from coremltools.converters.mil.mil import Builder, types
 
     if ios < STATE_IOS:
@@ -238,7 +234,6 @@ def _set_outputs(function: Any, named: Mapping[str, Any]) -> None:
 
 
 def _scores(card: Card) -> str:
-    """Return the name of the output that becomes a class label; "" without labels."""
     task = card.task
     return task.outputs["scores"] if task and task.kind == "classify" and task.labels else ""
 

@@ -44,7 +44,7 @@ def refuse_other_outputs(
     scores: str,
     outputs: Sequence[TensorSpec],
 ) -> None:
-    """Run both on a picture, or on arrays in the range of the card, and compare every output.
+    """Run both on an image, or on arrays in the range of the card, and compare every output.
 
     Raises:
         UsageError: an output is below LEAST_DB, or the labels differ.

@@ -49,11 +49,6 @@ class Builder(LoweredNode):
     Attributes:
         names: Name in MIL -> name of the ONNX value that it represents.
         origins: Name in MIL -> name of the ONNX node that it was built for, for all other names.
-
-    Args:
-        precision: ``fp32`` or ``fp16``, the precision of float operators.
-        full: Nodes that compute in float32 whatever ``precision`` is.
-        palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
     """
 
     def __init__(
@@ -194,7 +189,6 @@ class Builder(LoweredNode):
         return var, str(var.name)
 
     def _crosses(self, var: Any) -> bool:
-        """Return whether it is an input, or an output so far, of the program."""
         return any(var is other for other in self._inputs)
 
     # Names

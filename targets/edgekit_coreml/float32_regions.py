@@ -61,7 +61,7 @@ class NodeAccuracy:
     """Accuracy and range of one ONNX node's values in the fp16 program.
 
     Attributes:
-        snr_db: SNR against the fp32 program in dB, including all earlier noise; None where they are equal.
+        snr_db: SNR against the fp32 program in dB, including all earlier noise; None if they are equal.
         headroom_db: Distance of the largest magnitude from the end of float16, 20 log10(65504 / |x|), in dB.
     """
 
@@ -187,7 +187,6 @@ def _measured(
 
 
 def _worst(noises: Sequence[Noise]) -> int:
-    """Return the index of the sample with the largest error."""
     return min(range(len(noises)), key=lambda i: _db(noises[i]))
 
 
@@ -204,7 +203,6 @@ def _noise(exact: Mapping[str, Array], outputs: Mapping[str, Array]) -> Noise:
 
 
 def _db(noise: Noise) -> float:
-    """Return the SNR of the worst output in dB."""
     worst = max(noise.values(), default=0.0)
     return math.inf if worst == 0 else -10 * math.log10(worst) if math.isfinite(worst) else -math.inf
 

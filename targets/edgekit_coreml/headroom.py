@@ -47,7 +47,6 @@ def float32_nodes(model: ir.Model) -> dict[str, str]:
 
 
 def _beyond(node: ir.Node) -> str:
-    """Explain why float16 cannot hold a constant of the node; empty if it can hold all."""
     if node.op_type in MASKING_OPS or node.op_type.endswith("QuantizeLinear"):
         return ""
     for value in node.inputs:

@@ -127,7 +127,7 @@ UNJUDGED = ("const", "cast", "identity")
 
 
 def judged(operations: Any) -> Iterator[tuple[Any, Rule | None]]:
-    """Yield each operator that computes, with the first rule against it; None: eligible by all rules."""
+    """Yield each operator that computes, with the first rule against it. None means eligible by all rules."""
     for op in operations:
         if op.op_type not in UNJUDGED and not op.op_type.startswith("constexpr_"):
             yield op, next((rule for rule in RULES if rule.applies(op)), None)

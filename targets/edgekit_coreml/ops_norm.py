@@ -102,7 +102,7 @@ def mean_variance_normalization(b: Builder, X: Value, *, axes: Sequence[int] = (
 
 @lower("LpNormalization", since=1)
 def lp_normalization(b: Builder, input: Value, *, axis: int = -1, p: int = 2) -> Value:
-    """x / (sum |x|^p)^(1/p); 0 where the norm is 0."""
+    """x / (sum |x|^p)^(1/p); 0 if the norm is 0."""
     norms = {1: "reduce_l1_norm", 2: "reduce_l2_norm"}
     if p not in norms:
         raise Inexpressible(f"p={p}; it must be 1 or 2")

@@ -1,4 +1,4 @@
-"""Resize: Core ML's own operators where they compute the same, else products with constant matrices."""
+"""Resize: Core ML's own operators if they compute the same, else products with constant matrices."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
 
 
 def _nearest(b: Builder, x: Value, resizing: Resizing) -> Value:
-    """Emit upsample_nearest_neighbor where each element is repeated, else gather."""
+    """Emit upsample_nearest_neighbor if each element is repeated, else gather."""
     times = [1] * x.rank
     for axis in resizing.changed:
         picked = resizing.indices(axis)

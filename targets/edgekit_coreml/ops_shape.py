@@ -125,7 +125,6 @@ def _pad_by_parts(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: s
 
 
 def _part(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
-    """Return the elements of ``x`` along ``axis`` that are repeated beyond an end."""
     if part.count == 0:
         return []
     start = tuple(part.begin if a == axis else 0 for a in range(x.rank))

@@ -37,7 +37,6 @@ def package_files(
 
     Args:
         specification_version: Version of Core ML's format, e.g. 7 for iOS 16.
-        classifier: coremltools' ClassifierConfig, where an output becomes a class label.
     """
     from coremltools.converters.mil.backend.mil.load import load
 

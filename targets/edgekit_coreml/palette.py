@@ -14,7 +14,7 @@ from edgekit.tensor_spec import Array
 GROUP = 16
 """Output channels that share a table."""
 ROUNDS = 60
-"""Of k-means; it ends before where nothing moves."""
+"""Of k-means; it ends earlier if nothing moves."""
 
 
 def table_of(values: Array, count: int) -> tuple[Array, Array]:
@@ -49,7 +49,7 @@ def table_of(values: Array, count: int) -> tuple[Array, Array]:
 
 
 def grouped_tables(weights: Array, count: int) -> tuple[Array, Array]:
-    """Return a table for each GROUP channels of axis 0, or one for all where the channels don't divide.
+    """Return a table for each GROUP channels of axis 0, or one for all if the channels don't divide.
 
     Returns:
         The tables, float32 [groups, 1, ..., count, 1], with one axis for each of ``weights`` and two more,

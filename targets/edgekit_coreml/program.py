@@ -81,7 +81,7 @@ def lower_model(
     Args:
         precision: ``fp32`` or ``fp16``.
         full: Nodes that compute in float32 whatever ``precision`` is.
-        palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
+        palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values. 0 means plain values.
     """
 
     def attempt(model: ir.Model) -> tuple[Lowered, list[Finding]]:

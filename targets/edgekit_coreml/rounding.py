@@ -8,9 +8,9 @@ sum to less than one step of its smallest weight.
 Measured by the reference executor, every value rounded to float16; nearest, then so:
 
     CenterFace, four outputs, one photograph   25.0, 32.7, 21.2, 35.8  ->  36.6, 45.1, 32.9, 47.4 dB
-    EfficientNet-Lite0, six pictures           45.5        ->  49.3 dB
-    COCO SSD MobileNet-v2, six pictures        39.6, 66.4  ->  41.9, 66.9 dB
-    YOLOX-nano, six pictures                   42.7        ->  44.4 dB
+    EfficientNet-Lite0, six images             45.5        ->  49.3 dB
+    COCO SSD MobileNet-v2, six images          39.6, 66.4  ->  41.9, 66.9 dB
+    YOLOX-nano, six images                     42.7        ->  44.4 dB
     ResNet-8, PP-OCRv4's recogniser            56.1, 40.1  ->  55.6, 39.2 dB
 
 Cancelling over the channels too, which have means of their own, gained nothing on average and cost ResNet-8

@@ -112,7 +112,6 @@ def _merged(contents: Sequence[bytes], specifications: Sequence[Any]) -> bytes:
 
 
 def _blob_values(message: Any) -> Iterator[Any]:
-    """Yield each reference to ``weight.bin`` within a message, in the order of the fields."""
     if message.DESCRIPTOR.name == "BlobFileValue":
         yield message
         return

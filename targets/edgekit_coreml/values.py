@@ -55,7 +55,7 @@ class Packed:
             axes as ``data`` (iOS 18).
         zero_point: Integers, one for each scale.
         axis: Axis of the scales.
-        bits: 4 or 8 for constants stored in blocks; 0: not in blocks.
+        bits: 4 or 8 for constants stored in blocks. 0 means not in blocks.
     """
 
     data: Array
@@ -107,7 +107,7 @@ stored_dtype = partial(stored_type, stored=STORED, engine="Core ML")
 
 
 def narrowed(array: Array, dtype: str) -> Array:
-    """``array`` as ``dtype``; floats are clamped to what float16 holds where that is requested.
+    """``array`` as ``dtype``; floats are clamped to what float16 holds if that is requested.
 
     Raises:
         Inexpressible: an integer does not fit.

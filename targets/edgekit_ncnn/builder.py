@@ -2,7 +2,7 @@
 
 A blob has one to four axes, and its elements are in the order of the ONNX value's. A blob of any shape with
 as many elements can therefore store a value: ``[3,8,8]`` stores ``[1,3,8,8]``, ``[6,4,30]`` stores
-``[2,3,4,5,6]``. A lowering asks for the shape that its layer needs (``blob``), and a Reshape is emitted where
+``[2,3,4,5,6]``. A lowering asks for the shape that its layer needs (``blob``), and a Reshape is emitted if
 the value has another one.
 """
 
@@ -188,15 +188,7 @@ class Builder(LoweredNode):
         typed: bool = False,
         name: str = "",
     ) -> Value:
-        """Add a layer with one output, and return it as a value whose ONNX shape is that of its blob.
-
-        Args:
-            stored: Shape of the blob that it writes.
-            params: Parameter number -> value.
-            weights: Arrays in the order of the file.
-            typed: Whether the first array names its element type.
-            name: Name of the blob, if it is free.
-        """
+        """Add a layer with one output, and return it as a value whose ONNX shape is that of its blob."""
         output = self.fresh(name)
         self._add(Layer(kind, list(inputs), [output], dict(params or {}), list(weights), typed))
         return Value(stored, "float32", output, stored)
@@ -233,7 +225,6 @@ class Builder(LoweredNode):
 
 
 def _axes(stored: Shape) -> dict[int, Param]:
-    """Return the parameters of Input, Reshape and MemoryData for a shape."""
     keys = (0, 1, 11, 2) if len(stored) == AXES_LIMIT else (0, 1, 2)
     return dict(zip(keys, stored[::-1], strict=False))
 

@@ -115,7 +115,6 @@ def _lowered(model: ir.Model, profile: Profile) -> tuple[LoweredNetwork, list[Fi
 
 
 def _ends(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Return a finding for each input that is read, and each output, that blobs can't hold."""
     findings = []
     for value in (*model.graph.inputs, *model.graph.outputs):
         is_read = value.is_graph_output() or bool(value.uses())

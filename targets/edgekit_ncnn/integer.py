@@ -25,7 +25,7 @@ from edgekit_ncnn.network import Layer
 INT8_TERM = 8
 """Number of the parameter int8_scale_term."""
 REQUANTIZES = 100
-"""Added to int8_scale_term where the layer writes int8."""
+"""Added to int8_scale_term if the layer writes int8."""
 PER_CHANNEL = {"Convolution": 2, "ConvolutionDepthWise": 1, "InnerProduct": 2}
 """int8_scale_term of layers with weights that have a scale for each output channel."""
 
@@ -47,7 +47,8 @@ class IntegerForm(NamedTuple):
 
 
 def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm | None:
-    """Return the integers of a Conv in two dimensions or of a dense layer (``axes`` 0); None: it has none.
+    """Return the integers of a Conv in two dimensions or of a dense layer (``axes`` 0), or None
+    if it has none.
 
     Args:
         group: Its number of groups; of a depthwise Conv, the number of channels.
@@ -67,7 +68,7 @@ def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm
 
 
 def with_requantization(layers: Sequence[Layer], output_blobs: Sequence[str]) -> None:
-    """Let convolutions write int8 where only convolutions on integers of one scale read them, in place."""
+    """Let convolutions write int8 if only convolutions on integers of one scale read them, in place."""
     readers: dict[str, list[Layer]] = defaultdict(list)
     for layer in layers:
         for name in layer.inputs:

@@ -82,7 +82,6 @@ def network_files(layers: Sequence[Layer], output_blobs: Sequence[str], half: bo
     """Return the contents of ``model.param`` and ``model.bin``.
 
     Args:
-        layers: In order; each blob is written once.
         output_blobs: Blobs that are outputs of the network, which no layer reads.
         half: Store large weights in float16 (``compiler.lowering.fp16_weights``).
     """

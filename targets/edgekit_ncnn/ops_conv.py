@@ -33,7 +33,7 @@ MOST_SPATIAL = 3
 
 
 def batch_as_axis(b: Builder, x: Value) -> Value:
-    """Return ``x`` as (1, channels, batch, ...) where the batch is not one."""
+    """Return ``x`` as (1, channels, batch, ...) if the batch is not one."""
     if x.shape[0] == 1:
         return x
     swapped = transposed(b, x, (1, 0, *range(2, x.rank)))

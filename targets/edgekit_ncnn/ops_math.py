@@ -195,7 +195,7 @@ def p_relu(b: Builder, X: Value, slope: Value) -> Value:
 
 @lower("Clip", since=13)
 def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None = None) -> Value:
-    """Emit Clip, or BinaryOp where the model computes a bound. A lower bound of 0 alone becomes ReLU."""
+    """Emit Clip, or BinaryOp if the model computes a bound. A lower bound of 0 alone becomes ReLU."""
     low, high = (_bound(value, default) for value, default in ((min, -LARGEST), (max, LARGEST)))
     if isinstance(low, float) and isinstance(high, float):
         low = high if low > high else low

@@ -142,7 +142,7 @@ def lrn(
 
 @lower("LpNormalization", since=22)
 def lp_normalization(b: Builder, input: Value, *, axis: int = -1, p: int = 2) -> Value:
-    """Divide by the norm along an axis; 0 where that is 0."""
+    """Divide by the norm along an axis; 0 if that is 0."""
     norm = reduced(b, input, (axis % input.rank,), REDUCTIONS["ReduceL2" if p == 2 else "ReduceL1"])
     smallest = {0: float(np.finfo(np.float32).tiny), 1: float(np.finfo(np.float32).max)}
     return binary(b, input, elementwise(b, "Clip", norm, smallest), 3)

@@ -18,7 +18,7 @@ CUBIC_A = -0.75
 
 @lower("Resize", since=19)
 def resize(b: Builder, X: Value, *, resizing: Resizing) -> Value:
-    """Emit Interp where its points are the node's, else Crops or products with constant matrices."""
+    """Emit Interp if its points are the node's, else Crops or products with constant matrices."""
     out, mode, changed = b.out_shape(), resizing.mode, resizing.changed
     odd_cubic = mode == "cubic" and abs(resizing.cubic_coeff_a - CUBIC_A) > 1e-6
     odd = resizing.crops or resizing.smooths or resizing.exclude_outside or odd_cubic

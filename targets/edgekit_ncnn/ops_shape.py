@@ -30,7 +30,7 @@ RUNS_LIMIT = 256
 def along(b: Builder, x: Value, axis: int) -> tuple[str, Shape, int]:
     """Return a blob of ``x`` with an axis of its own for one ONNX axis: its name, its shape, and that axis.
 
-    The blob is used as it is where that is possible, else as (outer, axis, inner).
+    The blob is used as it is if that is possible, else as (outer, axis, inner).
     """
     axis %= max(x.rank, 1)
     for stored in (x.stored, natural(x.shape)):
@@ -144,7 +144,7 @@ def _permuted(b: Builder, x: Value, sizes: Shape, places: Sequence[int]) -> Valu
 
 
 def reshaped(b: Builder, data: Value) -> Value:
-    """Return the same blob with another shape. A Reshape follows where a layer needs it."""
+    """Return the same blob with another shape. A Reshape follows if a layer needs it."""
     return b.reshape(data, b.out_shape())
 
 
@@ -171,7 +171,7 @@ def cast(b: Builder, input: Value, *, to: int) -> Value:
 
 @lower("Transpose", since=13)
 def transpose(b: Builder, data: Value, *, perm: Sequence[int] | None = None) -> Value:
-    """Emit Permute, or a Reshape where the order in memory does not change."""
+    """Emit Permute, or a Reshape if the order in memory does not change."""
     return transposed(b, data, list(perm) if perm is not None else list(range(data.rank))[::-1])
 
 

@@ -12,7 +12,7 @@ from edgekit_ncnn.run import BIN_FILE, PARAM_FILE, SETTINGS
 
 
 def plain_use(options: Mapping[str, Json], files: Mapping[str, str]) -> str:
-    """Return the text of a README beside the exported files: name in the artifact -> exported name."""
+    """Return the text of a README next to the exported files: name in the artifact -> exported name."""
     settings = "\n".join(f"    net.opt.{name} = {value}" for name, value in SETTINGS.items())
     blobs = "\n".join(
         f"    input   {name}: blob {blob}, {'x'.join(map(str, stored))}"

@@ -26,7 +26,7 @@ SETTINGS = {
     "use_bf16_storage": False,
     "use_vulkan_compute": False,
 }
-"""Options of a network. By default ncnn rounds values to float16, and multiplies in it where the processor
+"""Options of a network. By default ncnn rounds values to float16, and multiplies in it if the processor
 can: what was verified on one processor would be something else on the next."""
 HELD = ("float32", "uint8", "int8")
 """Element types of inputs and outputs; blobs hold all of them as float32."""

@@ -162,7 +162,7 @@ def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, An
     """Return the model as written for OpenVINO, the reader's result for it, and a finding for each node
     without a conversion.
 
-    A node that it refuses or computes wrongly is decomposed where possible, and read again.
+    A node that it refuses or computes wrongly is decomposed if possible, and read again.
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:
@@ -208,7 +208,6 @@ def _name_nodes(model: Any, prefix: str) -> None:
 
 
 def _bodies(node: Any) -> list[Any]:
-    """Return the bodies of an If (two), a Loop or a TensorIterator (one)."""
     if node.get_type_name() == "If":
         return [node.get_function(0), node.get_function(1)]
     if node.get_type_name() in ("Loop", "TensorIterator"):

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter
-from edgekit.compiler.lowering.language.graph_writer import CONTRIB
-from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
+from edgekit.generate.device.adapter import OPTION as ADAPTERS
+from edgekit.generate.device.decoder import OPTION
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.graphs.language.decoder_writer import DecoderWriter
+from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
+from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
-from edgekit.target.adapter import OPTION as ADAPTERS
-from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Content, Json
 from edgekit_openvino.decoder import WINDOW, state_names
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino

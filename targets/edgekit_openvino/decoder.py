@@ -13,11 +13,17 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
+from edgekit.generate.device.adapter import NO_MATRICES, UNKNOWN, Matrices, adapter_inputs
+from edgekit.generate.device.adapter import OPTION as ADAPTERS
+from edgekit.generate.device.decoder import (
+    DecoderShape,
+    check_capacity,
+    check_length,
+    check_saved,
+    check_step,
+)
 from edgekit.system.cpu import instruction_sets
 from edgekit.system.signal_stack import kept_signal_stack
-from edgekit.target.adapter import NO_MATRICES, UNKNOWN, Matrices, adapter_inputs
-from edgekit.target.adapter import OPTION as ADAPTERS
-from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
 from edgekit_openvino.run import (
@@ -45,7 +51,7 @@ SETTINGS = {
 }
 
 ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
-"""Setting: so many inputs of a product with integer weights are rounded to int8 by one scale; 0: none.
+"""Setting: so many inputs of a product with integer weights are rounded to int8 by one scale. 0 means none.
 Products with float zero points (int4's) are computed with floats either way. 32 takes half the time of 0 with
 VNNI. But the last bits of attention, which differ with the number of rows, then decide how inputs are
 rounded: logits of SmolLM2-135M in int8 differed by up to .9."""
@@ -62,7 +68,7 @@ def state_names(layers: int) -> list[str]:
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> OpenvinoDecoder:
-    """Load ``model.xml`` with ``model.bin``; arguments: see ``registry.open_decoder``.
+    """Load ``model.xml`` with ``model.bin``; arguments: see ``decoder_registry.open_decoder``.
 
     Raises:
         UsageError: ``capacity`` exceeds the positions of the file.
@@ -87,7 +93,6 @@ class _CompiledModels:
         self._compiled: dict[bool, Any] = {}
 
     def load(self, name: str, matrices: Matrices) -> None:
-        """Load an adapter, once, as inputs of the model."""
         if name not in self.adapters:
             inputs = adapter_inputs(self.sites, matrices)
             tensor = openvino().Tensor
@@ -123,7 +128,7 @@ class OpenvinoDecoder:
         self._first = np.zeros(1, np.int32)
         self._open(exact=False)
         self._places = np.zeros(0, np.int64)
-        """Position of each token in the state, HIDDEN where it was dropped."""
+        """Position of each token in the state, HIDDEN if it was dropped."""
 
     @property
     def row_consistent(self) -> bool:

@@ -14,7 +14,7 @@ Pairs after a Concat (``with_fake_quantized_concats``):
     Concat -> [Relu ...] -> Q -> DQ -> [Relu ...] -> Q -> DQ
         =>   Concat -> [Relu ...] -> FakeQuantize -> [Relu ...] -> Q -> DQ
 
-where the first zero point is not 0. compile_model of 2026.4.1 ends the process by SIGSEGV on such a pair (its
+if the first zero point is not 0. compile_model of 2026.4.1 ends the process by SIGSEGV on such a pair (its
 low precision transformations do: with them off it does not). CenterNet's int8 has the pair: its Concat of two
 branches is quantized, and once more after the Relu.
 """
@@ -70,7 +70,6 @@ def with_fake_quantized_concats(model: ir.Model) -> ir.Model:
 
 
 def _is_fatal(node: ir.Node) -> bool:
-    """Check whether an 8-bit QuantizeLinear starts such a chain."""
     zero_point, pairs = array_of(input_of(node, 2)), _pairs(node)
     if zero_point is None or zero_point.dtype not in (np.uint8, np.int8) or not zero_point.any() or not pairs:
         return False
@@ -109,7 +108,7 @@ def _only_varying(node: ir.Node) -> ir.Value | None:
 
 def _ends(node: ir.Node, real: ir.Value | None) -> list[Array]:
     """Return the least and greatest number that a QuantizeLinear or DequantizeLinear can represent, in the
-    shape that a FakeQuantize takes; none where they are not known.
+    shape that a FakeQuantize takes; none if they are not known.
     """
     scale, zero_point, dims = array_of(input_of(node, 1)), array_of(input_of(node, 2)), dims_of(real)
     if scale is None or zero_point is None or zero_point.dtype not in (np.uint8, np.int8):

@@ -77,8 +77,6 @@ def node_times(
 
 
 class _ClockedRunner(OpenvinoRunner):
-    """Knows what ``infer()`` took of its last run."""
-
     def __init__(self, compiled: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         super().__init__(compiled, inputs, outputs)
         self._request = _Clocked(self._request)
@@ -89,8 +87,6 @@ class _ClockedRunner(OpenvinoRunner):
 
 
 class _Clocked:
-    """A request of OpenVINO's that takes the time of ``infer()``."""
-
     def __init__(self, request: Any) -> None:
         self._request, self.infer_ms = request, 0.0
 

@@ -17,7 +17,7 @@ from edgekit_openvino.run import arithmetic
 
 
 def plain_use(options: Mapping[str, Json], files: Mapping[str, str]) -> str:
-    """Return the text of a README beside the exported files: name in the artifact -> exported name."""
+    """Return the text of a README next to the exported files: name in the artifact -> exported name."""
     settings = arithmetic(options)
     config = ", ".join(f'"{name}": "{value}"' for name, value in settings.items())
     command = ", ".join(f"{name}={value}" for name, value in settings.items())

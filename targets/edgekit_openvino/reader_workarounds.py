@@ -2,7 +2,7 @@
 
 Found by the conformance grid on OpenVINO 2026.4: it ignores ``antialias``, ``exclude_outside`` and
 ``keep_aspect_ratio_policy`` of a Resize, has neither ``tf_crop_and_resize`` nor ``half_pixel_symmetric``,
-fills a Pad with zeros where the model computes the value, does not wrap, drops the peepholes of an LSTM,
+fills a Pad with zeros if the model computes the value, does not wrap, drops the peepholes of an LSTM,
 shifts the bits of an integer in float32,
 its NonMaxSuppression removes a box whose overlap equals the threshold, and its ReduceMax over nothing but
 -inf is the lowest float32.
@@ -134,7 +134,8 @@ def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
 
 
 def _threshold(node: ir.Node) -> float | None:
-    """Return the overlap above which ONNX's NonMaxSuppression removes a box; None: the model computes it."""
+    """Return the overlap above which ONNX's NonMaxSuppression removes a box. None means that the model
+    computes it."""
     value = input_of(node, 3)
     return 0.0 if value is None else scalar_of(value)
 

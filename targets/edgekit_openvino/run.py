@@ -47,7 +47,7 @@ BF16 = ("avx512_bf16", "amx_bf16")
 """Instruction sets of which one computes in bf16."""
 
 PRECISION_NAMES = {"f32": "fp32", "f16": "fp16"}
-"""OpenVINO's name of an element type -> ours, where it is another."""
+"""OpenVINO's name of an element type -> ours, if it is another."""
 
 NARROWED = {"int64": "int32", "uint64": "int32", "uint32": "int32", "float64": "float32"}
 """Element types that the CPU plugin computes in others. It wraps what is beyond int32, and clamps what is
@@ -124,7 +124,7 @@ def compiled_model(
         **arithmetic(options),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
-        # Pinned, two sessions of one thread sit on the same core and share it: 37 pictures a second together,
+        # Pinned, two sessions of one thread sit on the same core and share it: 37 images a second together,
         # 50 unpinned (YOLOX-nano, two cores). One session alone is as fast either way.
         "ENABLE_CPU_PINNING": "NO",
     }
@@ -166,7 +166,7 @@ def _unpacked(files: Mapping[str, Path]) -> Iterator[Path]:
 
 
 def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:
-    """Return the settings that affect the outputs. OpenVINO's defaults follow the chip: bf16 or fp16 where it
+    """Return the settings that affect the outputs. OpenVINO's defaults follow the chip: bf16 or fp16 if it
     has them, 29 dB from fp32's outputs; inputs of layers whose weights are stored as integers rounded to
     int8, 48 dB from them, whether a build or the model's author stored them so."""
     return {
@@ -177,7 +177,7 @@ def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:
 
 MULTIPLYING = ("Convolution", "Deconvolution", "FullyConnected", "MatMul")
 """Kinds of layers whose integers are those of quantization. In others ``u8`` may be booleans, or the bytes of
-a picture before they become floats."""
+an image before they become floats."""
 
 
 class OpenvinoRunner:
@@ -342,7 +342,7 @@ def openvino() -> Any:
     """Import the package without its telemetry.
 
     ``import openvino`` loads ``openvino_telemetry`` for its converter, which we don't use; the package falls
-    back to a stub where that is absent. So it is hidden during the import: nothing can be sent, and import
+    back to a stub if that is absent. So it is hidden during the import: nothing can be sent, and import
     takes 212 ms, not 307. If openvino was imported before, nothing changes.
 
     Raises:

@@ -128,12 +128,7 @@ def _failures_of_a_run() -> Iterator[None]:
 
 
 class AcceleratedRunner(OrtRunner):
-    """A loaded ``model.onnx`` on an accelerator.
-
-    Attributes:
-        placement: The nodes of a run, with the provider that ran each.
-        copies: Number of copies between the processors in a run.
-    """
+    """A loaded ``model.onnx`` on an accelerator."""
 
     def __init__(self, session: Any, outputs: Sequence[str], precision: str) -> None:
         super().__init__(session, outputs, precision)

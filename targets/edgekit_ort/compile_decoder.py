@@ -9,15 +9,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Mapping
 
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter, rotation_tables
-from edgekit.compiler.lowering.language.graph_writer import CONTRIB
-from edgekit.compiler.model.language import LanguageModel
 from edgekit.errors import UsageError
+from edgekit.generate.device.adapter import OPTION as ADAPTERS
+from edgekit.generate.device.decoder import OPTION
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.graphs.language.decoder_writer import DecoderWriter, rotation_tables
+from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
+from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
-from edgekit.target.adapter import OPTION as ADAPTERS
-from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
 from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE

@@ -15,10 +15,16 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
+from edgekit.generate.device.adapter import NO_MATRICES, Matrices, adapter_inputs
+from edgekit.generate.device.adapter import OPTION as ADAPTERS
+from edgekit.generate.device.decoder import (
+    DecoderShape,
+    check_capacity,
+    check_length,
+    check_saved,
+    check_step,
+)
 from edgekit.system.onnx_runtime import onnxruntime
-from edgekit.target.adapter import NO_MATRICES, Matrices, adapter_inputs
-from edgekit.target.adapter import OPTION as ADAPTERS
-from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
 from edgekit.tensor_spec import Array, Json
 from edgekit_ort.run import MODEL_FILE, engine_version, open_session
 
@@ -38,7 +44,7 @@ BINDINGS_LIMIT = 32
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> OrtDecoder:
-    """Load ``model.onnx`` with ``model.data`` beside it; arguments: see ``registry.open_decoder``.
+    """Load ``model.onnx`` with ``model.data`` next to it; arguments: see ``decoder_registry.open_decoder``.
 
     Raises:
         UsageError: ``capacity`` exceeds the positions of the file.
@@ -64,7 +70,7 @@ class _Caches:
     """Caches of all texts of one session: keys, then values, of each layer.
 
     Attributes:
-        lengths: Number of tokens of each text; None where a place is free.
+        lengths: Number of tokens of each text; None if a place is free.
         parts: Keys, then values, of each layer: [texts, kv_heads, capacity + SPARE, head_dim] each.
         sites: Products that adapters change, as in the artifact's options.
         adapters: Name of an adapter -> inputs of the graph, as ONNX Runtime's values.
@@ -95,7 +101,7 @@ class _Caches:
         return place
 
     def _grow(self) -> None:
-        """Add a place, whose caches lie beside the others so that one step can run all texts."""
+        """Add a place, whose caches lie next to the others so that one step can run all texts."""
         self._bindings.clear()
         for index, part in enumerate(self.parts):  # one by one: the memory of one of them is there twice
             self.parts[index] = wider = self._zeros(len(self.lengths) + 1)
@@ -226,7 +232,7 @@ class OrtDecoder:
             check_step([token], 1, runner.length, self.capacity, self._shape.vocabulary)
         places = [runner._place for runner in runners]
         if len(caches.lengths) == 1:
-            caches.lengths[caches.take()] = None  # a place beside, for the second row
+            caches.lengths[caches.take()] = None  # a place more, for the second row
         first, last = min(places), max(places)
         if first == last:  # one row would be multiplied by another kernel
             first, last = (first - 1, last) if first else (first, last + 1)

@@ -1,4 +1,4 @@
-"""Label a model with opset 20 where that says the same.
+"""Label a model with opset 20 if that says the same.
 
 ONNX Runtime knows its fast forms by opset: 1.23, the last for CPython 3.10 and Intel Macs, reads opset 23 but
 fuses no Conv of opset 22, and has no kernel for QuantizeLinear of 23. Milliseconds on it, one core, by the
@@ -23,5 +23,5 @@ OLDER_OPSET = 20
 
 
 def with_older_opset(model: ir.Model) -> ir.Model:
-    """Return a copy of the model with opset 20, or the model itself where a node would change in it."""
+    """Return a copy of the model with opset 20, or the model itself if a node would change in it."""
     return with_opset(model, OLDER_OPSET) or model

@@ -1,10 +1,10 @@
-"""Pad the integers that a Conv reads to a multiple of four channels, where it has fewer than eight.
+"""Pad the integers that a Conv reads to a multiple of four channels, if it has fewer than eight.
 
     Q -> DQ -> Conv (3 channels)      =>      Q -> Pad -> DQ -> Conv (4 channels)
 
 ONNX Runtime's QLinearConv copies the channels at each position of its window. It copies 4 of them in less
 time than 1 to 3, and 8 than 5 to 7. The added integers are the zero point and their weights 0, so the sums
-stay the same. Networks for pictures begin with such a Conv.
+stay the same. Networks for images begin with such a Conv.
 """
 
 from __future__ import annotations

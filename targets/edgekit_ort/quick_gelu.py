@@ -1,6 +1,6 @@
 """Fuse SiLU into one node after a DequantizeLinear.
 
-ONNX Runtime fuses x * Sigmoid(x) to QuickGelu by itself, but where x comes from a DequantizeLinear it has
+ONNX Runtime fuses x * Sigmoid(x) to QuickGelu by itself, but if x comes from a DequantizeLinear it has
 given each reader one of its own by then, and the two no longer read the same value: YOLOX-nano ran Sigmoid
 and Mul apart on 217 DequantizeLinear nodes, 10.7 ms instead of 8.2.
 

@@ -45,7 +45,7 @@ minima, one thread): EdgeKit's own pass folds the Pads that may be folded.
 QUANTIZING_OPTIMIZER = "WeightBiasQuantization"
 """Stores float weights between two Q/DQ pairs in int8, one scale an output channel, by default: a layer that
 was kept in float on purpose lost 28 dB. It also stores float biases in int32, which models of other tools
-need to be fast, so it is only left out where there is such a layer."""
+need to be fast, so it is only left out if there is such a layer."""
 
 FAST_MATH = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 """Session option: MatMul rounds what it multiplies to bf16 and sums in fp32, on ARM64 with bf16; elsewhere it
@@ -79,11 +79,11 @@ def open_runner(
 ) -> OrtRunner:
     """Load ``model.onnx``. ``threads=None`` takes ONNX Runtime's default, one a physical core.
 
-    ``options["precision"]`` is that of the graph: ``int8`` where it holds Q/DQ pairs, else ``fp32``. The CPU
-    provider computes as the graph says; ``options["float_islands"]``: also where floats are between pairs.
+    ``options["precision"]`` is that of the graph: ``int8`` if it holds Q/DQ pairs, else ``fp32``. The CPU
+    provider computes as the graph says; ``options["float_islands"]``: also if floats are between pairs.
     ``options["widened_weights"]``: only weights are stored as integers. ``options["wide_sums"]``: products
     of integers are summed exactly on every processor. ``options["arithmetic"]``: ``bf16``: MatMul multiplies
-    in bf16 where the processor does.
+    in bf16 if the processor does.
     """
     path, shared = files[MODEL_FILE], files.get(SHARED_FILE)
     fast_math = options.get("arithmetic") == "bf16" and not cpu.lacking(options)
@@ -124,9 +124,8 @@ def open_session(
         keep_float_regions: Keep float weights between Q/DQ pairs as they are.
         widened_weights: Only weights are stored as integers: convert them to floats at load. Otherwise they
             are widened at each run, or multiplied by a kernel that is slower than the float one.
-        wide_sums: Whether to set EXACT_SUMS where the processor needs it.
+        wide_sums: Whether to set EXACT_SUMS if the processor needs it.
         profile_into: Path prefix of the file that ``end_profiling`` writes the time of every node into.
-        weights_in: Folder of the file with a serialized model's weights.
         fixed_memory: Plan no memory from the run before: a recorded run keeps its own.
         accelerator: Name, options and devices of an execution provider that comes before the CPU's; the
             devices are empty unless a plug-in brings it (accelerators.py).

@@ -3,9 +3,9 @@ compiling.
 
     canonical graph  opset 23
       -> every node between Q/DQ pairs or in float16          htp_types
-      -> opset 21, or newer where an operator needs it        edgekit.compiler.lowering.opset_downgrade
+      -> opset 21, or newer if an operator needs it           edgekit.compiler.lowering.opset_downgrade
       -> compiled by Qualcomm's compiler with the CPU switched off: what it takes is on the NPU
-      -> context.onnx, context_qnn.bin                        where the profile has ``accelerator``
+      -> context.onnx, context_qnn.bin                        if the profile has ``accelerator``
 
 The same graph gives the same bytes, in another process and another folder too. A context binary is for one
 version of the NPU; on another one, or under an older library, the runner compiles ``model.onnx``.
@@ -40,7 +40,7 @@ from edgekit_qnn.run import CONTEXT_FILE, DEFAULT_ARCH, MODEL_FILE, PROVIDER, op
 PRECISIONS = ("fp32", "int8")
 """Floats are computed in float16, whichever was asked for. int8 is for models with Q/DQ pairs."""
 OPSETS = (21, 22)
-"""The first opset with Q/DQ in 16 bits, and the next. 23 where they lack an operator."""
+"""The first opset with Q/DQ in 16 bits, and the next. 23 if they lack an operator."""
 
 
 class _Written(NamedTuple):
@@ -106,7 +106,6 @@ def _written(model: ir.Model, profile: Profile, with_context: bool) -> tuple[_Wr
 
 
 def _context(content: bytes, npu: str) -> dict[str, bytes]:
-    """Return the context binary and the model that names it, compiled in a child process."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         model, context = Path(folder, MODEL_FILE), Path(folder, "compiled", CONTEXT_FILE)
         context.parent.mkdir()

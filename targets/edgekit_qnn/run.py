@@ -29,10 +29,10 @@ ENGINE = EngineInfo(
 )
 MODEL_FILE = "model.onnx"
 CONTEXT_FILE = "context.onnx"
-"""Names the context binary, which lies beside it."""
+"""Names the context binary, which lies next to it."""
 PROVIDER = "QNNExecutionProvider"
 DEFAULT_ARCH = "73"
-"""Version of the NPU that is emulated where the options name none."""
+"""Version of the NPU that is emulated if the options name none."""
 NO_FALLBACK = "session.disable_cpu_ep_fallback"
 PLACEMENT = "session.record_ep_graph_assignment_info"
 
@@ -55,7 +55,7 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> QnnRunner:
-    """Load the context binary, or compile ``model.onnx`` where there is none or the NPU is another one.
+    """Load the context binary, or compile ``model.onnx`` if there is none or the NPU is another one.
 
     ``options["htp_arch"]``: the version of the NPU that the context binary is for, which is emulated on
     x86-64. ``threads``: number of threads of the emulator's host code; the NPU has its own.
@@ -89,9 +89,8 @@ def open_session(
 
     Args:
         arch: Version of the NPU to compile for and to emulate, e.g. ``73``; a device has its own.
-        threads: Number of threads in ONNX Runtime's own pool.
         whole: Reject a graph that is not wholly on the NPU.
-        context: Write the context binary beside this path, and a model that names it to this path.
+        context: Write the context binary next to this path, and a model that names it to this path.
 
     Raises:
         MissingDependency: onnxruntime-qnn is not installed.
@@ -113,7 +112,7 @@ def open_session(
         settings.add_session_config_entry("ep.context_enable", "1")
         settings.add_session_config_entry("ep.context_embed_mode", "0")
         settings.add_session_config_entry("ep.context_file_path", str(context))
-    # Else the pairs at the graph's inputs and outputs are left to the CPU where it may take them.
+    # Else the pairs at the graph's inputs and outputs are left to the CPU if it may take them.
     options = {"backend_path": _qnn().get_qnn_htp_path(), "offload_graph_io_quantization": "0"}
     if emulated():
         options["htp_arch"] = arch
@@ -138,7 +137,6 @@ class QnnRunner:
 
     Attributes:
         stands_in_for: Name of the hardware that the emulator replaces; "" on a device.
-        stands_in_by: Name of the emulator.
     """
 
     def __init__(

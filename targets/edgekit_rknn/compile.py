@@ -8,7 +8,7 @@
       -> built in a child process                                       npu_child
       -> nodes that it refuses alone written with others, and again     compiler.passes.expand_functions
 
-``model.onnx`` is kept beside it: the simulator runs what it builds, not a .rknn file.
+``model.onnx`` is kept next to it: the simulator runs what it builds, not a .rknn file.
 """
 
 from __future__ import annotations
@@ -152,7 +152,6 @@ def _log(child: ToolchainChild) -> str:
 
 
 def _refused(model: ir.Model, profile: Profile, problem: EngineError, log: str) -> list[Finding]:
-    """Return a finding for each node that the compiler's errors name, or one with its words."""
     lines = [" ".join(line.split()) for line in SAID.findall(log)]
     words = next((line for line in lines if "rror" in line or "nsupport" in line), reason_of(problem))[:300]
     named = [node for node in model.graph if node.name and any(str(node.name) in line for line in lines)]

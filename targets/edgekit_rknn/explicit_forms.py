@@ -5,7 +5,7 @@
                                                =>   Conv<group = C>, weights 1 / window size [-> Mul]
 
 Measured with 2.5.0 on the conformance cases of these operators: it ignores output_shape, fails on SAME and on
-ceil_mode, and uses a wrong divisor where the pads at an end are the larger ones.
+ceil_mode, and uses a wrong divisor if the pads at an end are the larger ones.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ _built: dict[str, Any] = {}
 
 def answer(request: dict[str, Any], folder: str) -> dict[str, Any]:
     """``build``: model.onnx -> model.rknn. ``run``: in.npz -> out.npz, in the order of the outputs."""
-    os.chdir(folder)  # the toolkit writes files beside itself
+    os.chdir(folder)  # the toolkit writes files next to itself
     if request["do"] == "build":
         return _build(request, folder)
     with np.load(os.path.join(folder, "in.npz"), allow_pickle=False) as arrays:
         feeds = [arrays[name] for name in request["inputs"]]
-    # As the ONNX file has pictures. It is read of inputs of four axes only, and fails on None among others.
+    # As the ONNX file has images. It is read of inputs of four axes only, and fails on None among others.
     layouts = ["nchw"] * len(feeds) if any(array.ndim == 4 for array in feeds) else None
     outputs = _built["rknn"].inference(inputs=feeds, data_format=layouts)
     if outputs is None:

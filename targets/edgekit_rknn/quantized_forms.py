@@ -9,7 +9,7 @@ the simulator of 2.5.0. So 0 is written as -1, which is the same numbers:
     weights     k - 1 with zero point -1: k is -127 .. 127, so that it fits
     activations zero point -1: their range ends at 128 s and begins at -127 s
 
-An average over a picture is rounded to the scale of its input, which the average of many values does not
+An average over an image is rounded to the scale of its input, which the average of many values does not
 need. As a depthwise Conv with equal weights it has a scale of its own, and the same integers as ONNX Runtime.
 """
 

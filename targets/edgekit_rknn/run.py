@@ -93,8 +93,8 @@ class RknnRunner:
 
 
 def layouts(arrays: Sequence[Array]) -> list[str] | None:
-    """``nchw`` for pictures, which the toolkit takes for channels last otherwise; it means: as the source. It
-    is read of inputs of four axes only, and must be there for all inputs where it is for one."""
+    """``nchw`` for images, which the toolkit takes for channels last otherwise; it means: as the source. It
+    is read of inputs of four axes only, and must be there for all inputs if it is for one."""
     return ["nchw"] * len(arrays) if any(array.ndim == 4 for array in arrays) else None
 
 

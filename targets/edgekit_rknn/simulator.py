@@ -1,6 +1,6 @@
-"""The compiler's simulator, which computes what was built where there is no NPU.
+"""The compiler's simulator, which computes what was built if there is no NPU.
 
-It runs what it has built, not a .rknn file: ``model.onnx``, which is beside it, is built again. Floats are
+It runs what it has built, not a .rknn file: ``model.onnx``, which is next to it, is built again. Floats are
 those of float16 storage, and 8-bit integers are the NPU's.
 """
 

@@ -70,11 +70,7 @@ class Acceptance:
 
 
 def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Acceptance:
-    """Parse and build a file in a child process, where ``compiler_version`` is not None.
-
-    Args:
-        quantized_nodes: Names of the nodes that are meant to run on int8 or fp8.
-    """
+    """Parse and build a file in a child process, if ``compiler_version`` is not None."""
     name = str(compiler_version())
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         model, report = Path(folder) / "model.onnx", Path(folder) / "answer.json"

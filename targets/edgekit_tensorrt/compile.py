@@ -6,7 +6,7 @@
       -> Q/DQ pairs in the one form that TensorRT takes                  quantized_forms
       -> resizes that it has no layer for, as products with matrices     compiler.passes.write_out_resize
       -> no 8-bit integers but at the interface and in pairs             narrow_types
-      -> opset 19, or 20 where an operator of 20 is in it                compiler.lowering.opset_downgrade
+      -> opset 19, or 20 if an operator of 20 is in it                   compiler.lowering.opset_downgrade
       -> checked by every rule and, if installed, by NVIDIA's compiler   rules, acceptance
 
 Opset 19: the parser of 10.3 ends at 20, and 19 is the first with float8 for what may come.
@@ -54,7 +54,7 @@ NEWER = ("Attention", "GroupNormalization", "RMSNormalization")
 """Operators that came after opset 20, or changed: the floor's parser does not read them.
 
 NVIDIA's compiler of 2026 has a kernel for Attention, but not for every shape: it takes PP-OCRv4's recognition
-in float16 and refuses it in float32. It fuses the two products and the Softmax by itself where it has one.
+in float16 and refuses it in float32. It fuses the two products and the Softmax by itself if it has one.
 """
 WORKSPACE_MB = 1024
 """Memory that the builder may use for one layer's scratch. Convolutions of phone-sized networks need far
@@ -166,7 +166,6 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
 
 
 def _float8_lacking(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Return a finding for each float8 pair if the profile doesn't list fp8 among the precisions."""
     fast = profile.facts.get("precisions")
     if fast is not None and "fp8" in fast.value:
         return []

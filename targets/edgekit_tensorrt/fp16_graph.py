@@ -95,7 +95,6 @@ def _separate_readers(model: ir.Model) -> None:
 
 
 def _chosen(model: ir.Model) -> set[ir.Node]:
-    """Choose the nodes that compute in float16."""
     before_weights: set[ir.Node] = set()
     for node in reversed(list(model.graph)):
         read = (use.node for output in node.outputs for use in output.uses())

@@ -1,4 +1,4 @@
-"""Rewrites of Q/DQ pairs into the only form that TensorRT accepts, where that is equal to the bit.
+"""Rewrites of Q/DQ pairs into the only form that TensorRT accepts, if that is equal to the bit.
 
     DequantizeLinear(int32 bias)               =>  the float bias
     uint8 with zero point 128                  =>  int8 with zero point 0: each integer less 128

@@ -65,7 +65,6 @@ class StandIn:
         return self._reference.run(feeds)
 
     def _at(self, shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
-        """Return the model at a size of its range; one without a range is unchanged."""
         if all(static_dims(value) is not None for value in self._model.graph.inputs):
             return self._model
         model = self._model.clone()

@@ -53,7 +53,6 @@ class FormRule:
     Attributes:
         ops: Operators that the rule applies to; () for all.
         code: Code of the finding; EK10.. is an error, EK11.. a warning (edgekit.diagnostics).
-        fix: Remedy for the user; may be empty.
     """
 
     name: str

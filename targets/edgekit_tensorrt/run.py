@@ -187,7 +187,6 @@ def _depends_on(trt: Any, cuda: Cuda, files: Mapping[str, Path]) -> dict[str, Js
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 

@@ -1,8 +1,8 @@
 """Run a .tflite file on a GPU by LiteRT's CompiledModel. Device side.
 
-The whole graph runs on the GPU, or the file is refused. With the CPU beside it LiteRT silently splits the
+The whole graph runs on the GPU, or the file is refused. With the CPU as well LiteRT silently splits the
 graph, and its ``is_fully_accelerated()`` is true for a split one (seen on 2.3.0). The GPU computes in
-float32. LiteRT's own default is float16 where the GPU has it (EfficientNet-Lite0: 38.7 dB instead of 116.4).
+float32. LiteRT's own default is float16 if the GPU has it (EfficientNet-Lite0: 38.7 dB instead of 116.4).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Export of the .tflite file for Android apps without our runtime, with the card's contents as metadata.
 
-Android Studio then shows the inputs, the outputs and the labels, and its tools prepare pictures with the same
+Android Studio then shows the inputs, the outputs and the labels, and its tools prepare images with the same
 numbers as a Session. The labels are a zip after the model, as those tools expect.
 """
 
@@ -35,7 +35,7 @@ def app_files(
 ) -> dict[str, bytes]:
     """Return the file with the card's contents as metadata; its outputs do not change.
 
-    Pictures become inputs with their channels last, as Android's tools give them.
+    Images become inputs with their channels last, as Android's tools give them.
 
     Raises:
         UsageError: the metadata cannot express something that the card needs.
@@ -96,7 +96,7 @@ def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
 
 
 def _store_channels_last(model: Any, index: int, entry: Mapping[str, Json], card: Card, file: bytes) -> None:
-    """Let the model take a picture with its channels last, where it was not built with ``--io nhwc``."""
+    """Let the model take an image with its channels last, if it was not built with ``--io nhwc``."""
     image = card.inputs.get(entry["name"])
     if not isinstance(image, ImageInput):
         return

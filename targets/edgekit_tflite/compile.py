@@ -52,7 +52,7 @@ from edgekit_tflite.shared_weights import share_weights
 
 PRECISIONS = ("fp32", "fp16", "fp16-arithmetic", "int8-weights", "int8-dynamic")
 INSTRUCTION_SETS = {"fp16-arithmetic": ("asimdhp",)}
-"""ARMv8.2's half precision, which XNNPACK computes with where a file permits it (flatbuffer.FP16_ALLOWED)."""
+"""ARMv8.2's half precision, which XNNPACK computes with if a file permits it (flatbuffer.FP16_ALLOWED)."""
 MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8", "fp16-arithmetic": "fp16"}
 """Precision -> the precision of the arithmetic."""
 FILE = "model.tflite"
@@ -75,7 +75,7 @@ def compile_model(
 
     Args:
         precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. ``fp16-arithmetic``:
-            both in float16, the latter where the processor has it. With integer weights:
+            both in float16, the latter if the processor has it. With integer weights:
             ``int8-weights`` computes with floats; ``int8-dynamic`` has the kernel quantize the activations at
             run time.
         others: Further models in the same file, by the key of their signature; equal constants are stored
@@ -107,7 +107,6 @@ def compile_model(
 
 
 def _program(model: ir.Model, profile: Profile, precision: str) -> tuple[Builder, Graph]:
-    """Lower the model; return the builder and the part of the graph that is read."""
     builder, findings = _lowered(model, precision, _is_plain(profile))
     wrong = [replace(finding, target=profile.name) for finding in errors(findings)]
     refuse(profile.name, wrong, "no form in TFLite")

@@ -20,16 +20,16 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter
-from edgekit.compiler.lowering.language.graph_ir import as_ir
-from edgekit.compiler.model.language import LanguageModel
 from edgekit.compiler.passes import run_passes
-from edgekit.compiler.quantize.language.decoder_weights import NearestWeights
-from edgekit.compiler.quantize.language.rotated_model import RotatedModel, rotated_model
 from edgekit.errors import UsageError
+from edgekit.generate.device.decoder import EXTRA_BYTES, OPTION
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter
+from edgekit.generate.host.graphs.language.graph_ir import as_ir
+from edgekit.generate.host.readers.language import LanguageModel
+from edgekit.generate.host.weights.language.decoder_weights import NearestWeights
+from edgekit.generate.host.weights.language.rotated_model import RotatedModel, rotated_model
 from edgekit.target import Artifact
-from edgekit.target.decoder import EXTRA_BYTES, OPTION
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array, Json
 from edgekit_tflite.compile import compile_model

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
+from edgekit.generate.device.decoder import (
+    DecoderShape,
+    check_capacity,
+    check_length,
+    check_saved,
+    check_step,
+)
 from edgekit.tensor_spec import Array, Json
 from edgekit_tflite.run import FILE, open_interpreter
 
@@ -32,7 +38,7 @@ HIDDEN = np.float32(-1e9)
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> TfliteDecoder:
-    """Load ``model.tflite``; arguments: see ``registry.open_decoder``.
+    """Load ``model.tflite``; arguments: see ``decoder_registry.open_decoder``.
 
     Raises:
         UsageError: ``capacity`` exceeds the positions of the file.
@@ -46,7 +52,7 @@ class _Program:
     """Program of an interpreter, with a cache in its inputs.
 
     Args:
-        window: Number of tokens that a token sees in a sliding layer; 0: no layer slides.
+        window: Number of tokens that a token sees in a sliding layer. 0 means that no layer slides.
     """
 
     def __init__(self, interpreter: Any, signature: str, shape: DecoderShape, window: int) -> None:
@@ -120,7 +126,7 @@ class _LoadedInterpreter:
     def read(self, tokens: Sequence[int], length: int) -> int:
         """Read leading tokens of a prompt that follows ``length`` others, without logits.
 
-        Returns the number of tokens read: 0 where one run per token is faster.
+        Returns the number of tokens read: 0 if one run per token is faster.
         """
         count = min(len(tokens), self._prompt_tokens)
         if not count or count < WORTH * self._prompt_tokens:

@@ -129,7 +129,6 @@ def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
 
 
 def _neighbours(nodes: Sequence[ir.Node]) -> Iterator[list[ir.Node]]:
-    """Yield the nodes in groups that values connect, each in order."""
     leader = {node: node for node in nodes}
 
     def lead(node: ir.Node) -> ir.Node:
@@ -163,7 +162,6 @@ def _leaves_xnnpack(graph: Graph, op: Op) -> bool:
 
 
 def _in_xnnpack(graph: Graph, op: Op) -> bool:
-    """Check whether XNNPACK supports an operator on 8-bit integers."""
     out = graph.tensors[op.outputs[0]]
     source = graph.tensors[op.inputs[0]]
     if op.code == "QUANTIZE" and source.dtype != out.dtype:
@@ -177,7 +175,6 @@ def _in_xnnpack(graph: Graph, op: Op) -> bool:
 
 
 def _titled(graph: Graph, op: Op) -> str:
-    """Return the operator with the property that XNNPACK does not support."""
     if op.code in OUTSIDE_XNNPACK:
         return op.code
     if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:

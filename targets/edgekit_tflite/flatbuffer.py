@@ -46,11 +46,11 @@ SHARED_OPTIONS: Mapping[str, str] = {
     "REDUCE_PROD": "ReducerOptions",
     "SUM": "ReducerOptions",
 }
-"""Operator -> its options table, where another operator has the same one or it has another name."""
+"""Operator -> its options table, if another operator has the same one or it has another name."""
 
 
 def options_tables(codes: str) -> dict[str, str]:
-    """Return each operator's options table in the schema, by its name; empty where it has none.
+    """Return each operator's options table in the schema, by its name; empty if it has none.
 
     >>> options_tables("ADD TOPK_V2 CEIL MEAN")
     {'ADD': 'AddOptions', 'TOPK_V2': 'TopKV2Options', 'CEIL': '', 'MEAN': 'ReducerOptions'}
@@ -110,9 +110,7 @@ def pack(
     """Serialize. The same graph gives the same bytes.
 
     Args:
-        graph, input_names, output_names: The first program, as ``Program`` has them.
         others: Further programs; constants that are equal are stored once.
-        fp16_arithmetic: Permit it, where the processor has it.
     """
     programs = [Program(graph, input_names, output_names), *others]
     places, contents = _contents([part.graph for part in programs])
@@ -164,7 +162,6 @@ def _contents(graphs: Sequence[Graph]) -> tuple[list[list[int | None]], list[Arr
 
 
 def _subgraph(program: Program, places: Sequence[int | None], codes: dict[tuple[str, int], int]) -> Record:
-    """Return a SubGraph; operators that ``codes`` does not have yet are added to it."""
     graph = program.graph
     return Record(
         "SubGraph",

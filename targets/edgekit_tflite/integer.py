@@ -59,7 +59,6 @@ def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> Integer
 
 
 def _is_pair(node: ir.Node) -> bool:
-    """Check whether a node belongs to a Q/DQ pair around an activation."""
     return node.op_type in PAIR and node.inputs[0] is not None and node.inputs[0].const_value is None
 
 

@@ -70,11 +70,11 @@ class Form:
     """Form of a node that computes on integers.
 
     Attributes:
-        output: Quantization of the output; None where it is that of the input.
+        output: Quantization of the output; None if it is that of the input.
         bias: Constant that the next node adds, fused into this one.
         table: Whether it is a function of one number, so of 256 values: float operators between DEQUANTIZE
             and QUANTIZE, which XNNPACK turns into a table. No integer operator is faster or rounds better.
-        dtype: Element type of the output: int8, or int16 where the next pair would round int8 again.
+        dtype: Element type of the output: int8, or int16 if the next pair would round int8 again.
     """
 
     output: TensorQuantization | None = None
@@ -130,7 +130,6 @@ def own_scale(node: ir.Node, quantizations: Quantizations) -> Form:
 
 
 def _table(node: ir.Node, quantizations: Quantizations) -> Form:
-    """Use a table, for a function of one number."""
     if len(need_integers(node, quantizations)) != 1:
         raise InFloat("it is not a function of one value")
     return Form(need_following_pair(node.outputs[0]), table=True)
@@ -153,14 +152,12 @@ def _clamps(node: ir.Node, quantizations: Quantizations) -> Form:
 
 
 def _covers(quantization: TensorQuantization, bounds: tuple[float | None, float | None]) -> bool:
-    """Check whether the stored range lies within the bounds anyway."""
     low, high = bounds
     ends = (-np.inf if low is None else low, np.inf if high is None else high)
     return stored_number(ends[0], quantization) == -128 and stored_number(ends[1], quantization) == 127
 
 
 def _is_exact(number: float, quantization: TensorQuantization) -> bool:
-    """Check whether ``number`` is stored exactly, or lies beyond the stored range."""
     stored = number / quantization.scale[0] + quantization.zero_point[0]
     return stored <= -128 or stored >= 127 or abs(stored - round(stored)) < 1e-4
 
@@ -231,7 +228,6 @@ def _softmax(node: ir.Node, quantizations: Quantizations) -> Form:
 
 
 def _only(names: Mapping[str, float], rule: Rule) -> Rule:
-    """Return ``rule``, limited to nodes whose attributes have these values."""
 
     def checked(node: ir.Node, quantizations: Quantizations) -> Form:
         for name, required in names.items():

@@ -25,7 +25,7 @@ INTEGER_KERNELS = frozenset(
         "SOFTMAX", "SUB", "SUM", "TANH", "TRANSPOSE_CONV",
     }
 )  # fmt: skip
-"""Operators that also compute on int8, where it is quantized by a scale."""
+"""Operators that also compute on int8, if it is quantized by a scale."""
 
 KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "ABS": FLOAT,
@@ -124,4 +124,4 @@ DATA_OPERAND: Mapping[str, int] = {
     "TRANSPOSE_CONV": 2,
     "SCATTER_ND": 1,
 }
-"""Which input decides the type, where it is not the first."""
+"""Which input decides the type, if it is not the first."""

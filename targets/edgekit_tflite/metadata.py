@@ -1,4 +1,4 @@
-"""TFLite Model Metadata as bytes: what Android Studio and MediaPipe show of a model, and prepare pictures by.
+"""TFLite Model Metadata as bytes: what Android Studio and MediaPipe show of a model, and prepare images by.
 
 Schema: https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs
 """
@@ -27,7 +27,7 @@ def associated_file(name: str, description: str, kind: int = 0) -> Record:
 
 
 def image(colour: int, width: int, height: int) -> Record:
-    """Return the content of an input that is a picture, N, H, W, C."""
+    """Return the content of an input that is an image, N, H, W, C."""
     size = Record("ImageSize", width=width, height=height)
     return _content(Record("ImageProperties", colorSpace=colour, defaultSize=size), "ImageProperties")
 

@@ -78,7 +78,6 @@ def op_times(
 
 
 def _constants(graph: Graph) -> set[int]:
-    """Return the tensors that are the same in each run: constants, and what is computed from them alone."""
     constants = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
     for op in graph.ops:
         if all(i < 0 or i in constants for i in op.inputs):
@@ -115,7 +114,6 @@ def _empty_call(folder: Path) -> Callable[[], object]:
 
 
 def _timed(call: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Return the time of a call in ms."""
     started = clock()
     call()
     return 1000 * (clock() - started)

@@ -42,7 +42,6 @@ def filled(b: Builder, x: Value, pads: Sequence[tuple[int, int]], number: float,
     Args:
         pads: (before, after) of each physical axis.
         number: Fill value in the stored type of ``x``: an integer if ``x`` is quantized.
-        shape: Logical shape of the result.
     """
     out = b.new(shape, x.dtype, x.perm, x.quantization)
     stored = b.constant(np.array(pads, np.int32))

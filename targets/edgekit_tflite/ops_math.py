@@ -54,7 +54,7 @@ def wrapped_16(b: Builder, x: Value) -> Value:
 
 @lower("Div", since=7)
 def div(b: Builder, A: Value, B: Value) -> Value:
-    """Emit DIV, or MUL by the reciprocal where that is exact: a constant power of two."""
+    """Emit DIV, or MUL by the reciprocal if that is exact: a constant power of two."""
     if B.const is not None and B.dtype == "float32":
         with np.errstate(divide="ignore", over="ignore"):
             mantissa = np.frexp(B.const)[0]

@@ -85,7 +85,7 @@ def mean_variance_normalization(b: Builder, X: Value, *, axes: Sequence[int] = (
 
 @lower("LpNormalization", since=1)
 def lp_normalization(b: Builder, input: Value, *, axis: int = -1, p: int = 2) -> Value:
-    """x / (sum |x|^p)^(1/p); 0 where the norm is 0."""
+    """x / (sum |x|^p)^(1/p); 0 if the norm is 0."""
     along = (axis % input.rank,)
     if p == 1:
         norm = reduce(b, "SUM", b.unary("ABS", input), along, keep=True)

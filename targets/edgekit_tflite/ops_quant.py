@@ -59,7 +59,7 @@ def quantize_linear(
 def dequantize_linear(
     b: Builder, x: Value, x_scale: Value, x_zero_point: Value | None = None, *, axis: int, block_size: int
 ) -> Value:
-    """Return the integers with quantization; DEQUANTIZE where floats are read. Per axis in primitives."""
+    """Return the integers with quantization; DEQUANTIZE if floats are read. Per axis in primitives."""
     parameters = quantization_parameters(x_scale, x_zero_point)
     scale, zero_point = parameters
     one_each = scale.size == 1 or not block_size

@@ -1,4 +1,4 @@
-"""Resize: TFLite's own operators where they compute the same, else products with constant matrices.
+"""Resize: TFLite's own operators if they compute the same, else products with constant matrices.
 
 Every ONNX resize is separable and linear: along each axis the output is a constant matrix times the input. So
 whatever a RESIZE operator has no form for (cubic, antialias, unusual coordinates) is still exact.
@@ -86,7 +86,7 @@ def repeated(b: Builder, x: Value, axis: int, times: int) -> Value:
 
 
 def _bilinear(b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[ResizeAxis]) -> Value | None:
-    """RESIZE_BILINEAR where its coordinates are those of the node, else None."""
+    """RESIZE_BILINEAR if its coordinates are those of the node, else None."""
     options = bilinear_options(lines)
     if options is None:
         return None

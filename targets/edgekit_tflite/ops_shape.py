@@ -78,7 +78,7 @@ def concat(b: Builder, *inputs: Value, axis: int) -> Value:
 
 
 def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
-    """Join values stored alike along ``axis``, in two steps where XNNPACK does not accept one."""
+    """Join values stored alike along ``axis``, in two steps if XNNPACK does not accept one."""
     some = list(parts)
     while len(some) > CONCATENATION_INPUTS:
         groups = -(-len(some) // CONCATENATION_INPUTS)
@@ -97,7 +97,7 @@ def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
 def split(
     b: Builder, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """Emit SPLIT where XNNPACK supports it (2 to 4 equal parts), else a SLICE for each part that is read."""
+    """Emit SPLIT if XNNPACK supports it (2 to 4 equal parts), else a SLICE for each part that is read."""
     assert b.node is not None
     axis %= input.rank
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
@@ -211,7 +211,6 @@ def pad(b: Builder, data: Value, constant_value: Value | None, *, amounts: PadAm
 
 
 def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
-    """Repeat the edge, or wrap around to the other end, axis by axis."""
     for axis, (before, after) in enumerate(pads):
         front, back = (_part(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
         x = joined(b, [*front, x, *back], axis)
@@ -219,7 +218,6 @@ def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: 
 
 
 def _part(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
-    """Return the elements of ``x`` along ``axis`` that are repeated beyond an end."""
     if part.count == 0:
         return []
     start = tuple(part.begin if a == axis else 0 for a in range(x.rank))

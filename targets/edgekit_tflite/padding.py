@@ -16,7 +16,7 @@ from edgekit.tensor_spec import Array
 
 
 def padding_scheme(frame: Window) -> str:
-    """``SAME`` or ``VALID`` where TFLite's own rule gives just these pads, else ``EXPLICIT``.
+    """``SAME`` or ``VALID`` if TFLite's own rule gives just these pads, else ``EXPLICIT``.
 
     >>> padding_scheme(Window((224,), (112,), (3,), (2,), (1,), (1,), (1,)))
     'EXPLICIT'

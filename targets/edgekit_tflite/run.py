@@ -33,7 +33,7 @@ ENGINE = EngineInfo(
 FILE = "model.tflite"
 
 Binding = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]
-"""Source name, tensor index, and what must be done to the array (None where it fits): dtype to convert
+"""Source name, tensor index, and what must be done to the array (None if it fits): dtype to convert
 to, shape to give, axes to transpose by. An array that is transposed has its shape from that."""
 
 PLANES_LIMIT = 8
@@ -262,7 +262,7 @@ def bindings(
         shape = tuple(int(d) for d in detail["shape"])
         alike = (ours.kind in "iu" and theirs.kind == "i") or ours.kind == theirs.kind == "f"
         order = tuple(entries[spec.name].get("order", ())) or None
-        # An open size of the model's may be static in the file, where the compiler computed it.
+        # An open size of the model's may be static in the file, if the compiler computed it.
         fits = spec.fits(shape) if spec.is_open else int(np.prod(shape)) == int(np.prod(spec.shape))
         if order is not None:
             fits = sorted(order) == list(range(len(spec.shape))) and shape == tuple(

@@ -47,7 +47,6 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
 
 
 def _move_buffers(model: Any, contents: list[Array], places: dict[bytes, int]) -> None:
-    """Point the tensors to the buffers of one list, in which each content occurs once."""
     new_indices = {0: 0}
     for index, buffer in enumerate(model.buffers):
         data = None if index == 0 or buffer.data is None else np.asarray(buffer.data, np.uint8)

@@ -28,7 +28,7 @@ SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ ?")
 
 
 def compared_without_scales(model: ir.Model, target: str) -> list[Finding]:
-    """Return findings for Greater on int16: its kernel reads scales from memory even where there are none."""
+    """Return findings for Greater on int16: its kernel reads scales from memory even if there are none."""
     return [
         Finding(
             "EK1004", "error", target, node_name(node), "Greater",

@@ -25,7 +25,6 @@ def export_files(
 
     Args:
         evidence: Evidence of the variant; its ``runner.arena`` is the arena that TFLM recorded.
-        title: Title of the exported files, from which the C names are made.
     """
     name = identifier(title)
     arena = (evidence.get("runner") or {}).get("arena") or {}

@@ -1,7 +1,7 @@
 """Canonical model -> model.tflite for TFLite Micro, by the compiler of the target ``tflite``.
 
 The file is in plain form, for interpreters without XNNPACK (a profile without that delegate), with integer
-ends: the runner quantizes its inputs. Images are stored channels last where that saves a TRANSPOSE.
+ends: the runner quantizes its inputs. Images are stored channels last if that saves a TRANSPOSE.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ def _with_ends(model: ir.Model) -> IntegerEnds:
 
 
 def _floats_at_ends(model: ir.Model, ends: IntegerEnds, profile: Profile) -> list[Finding]:
-    """Find inputs and outputs that were requested as int8, but are read or computed in float."""
     if not any(node.op_type == "QuantizeLinear" for node in model.graph):
         return []  # a float variant
     findings = []

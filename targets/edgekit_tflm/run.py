@@ -28,7 +28,7 @@ FILE = "model.tflite"
 FIRST_ARENA_BYTES = 1 << 18
 LARGEST_ARENA_BYTES = 1 << 30
 TOO_SMALL = ("too small", "Failed to resize buffer", "Failed to allocate", "Requested", "resize failed")
-"""What TFLM says where its arena does not do."""
+"""What TFLM says if its arena is too small."""
 RECORDED = re.compile(rb"Arena allocation (total|head|tail) (\d+) bytes")
 ROUNDING_BYTES = 16
 """Alignment of an arena: tensorflow/lite/micro/micro_arena_constants.h."""
@@ -37,8 +37,6 @@ ARENA_MARGIN = 1.05
 
 
 class _End(NamedTuple):
-    """Input or output, with the storage of its array."""
-
     name: str
     stored: np.dtype[Any]
     shape: tuple[int, ...]
@@ -68,8 +66,7 @@ def open_runner(
 
     Args:
         options: ``inputs`` and ``outputs``: the stored form of each value, with ``scale`` and
-            ``zero_point`` where an integer stands for a float; ``precision``; ``stands_in_for``: the device.
-        threads: Not used.
+            ``zero_point`` if an integer stands for a float; ``precision``; ``stands_in_for``: the device.
     """
     version, path = engine_version(), files[FILE]
     content = path.read_bytes()
@@ -144,7 +141,6 @@ def try_once(content: bytes, inputs: Sequence[Mapping[str, Json]]) -> None:
 
 
 def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:
-    """Return an interpreter, or None, and TFLM's messages."""
     with without_lines(b"") as lines:
         try:
             return _module().Interpreter.from_bytes(content, arena_size=arena), ""
@@ -216,7 +212,7 @@ class TflmRunner:
 
 
 def _stored(array: Array, end: _End) -> Array:
-    """Convert an array to the file's form: channels last, and integers where the file has these."""
+    """Convert an array to the file's form: channels last, and integers if the file has these."""
     array = array.transpose(end.order) if end.order is not None else array.reshape(end.shape)
     if end.scale is not None:
         limits = np.iinfo(end.stored)
@@ -233,7 +229,6 @@ def _stored(array: Array, end: _End) -> Array:
 
 
 def _converted(stored: Array, end: _End) -> Array:
-    """Convert a stored array to the model's output, in its own memory."""
     array = np.asarray(stored)
     if end.scale is not None:
         array = (array.astype(np.int32) - end.zero_point).astype(np.float32) * np.float32(end.scale)

@@ -17,11 +17,11 @@ import pytest
 import edgekit
 from edgekit.cli.command_group import all_verbs
 from edgekit.compiler.pipeline.build_request import BuildRequest
-from edgekit.compiler.pipeline.distil_draft import distil_draft
 from edgekit.compiler.pipeline.distil_request import DistilRequest, DraftRequest
 from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
-from edgekit.runtime.generate import TextSession
-from edgekit.runtime.generate.options import GenerateOptions
+from edgekit.generate import TextSession
+from edgekit.generate.device.options import GenerateOptions
+from edgekit.generate.host.distil.distil_draft import distil_draft
 from edgekit.serve.serve_request import ServeRequest
 from edgekit.serve.server import serve
 from edgekit.system.declared_options import declared

@@ -40,9 +40,11 @@ FLOORS = (
     "compiler.compress",
     "compiler.pipeline",
     "compiler.sandbox",
+    "compiler.accuracy",
     "compiler.explain",
     "compiler.bench",
     "tasks",  # of these, a device loads all files but those of HOST_OF_TASK
+    "generate",  # of these, a device loads all files but those of its folder ``host``
     "release.provenance",
     "release.export",
     "release.fleet",
@@ -59,8 +61,9 @@ FLOORS = (
 DEVICE = FLOORS[: FLOORS.index("compiler.toolchains")]
 BELOW_ALL = ("compiler", "release")
 """Folders of floors: their ``__init__`` holds a docstring and nothing else."""
-HOST_OF_TASK = ("metric", "recognize")
+HOST_OF_TASK = ("accuracy", "metric", "recognize")
 """First words of the files in a task's folder that no device loads."""
+HOST_OF_GENERATE = "edgekit.generate.host"
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
     "drawing.py": {"PIL"},  # host only
@@ -98,10 +101,9 @@ NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "man
 FUNCTION_LINES = 75
 """Most lines of a function, its docstring not counted."""
 LONG_FUNCTIONS = {
-    "edgekit/cli/bench_verb.py:bench",
     "edgekit/compiler/model/plugin_functions.py:_efficient_nms",
     "edgekit/report/charts.py:variants_chart",
-    "edgekit/runtime/generate/template_sandbox.py:_environment",
+    "edgekit/generate/device/template_sandbox.py:_environment",
 }
 
 
@@ -121,6 +123,8 @@ def on_device(module: str) -> bool:
     """Whether a device may load the module."""
     if floor(module) == "tasks":
         return module.rpartition(".")[2].partition("_")[0] not in HOST_OF_TASK
+    if floor(module) == "generate":
+        return not module.startswith(HOST_OF_GENERATE)
     return floor(module) in DEVICE
 
 
@@ -235,6 +239,17 @@ def test_importing_the_device_side_imports_no_host_side() -> None:
     assert faults_of(DEVICE_FILES, of_the_host) == {}
 
 
+def test_the_device_half_of_generate_imports_no_compiler() -> None:
+    """Neither inside a function nor for types: a device may lack these files."""
+
+    def of_the_host(path: Path) -> list[str]:
+        return sorted(m for m in core_imports(path) if m.startswith(("edgekit.compiler", HOST_OF_GENERATE)))
+
+    halves = [path for module, path in CORE.items() if module.startswith("edgekit.generate.device")]
+    assert halves
+    assert faults_of(halves, of_the_host) == {}
+
+
 def test_edgekit_imports_no_target() -> None:
     assert faults_of(CORE.values(), lambda path: [n for n in imports(path) if n.startswith("edgekit_")]) == {}
 
@@ -311,6 +326,8 @@ def test_importing_the_runtime_loads_no_host_side() -> None:
         "compiler.evaluate.run_bundle",
         "compiler.evaluate.verify_bundle",
         "compiler.explain.explain",
+        "generate.device.bench_text",
+        "generate.device.text_session",
         "release.export.export",
     ],
 )

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 GOAL_S, GOAL_MB = 10.0, 700
-START = "from edgekit.cli.verbs import main; main()"
+START = "from edgekit.cli import main; main()"
 
 
 def main() -> None:

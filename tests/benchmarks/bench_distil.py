@@ -31,7 +31,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.processing import load_card
 from edgekit.runtime import Session
-from edgekit.system.progress import Stage, unheard
+from edgekit.system.progress import Stage, unwatched
 from edgekit.tensor_spec import Array
 
 CLASSES = (
@@ -45,11 +45,7 @@ Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 def pictures(folder: Path) -> dict[str, tuple[Array, Array]]:
-    """``train`` and ``test``: [count, 32, 32, 3] uint8 with [count] classes.
-
-    Raises:
-        SystemExit: the files are others.
-    """
+    """``train`` and ``test``: [count, 32, 32, 3] uint8 with [count] classes."""
     whole = hashlib.sha256()
     found = {}
     for part in ("train", "test"):
@@ -100,7 +96,7 @@ def main() -> None:
     fitting, choosing = feeds(train[order[:96]]), feeds(train[order[96:128]])
     reference = Reference(model)
     judge = Evaluator(load_card(CARD), [reference.run(sample) for sample in choosing])
-    plan = plan_pruning(model, fitting, choosing, judge, unheard)
+    plan = plan_pruning(model, fitting, choosing, judge, unwatched)
     for keep in given.keep:
         removed = {each.name: round(len(each.group.units) * (1 - keep)) for each in plan.groups}
         student = pruned_model(plan, removed)

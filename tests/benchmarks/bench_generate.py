@@ -25,12 +25,12 @@ from functools import cache
 from pathlib import Path
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.model.language import LanguageModel
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
-from edgekit.compiler.pipeline.language.evaluation import calibration_tokens
-from edgekit.compiler.quantize.language import quantize_decoder
-from edgekit.target.registry import decoder_compiler
+from edgekit.generate.device.decoder_registry import decoder_compiler
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.judge.evaluation import calibration_tokens
+from edgekit.generate.host.readers.language import LanguageModel
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
+from edgekit.generate.host.weights.language import quantize_decoder
 from tests.benchmarks.genai_folder import write_genai_folder
 from tests.benchmarks.text_runners import CONTEXT
 from tests.fixtures.large_gguf import FORMS, write_large

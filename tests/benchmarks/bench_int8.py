@@ -45,7 +45,7 @@ from edgekit.compiler.quantize.search.measurement import Measurement
 from edgekit.compiler.quantize.search.search_context import run_qdq_graph
 from edgekit.errors import MissingDependency
 from edgekit.processing import Card, load_card
-from edgekit.system.progress import unheard
+from edgekit.system.progress import unwatched
 from edgekit.target import Artifact, Runner, contract
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
@@ -134,7 +134,7 @@ def points(
     version = engine_version(target, parent, ground)
     timed = parent if version and runs_here(profile) else None
     with Candidates(ground.search_context, target, rules, timed, version) as candidates:
-        found = search_int8(ground, profile, rules, candidates, asked, asked.seconds, version, unheard)
+        found = search_int8(ground, candidates, asked, asked.seconds, unwatched)
         tried = [*found.measured]
         good = [each for each in tried if not why_missed(asked, each, ground)]
         winners = pareto_front(good)

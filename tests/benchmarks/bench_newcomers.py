@@ -296,7 +296,7 @@ def compared(made: Made, bundle: Path, target: str) -> dict[str, Any]:
 
 
 def text_pairs(made: Made, bundle: Path) -> list[tuple[Any, Any]]:
-    from edgekit.runtime.generate import TextSession
+    from edgekit.generate import TextSession
     from tests.benchmarks.newcomers.file_rows import NEW_TOKENS
 
     with TextSession(bundle) as session:

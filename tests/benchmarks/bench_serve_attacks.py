@@ -127,7 +127,7 @@ def bundles(folder: Path) -> list[str]:
 def row(attack: str, served: list[str], arguments: argparse.Namespace, folder: Path) -> bool:
     """Run one attack; prints its row, and returns whether the server was good."""
     (folder / "token").write_text(TOKEN)
-    command = [sys.executable, "-c", "from edgekit.cli.verbs import main; main()", "serve", *served]
+    command = [sys.executable, "-c", "from edgekit.cli import main; main()", "serve", *served]
     command += ["--listen", ":0", "--token-file", str(folder / "token"), "--threads", "1", "--json"]
     command += ["--deadline-ms", "10000", "--request-memory-mb", "256", *arguments.options]
     command += ["--behind-proxy"] if arguments.proxy else []

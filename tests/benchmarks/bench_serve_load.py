@@ -232,7 +232,7 @@ def main() -> None:
     said = subprocess.check_output([*own, "--seconds", str(given.seconds)]).split()
     alone, each_ms = float(said[0]), float(said[1])
     print(f"{'loop over Session':22} {alone:8.1f} runs/s     {each_ms:.3f} ms of processor time each")
-    command = [sys.executable, "-c", "from edgekit.cli.verbs import main; main()", "serve"]
+    command = [sys.executable, "-c", "from edgekit.cli import main; main()", "serve"]
     command += [f"m={path}" for path in given.bundles]
     command += ["--listen", ":0", "--threads", "1", "--json"]
     command += ["--deadline-ms", str(DEADLINE_MS)]

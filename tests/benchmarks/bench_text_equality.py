@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.compiler.model.language.language_model import LanguageModel
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.quantize.language import quantize_decoder
-from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.draft_model import DraftModel, DraftProposer
-from edgekit.runtime.generate.options import GenerateOptions
-from edgekit.runtime.generate.speculation import Speculation
-from edgekit.runtime.generate.text_stream import TextStream
-from edgekit.target.decoder import DecoderRunner
-from edgekit.target.registry import decoder_compiler, open_decoder
+from edgekit.generate import TextParts, TextSession
+from edgekit.generate.device.decoder import DecoderRunner
+from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
+from edgekit.generate.device.draft_model import DraftModel, DraftProposer
+from edgekit.generate.device.options import GenerateOptions
+from edgekit.generate.device.speculation import Speculation
+from edgekit.generate.device.text_stream import TextStream
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.open_model import open_language_model
+from edgekit.generate.host.weights.language import quantize_decoder
 
 TOPICS = (
     "a capacitor", "bread", "the tides", "a bicycle", "rice", "a lighthouse", "glass", "the moon", "a violin",

@@ -67,11 +67,7 @@ def main() -> None:
 
 
 def built(ensemble: Ensemble) -> dict[str, tuple[str, int, int]]:
-    """Return status, rows and wrong rows of each variant.
-
-    Raises:
-        EdgeKitError: the model is refused.
-    """
+    """Return status, rows and wrong rows of each variant."""
     model = ensemble.model
     imported = edgekit.import_model(model).imported
     extra = threshold_rows(open_bytes(imported.onnx, ensemble.name))

@@ -11,8 +11,8 @@ from edgekit_ort.compile_decoder import _OrtDecoder
 from edgekit_ort.decoder import DATA_FILE
 from edgekit_ort.run import MODEL_FILE
 
-from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.model.language import LanguageModel
+from edgekit.generate.host.graphs.language import BlockWeights
+from edgekit.generate.host.readers.language import LanguageModel
 
 
 class _GenaiDecoder(_OrtDecoder):

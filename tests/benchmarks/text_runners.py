@@ -40,7 +40,7 @@ class EdgeKitRunner:
     """A variant of EdgeKit's; ``made.json`` has its files and options."""
 
     def __init__(self, place: Path, engine: str, threads: int) -> None:
-        from edgekit.target.registry import open_decoder
+        from edgekit.generate.device.decoder_registry import open_decoder
 
         made = json.loads((place / "made.json").read_text("utf-8"))
         files = {name: place / name for name in made["files"]}
@@ -237,11 +237,6 @@ RUNNERS: dict[str, Callable[[Path, str, int], TextRunner]] = {
 def timed(runner: TextRunner, prompt: list[int], written: int) -> dict[str, float]:
     """Have a text written, and return seconds by the clock (``wall_s``) and CPU seconds of the process
     (``cpu_s``): of all of it, of the prompt (``read_``), and of a token that follows (``token_``).
-
-    Args:
-        runner: What writes.
-        prompt: Its first token is changed: some runtimes keep what they have read.
-        written: Number of tokens after the first.
     """
     prompt[0] += 1
     clocks = {"wall_s": time.perf_counter, "cpu_s": time.process_time}

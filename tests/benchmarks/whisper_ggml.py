@@ -9,12 +9,12 @@ from typing import IO
 
 import numpy as np
 
-from edgekit.compiler.model.speech.speech_model import SpeechModel
-from edgekit.compiler.pipeline.encoder_decoder.speech import card_of
+from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of
+from edgekit.generate.host.readers.speech.speech_model import SpeechModel
 from edgekit.processing.audio_features import _filter_bank
-from edgekit.processing.byte_level import bytes_of
 from edgekit.processing.inputs.audio import AudioInput
-from edgekit.target.token_rules import TokenRules
+from edgekit.processing.spelling import bytes_of
 from edgekit.tensor_spec import Array
 
 MAGIC, FLOAT32, FLOAT16, Q8 = 0x67676D6C, 0, 1, 8
@@ -29,13 +29,7 @@ NAMES = {
 
 
 def write_ggml(model: SpeechModel, path: Path, matrices: int) -> None:
-    """Write a model that knows English only.
-
-    Args:
-        model: The model.
-        path: Path of the file.
-        matrices: FLOAT16 or Q8.
-    """
+    """Write a model that knows English only."""
     c, rules = model.config, model.rules
     assert isinstance(rules, TokenRules)
     (entry,) = (each for each in card_of(model).sources() if isinstance(each, AudioInput))

@@ -29,5 +29,5 @@ def loader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Loader:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort", "tflite"))
     loader = Loader()
-    monkeypatch.setattr("edgekit.target.registry.open_decoder", loader)
+    monkeypatch.setattr("edgekit.generate.device.decoder_registry.open_decoder", loader)
     return loader

@@ -15,21 +15,20 @@ from click.shell_completion import BashComplete
 from edgekit._version import __version__
 from edgekit.cli import main
 from edgekit.cli.command_group import all_verbs
+from tests.fixtures.child_processes import run_python
 
 
 def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
-        "import edgekit.cli.verbs\n"
+        "import edgekit.cli\n"
         "assert 'numpy' not in sys.modules\n"
-        "try:\n    edgekit.cli.verbs.main(['targets'])\n"
+        "try:\n    edgekit.cli.main(['targets'])\n"
         "finally:\n    print(os.environ['OPENBLAS_NUM_THREADS'])\n"
     )
     for given, expected in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
         around = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
-        found = subprocess.run(
-            [sys.executable, "-c", code], env={**around, **given}, capture_output=True, text=True, check=True
-        )
+        found = run_python(code, env={**around, **given}, check=True)
         assert found.stdout.splitlines()[-1] == expected
 
 
@@ -50,10 +49,8 @@ def test_the_shell_completes_engines_and_profiles() -> None:
             "COMP_WORDS": " ".join(line),
             "COMP_CWORD": str(len(line) - 1),
         }
-        code = "from edgekit.cli.verbs import main; main(prog_name='edgekit')"
-        found = subprocess.run(
-            [sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True
-        )
+        code = "from edgekit.cli import main; main(prog_name='edgekit')"
+        found = run_python(code, env=around, check=True)
         assert [row.split(",")[1] for row in found.stdout.split()] == expected.split()
 
 
@@ -97,7 +94,7 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback() -> None:
     """As ``edgekit targets | head`` does: the pipe's other end is closed."""
     read, write = os.pipe()
     os.close(read)
-    code = "from edgekit.cli.verbs import main; main(['targets', '--json'])"
+    code = "from edgekit.cli import main; main(['targets', '--json'])"
     try:
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False

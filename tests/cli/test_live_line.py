@@ -19,7 +19,7 @@ from tests.fixtures.command_line import Call
 
 OF_TESTS = ("COLUMNS", "LINES", "NO_COLOR", "EDGEKIT_TRUSTED")
 posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX's")
-EDGEKIT = [sys.executable, "-c", "from edgekit.cli.verbs import main; main()"]
+EDGEKIT = [sys.executable, "-c", "from edgekit.cli import main; main()"]
 
 
 def shown(written: str) -> list[str]:

@@ -6,7 +6,6 @@ import configparser
 import importlib
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import edgekit
 from edgekit.cli.command_group import all_verbs
 from edgekit.cli.optional_packages import EXTRAS, PACKAGES
 from tests.fixtures import models
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.command_line import Call
 from tests.fixtures.command_line import call as call
 
@@ -109,6 +109,7 @@ def test_no_verb_ends_in_a_traceback_on_a_device(tmp_path: Path) -> None:
     commands: dict[str, list[object]] = {
         "targets": [], "doctor": [], "devices": [tmp_path / "no-device"], "check": [model],
         "build": [model, "-t", "tflite", "-o", out], "inspect": [bundle], "verify": [bundle],
+        "evaluate": [bundle, "--samples", tmp_path],
         "explain": [bundle], "bench": [bundle], "report": [bundle, "-o", tmp_path / "r.html"],
         "run": [bundle, "-i", samples], "generate": [bundle, "-p", "Hello"], "serve": [bundle],
         "export": [bundle, "ort-fp32", "-o", out, "--metadata"],
@@ -131,10 +132,7 @@ def test_no_verb_ends_in_a_traceback_on_a_device(tmp_path: Path) -> None:
               ["export", str(bundle), "--triton", str(out)], ["export", str(bundle), "--web", str(out)],
               ["export", str(bundle), "-o", str(out), "--app", "android"]]  # fmt: skip
     hidden = [*MODULES, *ENGINES]
-    done = subprocess.run(
-        [sys.executable, "-c", HIDE], input=json.dumps([hidden, lines]), capture_output=True, text=True,
-        cwd=tmp_path, check=True,
-    )  # fmt: skip
+    done = run_python(HIDE, cwd=tmp_path, input=json.dumps([hidden, lines]), check=True)
     results = dict(zip(map(" ".join, lines), json.loads(done.stdout.splitlines()[-1]), strict=True))
     assert {words: failed for words, (_, _, failed) in results.items() if failed} == {}
     error = re.compile(r"^error: .*is not installed, and", re.M)  # a note about one is no error

@@ -10,7 +10,6 @@ import pytest
 from edgekit.cli.command_group import all_verbs
 from edgekit.cli.doctor import EngineCheck, EngineStatus
 from edgekit.compiler.evaluate.verify_bundle import Check, CheckOutcome
-from edgekit.errors import install_line
 from tests.fixtures import models
 from tests.fixtures.command_line import Call, answer
 
@@ -133,13 +132,6 @@ def test_an_error_in_json(call: Call, tmp_path: Path) -> None:
     assert answer(result)["error"]["message"] in result.stderr
 
 
-@pytest.mark.parametrize("shape", ["image", "image=1x-3", "image=axb", "=1x3", "image=1x0x3"])
-def test_a_malformed_shape(model: Path, call: Call, shape: str, tmp_path: Path) -> None:
-    result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--shape", shape)
-    assert result.exit_code == 2
-    assert "--shape" in result.stderr
-
-
 def test_check_says_yes_and_no(model: Path, call: Call, tmp_path: Path) -> None:
     result = call("check", model, "-t", "ort")
     assert result.exit_code == 0
@@ -218,26 +210,6 @@ def test_export_writes_the_vendor_files_once(bundle: Path, call: Call, tmp_path:
     assert again.stderr == f"error: {path} already exists; choose another folder. Nothing was written\n"
     wrong = call("export", bundle, "ort-int4", "-o", folder)
     assert wrong.stderr == "error: unknown variant 'ort-int4'; available: ort-fp32\n  nothing was written\n"
-
-
-@pytest.mark.parametrize(
-    ("verb", "doing"),
-    [
-        (("build", "m.onnx", "-t", "ort", "-o", "m.edgekit"), "building a model"),
-        (("check", "m.onnx"), "checking a model"),
-    ],
-)
-def test_a_device_without_the_host_side_is_told_what_to_install(
-    verb: tuple[str, ...], doing: str, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
-    result = call(*verb)
-    assert result.exit_code == 3
-    assert result.stdout == ""
-    written = "  nothing was written\n" if verb[0] == "build" else ""
-    assert result.stderr == (
-        f"error: onnx is not installed, and {doing} needs it: {install_line('build')}\n{written}"
-    )
 
 
 def test_targets_and_doctor(call: Call) -> None:

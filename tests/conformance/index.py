@@ -31,24 +31,5 @@ CASES = [
         "gather_embedding", "int64[1,7] i", "y = Gather(table, i)", "float[11,4] table", ranges={"i": (0, 11)}
     ),
     Case("gather_int64", "int64[5,3] x", "y = Gather(x, i)", "int64[2] i = {4,1}"),
-    *(
-        Case(
-            f"gather_elements_{n}",
-            "float[3,4] x, int64[2,4] i" if a == 0 else "float[3,4] x, int64[3,2] i",
-            f"y = GatherElements<axis={a}>(x, i)",
-            ranges={"i": limits},
-        )
-        for n, a, limits in (("axis0", 0, (0, 3)), ("axis1", 1, (0, 4)), ("negative", 1, (-4, 4)))
-    ),
-    Case("gather_nd", "float[3,4,5] x", "y = GatherND(x, i)", "int64[2,2] i = {0,1,2,3}"),
-    Case("gather_nd_full", "float[3,4] x", "y = GatherND(x, i)", "int64[3,2] i = {0,1,2,3,-1,-2}"),
     Case("gather_nd_bool", "bool[3,4] x", "y = GatherND(x, i)", "int64[3,2] i = {0,1,2,3,-1,-2}"),
-    Case("gather_nd_batch", "float[2,3,4] x", "y = GatherND<batch_dims=1>(x, i)", "int64[2,1] i = {1,0}"),
-    Case("scatter_nd", "float[4,3] x, float[2,3] u", "y = ScatterND(x, i, u)", "int64[2,1] i = {2,0}"),
-    Case(
-        "scatter_elements",
-        "float[3,4] x, float[1,4] u",
-        "y = ScatterElements<axis=0>(x, i, u)",
-        "int64[1,4] i = {0,2,1,0}",
-    ),
 ]

@@ -69,18 +69,6 @@ CASES = [
         "r = Relu(x)\ny = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(r)",
     ),
     Case(
-        "max_pool_indices",
-        "float[1,2,6,6] x",
-        "y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)",
-        outputs="y, i",
-    ),
-    Case(
-        "max_pool_uint8",
-        "uint8[1,3,6,6] x",
-        "y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)",
-        ranges={"x": (0, 256)},
-    ),
-    Case(
         "max_pool_int8",
         "int8[1,3,6,6] x",
         "y = MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(x)",
@@ -102,12 +90,6 @@ CASES = [
         "float[1,4,5,5] x",
         "g = GlobalAveragePool(x)\ny = Conv(g, w)",
         "float[3,4,1,1] w",
-    ),
-    Case("lp_pool", "float[1,4,6,6] x", "y = LpPool<kernel_shape=[2,2], strides=[2,2], p=2>(x)"),
-    Case(
-        "lp_pool_1_pads",
-        "float[1,4,6,6] x",
-        "y = LpPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1], p=1>(x)",
     ),
     Case(
         "conv_then_average_pool",

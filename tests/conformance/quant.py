@@ -296,9 +296,6 @@ CASES = [
     ),
     *(_between_pairs(name, *parts) for name, parts in PAIRED.items()),
     Case(
-        "dynamic_quantize", "float[2,8] x", "y, s, z = DynamicQuantizeLinear(x)", outputs="y, s, z", steps=1
-    ),
-    Case(
         "quantized_input",
         "uint8[1,3,4,4] x",
         "d = DequantizeLinear(x, s, z)\ny = Conv(d, w)",

@@ -138,24 +138,6 @@ CASES = [
     ),
     Case("cumsum_int64", "int64[2,5] x", "y = CumSum(x, axis)", "int64 axis = {1}"),
     Case(
-        "softmax_spelled",
-        "float[2,5] x",
-        "m = ReduceMax(x, axes)\ns = Sub(x, m)\ne = Exp(s)\nz = ReduceSum(e, axes)\ny = Div(e, z)",
-        "int64[1] axes = {-1}",
-    ),
-    Case(
-        "variance_spelled",
-        "float[2,3,8] x",
-        "m = ReduceMean(x, axes)\nd = Sub(x, m)\ns = Mul(d, d)\ny = ReduceMean(s, axes)",
-        "int64[1] axes = {-1}",
-    ),
-    Case(
-        "l2_normalize_spelled",
-        "float[2,8] x",
-        "n = ReduceL2(x, axes)\nc = Max(n, tiny)\ny = Div(x, c)",
-        "int64[1] axes = {1}, float tiny = {1e-12}",
-    ),
-    Case(
         "reduce_empty_axes_noop",
         "float[2,3] x",
         "y = ReduceSum<noop_with_empty_axes=1>(x, axes)",

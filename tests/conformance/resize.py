@@ -82,32 +82,6 @@ CASES = [
         for n in ("half", "odd", "up2")
     ),
     _sized("linear_antialias_sizes", 'mode="linear", antialias=1', "1,2,3,3"),
-    *(
-        Case(
-            f"axes_{mode}", IMAGE, f'y = Resize<mode="{mode}", axes=[2,3]>(x, , k)', "float[2] k = {2.0, 2.0}"
-        )
-        for mode in ("nearest", "linear", "cubic")
-    ),
-    Case(
-        "axes_reversed_sizes", IMAGE, 'y = Resize<mode="linear", axes=[3,2]>(x, , , k)', "int64[2] k = {9,8}"
-    ),
-    *(
-        Case(
-            f"keep_aspect_{policy}_{mode}",
-            IMAGE,
-            f'y = Resize<mode="{mode}", axes=[2,3], keep_aspect_ratio_policy="{policy}">(x, , , k)',
-            "int64[2] k = {7,8}",
-        )
-        for policy in ("not_larger", "not_smaller", "stretch")
-        for mode in ("nearest", "linear")
-    ),
-    Case(
-        "crop_and_resize",
-        IMAGE,
-        'y = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize", '
-        "extrapolation_value=0.5>(x, r, , k)",
-        "float[8] r = {0.0, 0.0, 0.1, 0.2, 1.0, 1.0, 0.8, 1.2}, int64[4] k = {1,2,5,7}",
-    ),
     Case(
         "crop_and_resize_nearest",
         IMAGE,
@@ -174,14 +148,5 @@ CASES = [
         "float[1,2,4,4] x, float[1,3,7,9] z",
         "s = Shape<start=2, end=4>(z)\nh = Shape<start=0, end=2>(x)\n"
         'k = Concat<axis=0>(h, s)\ny = Resize<mode="linear">(x, , , k)',
-    ),
-    *(
-        Case(
-            f"{op}_{n}",
-            "float[1,2,4,6] x, float[1,5,7,2] g",
-            f'y = GridSample<mode="{n}">(x, g)',
-            ranges={"g": (-1.2, 1.2)},
-        )
-        for op, n in (("grid_sample", "linear"), ("grid_sample", "nearest"), ("grid_sample", "cubic"))
     ),
 ]

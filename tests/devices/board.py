@@ -109,11 +109,7 @@ class Board:
         raise AssertionError((self._folder / "sshd.log").read_text("utf-8"))
 
     def cut(self) -> int:
-        """Kill what serves the connections that are open now, as a lost network would; sshd stays.
-
-        Returns:
-            How many processes of sshd there were.
-        """
+        """Kill what serves the connections that are open now, as a lost network would; sshd stays."""
         assert self._process is not None
         children = _children(self._process.pid)
         for pid in children:

@@ -126,21 +126,6 @@ def cut_when(bare: Board, condition: object, cuts: list[int], again: bool = Fals
     return thread
 
 
-def test_a_connection_cut_in_a_transfer_goes_on_from_there(bare: Board, bundle: Path) -> None:
-    cuts: list[int] = []
-    watch = cut_when(bare, lambda: part_bytes(bare) > 2_000_000, cuts)
-    code, _, err = run("bench", bundle, "--device", bare.address, "--seconds", 0.2, "--merge")
-    watch.join()
-    assert code == 0, err
-    assert cuts
-    assert f"the connection to {bare.address} was lost" in err
-    assert "it continues from there" in err
-    with Bundle.open(bundle) as opened:
-        opened.verify_entries()
-        (record,) = device_records(opened.manifest)
-    assert record.rows("ort-fp32")
-
-
 def test_a_connection_cut_in_a_measurement_is_made_again(bare: Board, bundle: Path) -> None:
     """The run that lost its connection ends, and does not disturb the second one."""
     unpacked = bare.home / ".cache" / "edgekit-device" / "cache" / "artifacts"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from edgekit.compiler.bench.history import read_history
 from edgekit.system import cpu
 from tests.devices.local_ssh import local_ssh
 from tests.fixtures import models
+from tests.fixtures.child_processes import run_python
 
 pytestmark = pytest.mark.needs_ort
 
@@ -173,8 +173,6 @@ exit 0; fi
 
 def test_the_worker_loads_no_package_of_the_host() -> None:
     """A device has numpy and one engine."""
-    import subprocess
-
     script = "import sys, edgekit.devices.worker; print(*{m.partition('.')[0] for m in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_python(script, check=True)
     assert not set(done.stdout.split()) & {"onnx", "onnx_ir", "click", "packaging", "PIL", "onnxruntime"}

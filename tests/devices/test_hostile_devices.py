@@ -110,6 +110,7 @@ def test_what_ssh_says_changes_no_terminal(tmp_path: Path, monkeypatch: pytest.M
     "wrong",
     [
         {"python": [3, 11]},
+        {"python": "x"},
         {"python": []},
         {"python": [3, 11, 2, 1]},
         {"python": ["x", 1, 2]},
@@ -123,7 +124,10 @@ def test_what_ssh_says_changes_no_terminal(tmp_path: Path, monkeypatch: pytest.M
         {"tools": {"trtexec": f"/usr/bin/{ESCAPE}"}},
         {"packages": {"numpy": 2}},
         {"packages": ["numpy"]},
+        {"packages": 3},
         {"bits": "x"},
+        {"bits": None},
+        {"texts": {"a"}},
     ],
 )
 def test_an_inventory_is_of_words_and_numbers(wrong: dict[str, Any]) -> None:

@@ -42,14 +42,6 @@ def test_a_32_bit_python_on_a_64_bit_kernel_is_32_bit() -> None:
     assert read_inventory({**FOUND, "bits": 32}, "pi@board").machine == "armv7l"
 
 
-@pytest.mark.parametrize(
-    "change", [{"python": "x"}, {"libc": []}, {"packages": 3}, {"bits": None}, {"texts": {"a"}}]
-)
-def test_an_inventory_that_is_none_is_told(change: dict[str, object]) -> None:
-    with pytest.raises(DeviceError, match="pi@board sent an invalid description"):
-        read_inventory({**FOUND, **change}, "pi@board")
-
-
 def test_another_python_is_told() -> None:
     with pytest.raises(DeviceError, match="pi@board: its Python is pypy; the engines need CPython"):
         read_inventory({**FOUND, "implementation": "pypy"}, "pi@board")

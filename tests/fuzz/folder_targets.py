@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit.compiler.card_inference.hugging_face_files import read_files
-from edgekit.compiler.model.language.adapter_files import open_adapter
-from edgekit.compiler.model.language.hugging_face import open_hugging_face
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.model.speech.open_speech import is_speech_model, open_speech_model
-from edgekit.compiler.model.text2text.open_text2text import is_text2text_model, open_text2text_model
 from edgekit.errors import CardError, ModelError
+from edgekit.generate.host.readers.language.adapter_files import open_adapter
+from edgekit.generate.host.readers.language.hugging_face import open_hugging_face
+from edgekit.generate.host.readers.language.open_model import open_language_model
+from edgekit.generate.host.readers.speech.open_speech import is_speech_model, open_speech_model
+from edgekit.generate.host.readers.text2text.open_text2text import is_text2text_model, open_text2text_model
 from tests.fixtures.adapter_files import random_pairs, write_peft
 from tests.fixtures.bundle_mutations import bytes_changed
 from tests.fixtures.gguf_files import write_tiny

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
-from edgekit.compiler.model.language.safetensors_file import SIZES, open_safetensors
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
+from edgekit.generate.host.readers.language.safetensors_file import SIZES, open_safetensors
 from tests.fixtures.bundle_mutations import bytes_changed
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hugging_face_files import safetensors_bytes

@@ -41,7 +41,7 @@ class Server:
             classifiers(folder)
         token = folder / "token"
         token.write_text("an-admin-that-nobody-is")
-        code = "from edgekit.cli.verbs import main; main()"
+        code = "from edgekit.cli import main; main()"
         line = [sys.executable, "-c", code, "serve", f"net={bundle}", "--listen", "127.0.0.1:0", "--json"]
         line += ["--grpc", "127.0.0.1:0", "--admin-token-file", str(token), "--deadline-ms", "30000"]
         self._log = folder / "log"

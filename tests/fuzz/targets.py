@@ -37,6 +37,7 @@ from tests.fuzz import mutations
 from tests.fuzz.folder_targets import model_folders
 from tests.fuzz.grpc_targets import grpc_messages
 from tests.fuzz.language_targets import language_models
+from tests.fuzz.model_targets import models
 from tests.fuzz.sample_targets import arrays, media
 from tests.fuzz.target import READ, REFUSED, SPECS, Target, refused
 from tests.fuzz.update_targets import updates
@@ -50,7 +51,7 @@ def targets(folder: Path) -> dict[str, Target]:
     folder.mkdir(exist_ok=True)
     made = (
         _bundles, _manifests, _cards, arrays, _answers, _wire, _signatures, _states, media, updates,
-        language_models, grpc_messages, model_folders,
+        language_models, grpc_messages, model_folders, models,
     )  # fmt: skip
     return {name: target for make in made for name, target in make(folder).items()}
 

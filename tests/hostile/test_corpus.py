@@ -48,11 +48,3 @@ def test_it_is_refused(run: tuple[dict[str, Outcome], str], name: str) -> None:
 def test_nothing_else_is_printed(run: tuple[dict[str, Outcome], str]) -> None:
     """No decoder writes to the terminal past the errors."""
     assert run[1] == ""
-
-
-def test_there_are_enough() -> None:
-    kinds = [name.partition(":")[0] for name in CORPUS]
-    assert {kind: kinds.count(kind) >= 10 for kind in kinds} == dict.fromkeys(
-        ("bundle", "card", "sample", "store"), True
-    )
-    assert len(CORPUS) >= 80

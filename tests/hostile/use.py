@@ -41,13 +41,7 @@ INPUT = TensorSpec("x", "float32", X.shape)
 
 
 class Outcome(NamedTuple):
-    """What came of a case.
-
-    Attributes:
-        end: ``refused``, or what went wrong.
-        text: Of the error.
-        outside: What was touched outside of its folder.
-    """
+    """What came of a case."""
 
     name: str
     end: str

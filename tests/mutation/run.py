@@ -35,14 +35,7 @@ NEGATED = (ast.If, ast.While)
 
 
 class Mutation(NamedTuple):
-    """Part of a source line range, and its replacement.
-
-    Attributes:
-        line: First line, from 1.
-        begin: Offset of the first replaced byte in the file.
-        end: Offset after the last one.
-        instead: Replacement.
-    """
+    """Part of a source line range, and its replacement."""
 
     line: int
     begin: int

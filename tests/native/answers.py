@@ -12,15 +12,7 @@ from tests.web.host import first_photograph
 
 
 def assert_answers_as_python(bundle: Path, shared: Path, target: str, library: str, engine: str) -> None:
-    """Outputs and scores are equal bit for bit, on one thread; boxes within 0.01 pixels.
-
-    Args:
-        bundle: Bundle with one variant that runs here.
-        shared: Folder of the shared models.
-        target: Target of the variant.
-        library: Path of the engine's shared library.
-        engine: Name of the engine in Python.
-    """
+    """Outputs and scores are equal bit for bit, on one thread; boxes within 0.01 pixels."""
     frame = first_photograph(shared)
     with Session(bundle, threads=1) as session:
         feeds = session.prepare(frame)[0]

@@ -33,13 +33,7 @@ BOX_LIMIT_ULP = 8
 
 
 class Totals:
-    """Counts of a comparison, and the largest differences in ulp.
-
-    Attributes:
-        cases: Number of cases by task and decoder.
-        predictions: Classes and boxes that were compared.
-        worst: Kind of difference -> largest one, in ulp.
-    """
+    """Counts of a comparison, and the largest differences in ulp."""
 
     def __init__(self) -> None:
         self.cases: collections.Counter[str] = collections.Counter()
@@ -75,13 +69,7 @@ def write_bundle(case: Case, path: Path) -> tuple[list[TensorSpec], list[TensorS
 
 
 class Answer(NamedTuple):
-    """Results of a core for a case.
-
-    Attributes:
-        prepared: Bytes of the prepared input.
-        placement: Numbers of the placement, in the order of ``edgekit_placement``.
-        found: The decoded outputs.
-    """
+    """Results of a core for a case."""
 
     prepared: bytes
     placement: list[float]

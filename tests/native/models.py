@@ -50,15 +50,7 @@ def model_bundle(
     targets: Mapping[str, str] | None = None,
     options: dict[str, Json] | None = None,
 ) -> Bundle:
-    """Return a bundle with a variant for each model, in their order.
-
-    Args:
-        models: Name of the variant -> serialized ONNX model.
-        right: The model that the golden vector comes from.
-        card: Its card, if it has one.
-        targets: Name of a variant -> target, of those that are not ``ort``.
-        options: Options of every variant.
-    """
+    """Return a bundle with a variant for each model, in their order."""
     session = _session(right)
     inputs, outputs = session.get_inputs(), session.get_outputs()
     rng = np.random.default_rng(0)

@@ -64,12 +64,7 @@ class Difference(NamedTuple):
 
 
 class Original(NamedTuple):
-    """Model and card of a bundle that is mutated.
-
-    Attributes:
-        inputs, outputs: Name of a tensor -> its shape; all are float32.
-        card: The card.
-    """
+    """Model and card of a bundle that is mutated."""
 
     inputs: dict[str, list[int]]
     outputs: dict[str, list[int]]

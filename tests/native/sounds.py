@@ -163,13 +163,7 @@ def write_sound(folder: Path, i: int, case: SoundCase) -> None:
 
 
 class SoundTotals:
-    """Counts of a comparison.
-
-    Attributes:
-        windows: Number of windows that were compared.
-        equal: Number of those that are equal bit for bit.
-        worst: Largest difference of a value, as a part of the largest one of its window.
-    """
+    """Counts of a comparison."""
 
     def __init__(self) -> None:
         self.windows = self.equal = 0

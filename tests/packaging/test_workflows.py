@@ -19,7 +19,7 @@ SMALL = """
 <ir_version: 8, opset_import: ["": 17]>
 small (float[1,3,8,8] image) => (float[1,3,1,1] means) { means = GlobalAveragePool(image) }
 """
-EDGEKIT = 'import sys; from edgekit.cli.verbs import main; sys.argv[0] = "edgekit"; main()'
+EDGEKIT = 'import sys; from edgekit.cli import main; sys.argv[0] = "edgekit"; main()'
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Cards from elsewhere: what their files may be, and numbers and nesting that Python chokes on."""
+"""Cards as files: those of the samples, and what lies next to a card."""
 
 from __future__ import annotations
 
@@ -87,3 +87,16 @@ def test_whole_numbers_that_no_float_holds() -> None:
     assert str(error.value) == "card: task.score is too large; it must be a number that 64 bits hold"
     with pytest.raises(CardError, match=r"^card: inputs\.images\.mean is .*list of finite numbers$"):
         parse_card(altered(X + "mean", [1, 10**400, 1]))
+
+
+CARDS = sorted((Path(__file__).resolve().parents[2] / "samples" / "cards").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
+def test_a_card_is_read_and_carried(path: Path) -> None:
+    card = load_card(path)
+    assert parse_card(card.as_json()) == card
+
+
+def test_there_are_cards() -> None:
+    assert len(CARDS) >= 18

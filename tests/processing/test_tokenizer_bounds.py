@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from edgekit.errors import CardError
+from edgekit.generate.device.text_tokens import TextTokenizer
 from edgekit.processing import tokenizer_bounds
 from edgekit.processing.tokenizer import tokenize
-from edgekit.runtime.generate.text_tokens import TextTokenizer
 
 pytestmark = pytest.mark.needs_tokenizers
 MODEL = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}

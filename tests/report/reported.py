@@ -53,12 +53,7 @@ def variant(name: str, precision: str, status: str = "verified on Ort 1", **evid
 
 
 def reported_bundle(node: str = "conv", reason: str = "self-mAP 0.072; 0.750 is required") -> Bundle:
-    """fp32, fp16, int8 with its search, and a rejected one.
-
-    Args:
-        node: Name of the block that int8 damages most.
-        reason: Why plain int8 was rejected.
-    """
+    """fp32, fp16, int8 with its search, and a rejected one."""
     tried = [
         candidate("all, l4, nearest", 0.92, 0.6),
         candidate("all, minmax, nearest", 0.072, 0.55, reason, "minmax"),

@@ -107,12 +107,6 @@ def test_the_times_of_a_language_model_are_of_a_token() -> None:
         assert f"median time of {of} at build, ms" in json.dumps(variants_chart(facts_of(bundle)))
 
 
-def test_what_can_not_be_drawn_is_listed_with_the_reason() -> None:
-    bundle = small_bundle([variant("a", "fp32", size_bytes=9, accuracy=accuracy(99.5))])
-    bundle.manifest["samples"] = {"origin": "8 files"}
-    assert facts_of(bundle).not_drawn == (("a", "not timed on the machine of the build"),)
-
-
 def test_a_search_has_its_price_and_its_damage_the_worst_first() -> None:
     (search,) = facts_of(reported_bundle()).searches
     assert search.price == (

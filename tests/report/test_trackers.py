@@ -71,11 +71,6 @@ def test_a_record_has_what_was_measured_and_nothing_else(bundle: Bundle) -> None
     assert record.parameters["source/file"] == "m.onnx"
 
 
-def test_evidence_that_no_build_writes_is_refused() -> None:
-    with pytest.raises(BundleError):
-        record_of(small_bundle([variant("v", timing={"p50": 1})]), Path("m.edgekit"))
-
-
 @pytest.mark.parametrize(("tracker", "package"), [("mlflow", "mlflow-skinny"), ("wandb", "wandb")])
 def test_a_missing_client_is_told_with_the_pip_line(
     monkeypatch: pytest.MonkeyPatch, tracker: str, package: str
@@ -147,7 +142,7 @@ def test_wandb_offline_keeps_the_run_with_its_files(
         assert text.encode() in content, text
 
 
-@pytest.mark.parametrize("ratio", ["nan", "0.5", True, [1.0]])
+@pytest.mark.parametrize("ratio", ["nan", "0.5", True, [1.0], {"p50": 1}])
 def test_a_figure_that_is_no_number_is_refused(ratio: Any) -> None:
     with pytest.raises(BundleError, match="invalid evidence"):
         record_of(small_bundle([variant("v", timing={"p50_ms": 1.0, "ratio": ratio})]), Path("m.edgekit"))

@@ -33,10 +33,10 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BusyError, NoVariantError
+from edgekit.generate import TextParts, TextSession
 from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
 from edgekit.runtime.fallback import variant_health
-from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.latency import budget as budget_module
 from edgekit.runtime.latency.budget import Budget
 from edgekit.runtime.latency.system_signals import Signals
@@ -347,11 +347,7 @@ MODES: dict[str, Any] = {
 
 
 def in_child(mode: str, count: int, seed: int, raised: str = "KeyboardInterrupt") -> Counter[str]:
-    """The same in a process of its own.
-
-    Raises:
-        AssertionError: it did not come to its end; what it printed.
-    """
+    """The same in a process of its own."""
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "tests.runtime.interrupted", mode, str(count), str(seed), raised]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)

@@ -95,11 +95,7 @@ def check(store: Store, folder: Path) -> None:
 
 
 def soak(folder: Path, operations: int, seed: int) -> tuple[int, int]:
-    """Run two workers, and kill one of them at a time.
-
-    Returns:
-        Operations that ended, and kills.
-    """
+    """Run two workers, and kill one of them at a time."""
     draw = random.Random(seed)
     for name in ("factory", *NAMES):
         small_bundle([variant(name, "ort")]).save(folder / f"{name}.edgekit")

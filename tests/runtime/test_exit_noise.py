@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
 
 SCRIPT = """
@@ -41,11 +40,5 @@ next(keeper.more)
 )
 def test_the_end_prints_nothing(kept: str, tmp_path: Path) -> None:
     path = ort_bundle(good=onnx_bytes(DOUBLES)).save(tmp_path / "f.edgekit")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(kept=kept), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_python(SCRIPT.format(kept=kept), path)
     assert (done.returncode, done.stderr) == (0, "")

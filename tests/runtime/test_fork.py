@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import indent
 
 import pytest
 
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
 
 pytestmark = [
@@ -74,13 +73,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_child(path: Path, wishes: str, before: str, child: str) -> list[str]:
     """Lines that the child printed."""
     script = SCRIPT.format(before=before, child=indent(child, "    ").strip())
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path), wishes],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_python(script, path, wishes)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import edgekit
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.models import SMALL_CNN, write
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -107,13 +106,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_forked_process_ends(path: Path, engine: str, threads: int, deadline_ms: float | None) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path), engine, str(threads), str(deadline_ms)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = run_python(SCRIPT, path, engine, threads, deadline_ms)
     inherited = "right" if threads == 1 and deadline_ms is None else "open one in each process"
     assert done.stdout.splitlines() == [
         "nothing; right; 3",

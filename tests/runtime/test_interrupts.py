@@ -19,7 +19,7 @@ from edgekit.runtime.scheduling.pending import Pending
 from edgekit.system.interrupts import Background, Notifier
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
-from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, change, doubled, throws
+from tests.fixtures.fake_engines import Engines, FakeRunner, change, doubled, throws
 from tests.runtime.interrupted import MODES, in_child
 
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no setitimer")
@@ -176,28 +176,6 @@ def session(engines: Engines) -> Iterator[Session]:
     bundle = small_bundle([variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)])
     with Session(bundle, threads=1) as session:
         yield session
-
-
-def test_an_interrupt_while_an_answer_is_waited_for_is_not_the_next_ones_wait_for() -> None:
-    """As Watched._wait_for was: the answer of the interrupted request comes after the interrupt."""
-
-    class Interrupting(WatchedRunner):
-        interrupt = False
-
-        def _wait_for(self, *given: object) -> dict[str, Array]:
-            if self.interrupt:
-                self.interrupt = False
-                raise KeyboardInterrupt
-            return super()._wait_for(*given)  # type: ignore[arg-type]
-
-    watched = Interrupting(lambda: FakeRunner(FakeEngine("ort"), doubled), limit_s=20)
-    watched.load(limit_s=20)
-    watched.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        watched.run({"x": X})
-    for number in range(3):
-        np.testing.assert_array_equal(watched.run({"x": X + number})["y"], 2 * (X + number))
-    watched.close()
 
 
 def test_an_interrupt_in_the_middle_of_a_fallback_begins_anew(

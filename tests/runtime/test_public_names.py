@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import edgekit.runtime
+from tests.fixtures.child_processes import run_python
 
 DOCUMENTS = [
     Path(__file__).resolve().parents[2] / "docs" / f"{name}.md"
@@ -54,5 +53,5 @@ def test_importing_the_runtime_loads_none_of_them() -> None:
         "lazy = {where.partition(':')[0] for where in r.LAZY.values()}\n"
         "print(*(module for module in lazy if f'edgekit.runtime.{module}' in sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_python(script, check=True)
     assert done.stdout.split() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from edgekit.system.cpu import default_threads
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
+from tests.fixtures.threads import in_threads
 
 
 @pytest.fixture
@@ -233,7 +234,10 @@ def test_closing(engines: Engines, path: Path) -> None:
         assert str(error.value) == f"the session on {path} is closed; open a new one to run"
 
 
-def test_threads_wait_for_each_other(engines: Engines, path: Path) -> None:
+@pytest.mark.parametrize("deadline_ms", [None, 60_000.0])
+def test_threads_wait_for_each_other_and_get_their_own_answers(
+    engines: Engines, path: Path, deadline_ms: float | None
+) -> None:
     inside, most = 0, 0
 
     def slow(feeds: Any) -> dict[str, Array]:
@@ -253,12 +257,8 @@ def test_threads_wait_for_each_other(engines: Engines, path: Path) -> None:
             if (session.run({"x": x})["y"] != 2 * number).any():
                 wrong.append(number)
 
-    with Session(path) as session:
-        workers = [threading.Thread(target=work, args=(session, n)) for n in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+    with Session(path, deadline_ms=deadline_ms) as session:
+        in_threads(*(partial(work, session, n) for n in range(4)))
     assert (most, wrong) == (1, [])
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from edgekit.bundle import Bundle
 from edgekit.errors import EngineError
 from edgekit.runtime import Session
 from tests.fixtures.bundles import X
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.ort_bundles import DOUBLES, TURNS, onnx_bytes, ort_bundle
 
 
@@ -69,8 +68,7 @@ def test_a_real_engine_that_answers_nan_is_a_fallback() -> None:
 
 
 def run_script(script: str, *arguments: str) -> list[str]:
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return run_python(script, *arguments, check=True).stdout.split()
 
 
 def test_importing_the_runtime_draws_in_little() -> None:
@@ -88,26 +86,7 @@ def test_importing_the_runtime_draws_in_little() -> None:
         "edgekit.compiler.model.onnx_file",
         "edgekit.compiler.evaluate.verify",
         "edgekit.processing.card",
-        "edgekit.cli.verbs",
+        "edgekit.cli",
     }
     assert not drawn & unwanted
     assert not {name for name in drawn if name.startswith("edgekit_")}
-
-
-@pytest.mark.needs_ort
-def test_no_socket_is_opened(path: Path) -> None:
-    """All that a device does, with every socket refused, the audit of the interpreter included."""
-    script = (
-        "import sys, socket\n"
-        "def refuse(*a, **k): raise AssertionError('a socket was opened')\n"
-        "def audit(event, details):\n"
-        "    if event.startswith('socket.') and event != 'socket.gethostname': refuse()\n"
-        "socket.socket = socket.create_connection = socket.getaddrinfo = refuse\n"
-        "sys.addaudithook(audit)\n"
-        "import numpy as np; from edgekit.runtime.store.bundle_store import Store\n"
-        "store = Store(sys.argv[1] + '.store', sys.argv[1]); store.install(sys.argv[1])\n"
-        "with store.open(threads=1, deadline_ms=60000, probe=True, warm=True) as session:\n"
-        "    y = session.run({'x': np.ones((1, 6), np.float32)})['y']\n"
-        "store.confirm(); print(session.active.variant, float(y.sum()))\n"
-    )
-    assert run_script(script, str(path)) == ["good", "12.0"]

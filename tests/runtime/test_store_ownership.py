@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from edgekit.errors import BundleError
 from edgekit.runtime.store.bundle_store import Store
 from edgekit.runtime.store.state import StoreState
+from tests.fixtures.child_processes import run_python
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
 
@@ -29,8 +28,7 @@ SCRIPT = (
 
 def begun(store: Store) -> tuple[str, str]:
     """What a new process begins with, and its notes; it must not hang."""
-    command = [sys.executable, "-c", SCRIPT, str(store.root), str(store.factory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = run_python(SCRIPT, store.root, store.factory, check=True)
     name, _, notes = done.stdout.partition("\n")
     return name, notes
 

@@ -41,12 +41,7 @@ def write_video(path: Path, rate: float = 25.0, frames: int = 40) -> Path:
 
 
 class LiveCamera:
-    """A running watch.py.
-
-    Attributes:
-        url: Of the page, without the token.
-        token: None on loopback.
-    """
+    """A running watch.py."""
 
     def __init__(self, bundle: Path, source: str | Path, home: Path, *options: str) -> None:
         script = str(SAMPLE / "watch.py")
@@ -112,11 +107,7 @@ class LiveCamera:
         assert status == 200, answer
 
     def wait(self, shows: Callable[[dict[str, Any]], Any], seconds: float = 3.0) -> dict[str, Any]:
-        """The first state that shows it.
-
-        Raises:
-            AssertionError: none does in time.
-        """
+        """The first state that shows it."""
         end = time.monotonic() + seconds * SLOW
         while True:
             state = self.state()

@@ -42,12 +42,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 class Reader:
-    """Reads a source in a thread, as the device does.
-
-    Attributes:
-        seen: The frames, the newest last.
-        told: What the source said.
-    """
+    """Reads a source in a thread, as the device does."""
 
     def __init__(self, sources: ModuleType, source: str) -> None:
         self.seen: list[Any] = []

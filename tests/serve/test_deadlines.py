@@ -83,34 +83,7 @@ def test_a_body_that_comes_after_the_deadline(bundle: Path, monkeypatch: pytest.
                 assert wire.recv(4096).split()[1] == status
 
 
-def test_a_body_that_never_comes(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    protocol = pytest.importorskip("edgekit.serve.http_protocol", reason="httptools is not installed")
-    with running({("net", "1"): bundle}) as server:
-        for path in (INFER, "/v2/repository/index"):
-            with (
-                monkeypatch.context() as patched,
-                socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire,
-            ):
-                patched.setattr(protocol, "BODY_SECONDS", 0.2)
-                head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{{"
-                wire.sendall(head.encode())
-                received = b""
-                while more := wire.recv(4096):  # until it is closed
-                    received += more
-            assert received.split()[1] == b"408"
-            assert b"the body did not arrive within 0.2 s" in received
-        assert server.ask("POST", INFER, ASK)[0] == 200
-
-
-def test_mounted_and_behind_middleware(models: ServedModels) -> None:
-    from starlette.applications import Starlette
-    from starlette.routing import Mount
-
-    inner = app_of.make_app(models)
-    outer = Starlette(routes=[Mount("/ml", inner)])
-    status, answer = ask(outer, f"/ml{INFER}")
-    assert (status, answer["model_name"]) == (200, "net")
-    assert ask(outer, "/ml/v2/models/other/infer")[0] == 404
+def test_behind_middleware(models: ServedModels) -> None:
     seen = []
 
     class Counted:

@@ -12,7 +12,6 @@ import pytest
 
 from edgekit.runtime import Session
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.service import Access
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.grpc_servers import Grpc, M, X, asked, running
 from tests.fixtures.servers import held
@@ -191,17 +190,6 @@ def test_a_value_that_its_type_cannot_hold_is_not_wrapped(value: int) -> None:
     tensor.contents.int_contents.extend([1, value])
     with pytest.raises(RequestError, match="a value in int_contents of input x is out of the range of INT8"):
         _contents(tensor, TensorSpec("x", "int8", (1, 2)))
-
-
-def test_a_token(bundle: Path) -> None:
-    with running({("net", "1"): bundle}, access=Access("t" * 20, loopback=False)) as client:
-        for said in ((), (("authorization", "Bearer x"),)):
-            with pytest.raises(grpc.RpcError) as error:
-                client.call("ModelInfer", asked(), metadata=said)
-            assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
-        good = (("authorization", "Bearer " + "t" * 20),)
-        assert client.call("ModelInfer", asked(), metadata=good).id == "7"
-        assert client.call("ServerLive", M["ServerLiveRequest"]()).live  # for probes
 
 
 def test_a_full_queue_says_when_to_come_again(bundle: Path) -> None:

@@ -60,20 +60,6 @@ def test_the_token_is_checked_before_a_message_is_there(calls: Any, name: str) -
     assert half.open(name).code() is grpc.StatusCode.UNAUTHENTICATED  # waits for the end of the call
 
 
-def test_a_stream_needs_the_token(calls: Any) -> None:
-    client, _ = calls
-    stream = client.channel.stream_stream(
-        f"/{SERVICE}/ModelStreamInfer",
-        lambda m: m.SerializeToString(),
-        M["ModelStreamInferResponse"].FromString,
-    )
-    with pytest.raises(grpc.RpcError) as error:
-        list(stream(iter([asked()]), timeout=30))
-    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    (answer,) = stream(iter([asked()]), timeout=30, metadata=GOOD)
-    assert answer.infer_response.id == "7"
-
-
 def test_health_waits_for_no_message(calls: Any) -> None:
     _, half = calls
     assert half.open("ServerLive").result(timeout=30) == b"\x08\x01"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import socket
@@ -131,16 +130,6 @@ def test_clients_that_end_while_they_are_answered(server: Running, tail: bytes, 
     assert logged == []
 
 
-def test_a_fault_behind_requests_that_wait(server: Running, logged: list[str]) -> None:
-    """The client sees the responses to the requests before it."""
-    head = b"POST /v2/models/net/infer HTTP/1.1\r\n" + HOST
-    good = head + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
-    with wire_to(server) as wire:
-        wire.sendall(good * 3 + b"\0\r\n\r\n")
-        assert read_all(wire).count(b"HTTP/1.1 200") == 3
-    assert logged == []
-
-
 @pytest.mark.parametrize(
     ("size", "count", "status", "message"),
     [
@@ -222,72 +211,20 @@ def test_an_answer_that_is_never_read(bundle: Path, monkeypatch: pytest.MonkeyPa
             until(lambda: len(open_connections) == 0)
 
 
-def test_connections_beyond_the_share_of_an_address(bundle: Path) -> None:
-    with running({("net", "1"): bundle}, connections=ConnectionLimits(total=80, address=4)) as own:
+@pytest.mark.parametrize(("total", "looks"), [(80, True), (4, False)], ids=["address", "all"])
+def test_more_connections_than_an_address_or_all_may_have(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, total: int, looks: bool
+) -> None:
+    """A new connection beyond the total does not wait for the next look of the watch."""
+    if not looks:
+        monkeypatch.setattr(ConnectionWatch, "look", lambda *_: None)
+    with running({("net", "1"): bundle}, connections=ConnectionLimits(total=total, address=4)) as own:
         idle = [wire_to(own) for _ in range(12)]
         try:
-            until(lambda: len(own.server.server_state.connections) == 4)
+            if looks:
+                until(lambda: len(own.server.server_state.connections) == 4)
             assert own.get("/v2/health/live")[0] == 200
             assert [read_all(wire) for wire in idle[:8]] == [b""] * 8  # the oldest made room
         finally:
             for wire in idle:
                 wire.close()
-
-
-def test_more_connections_than_there_may_be(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new connection does not wait for the next look of the watch."""
-    monkeypatch.setattr(ConnectionWatch, "look", lambda *_: None)
-    with running({("net", "1"): bundle}, connections=ConnectionLimits(total=4, address=4)) as own:
-        idle = [wire_to(own) for _ in range(12)]
-        try:
-            assert own.get("/v2/health/live")[0] == 200
-            assert [read_all(wire) for wire in idle[:8]] == [b""] * 8
-        finally:
-            for wire in idle:
-                wire.close()
-
-
-def test_the_system_keeps_as_many_new_connections_as_the_server_says(server: Running) -> None:
-    from edgekit.serve.server import BACKLOG
-
-    assert server.server.config.backlog == BACKLOG == 1024
-    assert server.server.config.ws_per_message_deflate is False
-
-
-class Written(asyncio.Transport):
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("192.0.2.1", 1)})
-        self.content, self._closing = b"", False
-
-    def write(self, data: Any) -> None:
-        self.content += data
-
-    def close(self) -> None:
-        self._closing = True
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_large_head_that_comes_at_once(server: Running, more: int) -> None:
-    """What the system hands over in one piece may be larger than a head may be."""
-
-    async def test() -> None:
-        loop, wire = asyncio.get_running_loop(), Written()
-        own = protocol.HttpProtocol(
-            ConnectionWatch(ConnectionLimits()),
-            server.server.config,
-            type(server.server.server_state)(),
-            {},
-            loop,
-        )
-        own.connection_made(wire)
-        head = b"POST / HTTP/1.1\r\nX: " + b"a" * (protocol.HEAD_BYTES - 2 + more) + b"\r\n"
-        own.data_received(head + b"Content-Length: 9\r\n\r\n" if more else head)
-        assert wire.content.startswith(b"HTTP/1.1 431 ")
-        own.connection_lost(None)
-
-    asyncio.run(test())

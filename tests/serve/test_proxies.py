@@ -166,7 +166,7 @@ def test_servers_are_restarted_one_by_one_without_a_lost_request(
     token = tmp_path / "token"
     token.write_text("t" * 20)
     ports = [free_port(), free_port()]
-    command = "from edgekit.cli.verbs import main; main()"
+    command = "from edgekit.cli import main; main()"
 
     def start(port: int) -> subprocess.Popen[bytes]:
         line = [

@@ -43,29 +43,3 @@ def test_the_first_part_of_a_body_is_not_taken_for_all_of_it() -> None:
 
     with pytest.raises(RequestError, match="the client closed the connection"):
         asyncio.run(request_body.read_body({}, receive, 9))
-
-
-def test_the_servers_deadline_counts_from_when_a_request_has_come() -> None:
-    """A client's own timeout counts from its first byte; see test_deadlines."""
-    from edgekit.serve.inference_requests import Request
-    from edgekit.serve.served_model import ServedModel, ServeOptions
-
-    class Queue:
-        left_ms: float
-
-        def run_async(self, feeds: Any, left_ms: float, priority: int, record: Any) -> Any:
-            self.left_ms = left_ms
-
-    class Outcomes:
-        def answered(self, outcome: str) -> None:
-            assert outcome == "refused"
-
-    model: Any = ServedModel.__new__(ServedModel)
-    model.options, model.requests, model.metrics = ServeOptions(deadline_ms=1000), Queue(), Outcomes()
-    model.overdue = lambda problem: RequestError(str(problem), 503, 1)
-    model.run(Request({}, {}, "", None), 60.1, 60.0)
-    assert model.requests.left_ms == pytest.approx(900)
-    model.run(Request({}, {}, "", 60_500.0), 60.1, 60.0)
-    assert model.requests.left_ms == pytest.approx(400)
-    with pytest.raises(RequestError, match="not run: its deadline of 500 ms passed while it was read"):
-        model.run(Request({}, {}, "", 500.0), 60.1, 60.0)

@@ -51,7 +51,7 @@ def _posted(port: int, path: str, body: bytes = b"{}") -> Any:
 def test_the_verb_ends_with_sigterm(bundle: Path, tmp_path: Path) -> None:
     with Bundle.open(bundle) as opened:
         with_version(opened, 1).save(tmp_path / "small-1.edgekit")
-    command = "from edgekit.cli.verbs import main; main()"
+    command = "from edgekit.cli import main; main()"
     line = ["serve", f"net={bundle}", "--listen", ":0", "--grpc", ":0", "--json"]
     line += ["--repository", str(tmp_path)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -88,7 +88,7 @@ def test_the_verb_ends_with_sigterm(bundle: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent to a whole console there")
 def test_ctrl_c_ends_the_verb_without_a_word(bundle: Path) -> None:
     command = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in a terminal
-    command += "from edgekit.cli.verbs import main; main()"
+    command += "from edgekit.cli import main; main()"
     line = ["serve", f"net={bundle}", "--listen", ":0", "--json"]
     with (
         subprocess.Popen(

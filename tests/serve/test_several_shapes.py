@@ -17,11 +17,8 @@ from edgekit.runtime.remote import inference_protocol as client
 from edgekit.runtime.remote.remote_session import RemoteSession
 from edgekit.serve.inference_requests import (
     LENGTH,
-    AnswerWriter,
-    Request,
     RequestError,
     RequestReader,
-    answer_of,
 )
 from edgekit.tensor_spec import Array, Signature, TensorSpec
 from tests.fixtures.detector import detector
@@ -160,16 +157,17 @@ def pair(rows: int) -> Signature:
     return Signature(inputs, (TensorSpec("y", "float32", (rows, 2)), TensorSpec("z", "float32", (1,))))
 
 
+def body(ids: int, mask: int) -> bytes:
+    tensors = [
+        {"name": name, "datatype": "INT64", "shape": [1, count], "data": [1] * count}
+        for name, count in (("mask", mask), ("ids", ids))
+    ]
+    return json.dumps({"inputs": tensors}).encode()
+
+
 def test_shapes_of_several_inputs_belong_together() -> None:
     shapes = [pair(2), pair(3)]
     read = RequestReader(shapes)
-
-    def body(ids: int, mask: int) -> bytes:
-        tensors = [
-            {"name": name, "datatype": "INT64", "shape": [1, count], "data": [1] * count}
-            for name, count in (("mask", mask), ("ids", ids))
-        ]
-        return json.dumps({"inputs": tensors}).encode()
 
     for rows in (2, 3):
         assert {name: array.shape for name, array in read(body(rows, rows), None).feeds.items()} == {
@@ -220,14 +218,6 @@ def test_a_request_beyond_the_range_is_refused_with_the_range(every_size: Path) 
     with Session(every_size) as session:
         read = RequestReader(session.shapes)
 
-        def body(ids: int, mask: int) -> bytes:
-            counts = {"ids": ids, "mask": mask}
-            tensors = [
-                {"name": name, "datatype": "INT64", "shape": [1, count], "data": [1] * count}
-                for name, count in counts.items()
-            ]
-            return json.dumps({"inputs": tensors}).encode()
-
         assert read(body(5, 5), None).feeds["ids"].shape == (1, 5)
         for size in (0, WHOLE + 1):
             with pytest.raises(RequestError, match=rf"the model takes INT64 1x1\.\.{WHOLE}$"):
@@ -251,11 +241,3 @@ def test_a_device_sends_every_size_of_a_range(every_size: Path) -> None:
             result = both.run(feeds)
             assert result.path == "remote"
             assert np.array_equal(result["tokens"], own.run(feeds)["tokens"])
-
-
-def test_the_head_of_an_answer_is_kept_for_its_shape() -> None:
-    """An output whose size the data decide has one for each size too."""
-    write, request = AnswerWriter("m", "1"), Request({}, {"y": True}, "", None)
-    for rows in (2, 3, 2, 3):
-        arrays = {"y": np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)}
-        assert write(request, arrays) == answer_of(request, arrays, "m", "1")

@@ -17,10 +17,10 @@ import pytest
 
 from edgekit.runtime import HttpSink, Outbox, RemoteSession, Session, Traces, otlp
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.runtime.outbox.rows import Parcel
 from tests.fixtures.classifiers import vectors
 from tests.fixtures.collector import Collector, Received, collecting, spans_of
 from tests.fixtures.threads import until
+from tests.runtime.outbox.outbox_parts import ListSink
 
 pytestmark = pytest.mark.needs_ort
 X = vectors(1)[0]["x"]
@@ -36,7 +36,7 @@ def serving(bundle: Path, collector: Collector) -> Iterator[str]:
         "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
     line = ["serve", f"net={bundle}", "--listen", ":0", "--json"]
-    command = "from edgekit.cli.verbs import main; main()"
+    command = "from edgekit.cli import main; main()"
     with subprocess.Popen(
         [sys.executable, "-c", command, *line], stdout=subprocess.PIPE, env=environment
     ) as process:
@@ -119,23 +119,10 @@ def test_metrics_and_traces_of_a_predict(bundle: Path, tmp_path: Path) -> None:
         metrics.predict(np.zeros((1, 2, 3), np.uint8))
         assert outbox.flush(10)
         stages = {stage["stage"] for stage in metrics.snapshot()["stages"]}
-        sink = Kept()
+        sink = ListSink()
         outbox.deliver(sink)
-    (row,) = sink.bodies
-    found = spans_of(row, json_form=True)
+    (row,) = sink.parcels
+    found = spans_of(row.body, json_form=True)
     assert [span.name for span in found] == ["prepare", "infer", "decode_outputs", "predict"]
     assert {span.name for span in found[:3]} < stages  # the names of metrics and spans join
     assert {span.parent for span in found[:3]} == {found[3].span_id}
-
-
-class Kept:
-    """A sink that keeps the bodies."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-
-    def send(self, parcel: Parcel) -> None:
-        self.bodies.append(parcel.body)
-
-    def close(self) -> None:
-        """Do nothing: it holds no connection."""

@@ -15,14 +15,7 @@ import pytest
 
 
 def check(client: Any, address: str, model: str, x: Any = None) -> None:
-    """Health, metadata, and inference in both forms: they must be equal.
-
-    Args:
-        client: The module ``tritonclient.http``.
-        address: HOST:PORT.
-        model: Its name there; float32, one input.
-        x: The input; None: zeros.
-    """
+    """Health, metadata, and inference in both forms: they must be equal."""
     with client.InferenceServerClient(address) as server:
         assert server.is_server_live()
         assert server.is_server_ready()
@@ -51,14 +44,7 @@ def check(client: Any, address: str, model: str, x: Any = None) -> None:
 
 
 def check_grpc(client: Any, address: str, model: str, x: Any = None) -> None:
-    """The same over gRPC, one by one and as a stream.
-
-    Args:
-        client: The module ``tritonclient.grpc``.
-        address: HOST:PORT.
-        model: Its name there; float32, one input.
-        x: The input; None: zeros.
-    """
+    """The same over gRPC, one by one and as a stream."""
     with client.InferenceServerClient(address) as server:
         assert server.is_server_live()
         assert server.is_server_ready()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgekit.system.scratch_file import PART_BYTES, SEGMENT_BYTES, ScratchFile, is_on_file, mapped
+from tests.fixtures.child_processes import run_python
 
 HEAP = """
 import numpy as np
@@ -69,9 +69,7 @@ def test_a_kept_array_is_read_only_and_kept_once() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the heap is read from /proc")
 def test_kept_arrays_are_not_on_the_heap() -> None:
     """168 MB of arrays, one of which is on the heap at a time."""
-    grown, total = subprocess.run(
-        [sys.executable, "-c", HEAP], capture_output=True, text=True, check=True
-    ).stdout.split()
+    grown, total = run_python(HEAP, check=True).stdout.split()
     assert float(total) == sum(range(10))
     assert int(grown) < 60e6
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import edgekit
 from edgekit.system.shared_libraries import ENDINGS, HEADER_BYTES, least_size
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.models import SMALL_CNN, write
 
 SCRIPT = """
@@ -117,12 +117,8 @@ def test_a_session_falls_back_to_another_engine(
     bundle: Path, tmp_path: Path, engine: str, package: str, library: str
 ) -> None:
     cut = with_a_cut_library(package, library, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(bundle), engine],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-        check=False,
+    done = run_python(
+        SCRIPT, bundle, engine, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     )
     assert done.returncode == 0, done.stderr
     active, reason = done.stdout.splitlines()

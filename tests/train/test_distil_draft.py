@@ -10,10 +10,10 @@ import pytest
 
 import edgekit
 from edgekit.bundle.draft_entry import draft_of
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
-from edgekit.compiler.pipeline.distil_draft import DistilledDraft, distil_draft
 from edgekit.errors import SampleError, UsageError
+from edgekit.generate.host.distil.distil_draft import DistilledDraft, distil_draft
+from edgekit.generate.host.readers.language.open_model import open_language_model
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from tests.fixtures.command_line import Call
 from tests.fixtures.gguf_files import write_tiny
 from tests.train.distillation import StopAt
@@ -42,7 +42,7 @@ def test_more_of_its_guesses_are_right_after_training(trained: DistilledDraft) -
 
 
 def test_the_module_computes_what_the_reference_does(model: Path) -> None:
-    from edgekit.compiler.compress.torch.draft_training import Cache, hidden, model_weights
+    from edgekit.generate.host.distil.draft_training import Cache, hidden, model_weights
 
     opened = open_language_model(model)
     texts = [[5, 9, 40, 7, 3, 60], [8, 1, 2, 30, 31, 32]]

@@ -10,7 +10,7 @@ import edgekit
 from edgekit.bundle import Bundle
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.reference import Reference
-from edgekit.compiler.pipeline import distilled, shrunk, variant_build
+from edgekit.compiler.pipeline import distilled, select_variants
 from edgekit.compiler.pipeline.build_bundle import build_bundle
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.report.facts import facts_of
@@ -25,9 +25,8 @@ STEPS = ["channels removed", "distilled", "int8", "int8, trained"]
 
 
 def test_digits_in_one_command(digits_pair: Digits, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (shrunk, variant_build):
-        # Times of so small a network say nothing.
-        monkeypatch.setattr(module, "ratio_to_parent", lambda *_: 0.5)
+    # Times of so small a network say nothing.
+    monkeypatch.setattr(select_variants, "ratio_to_parent", lambda *_: 0.5)
     bundle = build_bundle(BuildRequest(
         digits_pair.teacher, targets=["ort", "tflite"], precision="int8", samples=digits_pair.samples,
         card=digits_pair.card, shrink="-70%", distil="16epochs", force=True,

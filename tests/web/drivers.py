@@ -172,11 +172,7 @@ class _WebKit:
 
 @contextmanager
 def webkit(*arguments: str) -> Iterator[Page]:
-    """WebKitGTK, Safari's engine on Linux, in a display of its own.
-
-    Args:
-        arguments: Settings of its browser, e.g. ``--enable-mock-capture-devices=true``.
-    """
+    """WebKitGTK, Safari's engine on Linux, in a display of its own."""
     port = free_port()
     # Root, as in a container, has no user namespace for the sandbox; the page is our own.
     environment = {"WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS": "1"}

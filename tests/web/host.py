@@ -130,14 +130,7 @@ def violations(page: Any) -> list[str]:
 
 @contextmanager
 def browser_with(device: str, file: Path | None, *flags: str, allowed: bool = True) -> Iterator[Any]:
-    """Start a browser with a device that plays a file, or without one.
-
-    Args:
-        device: ``camera`` or ``microphone``.
-        file: Video or sound; None: the browser has no such device.
-        flags: Further flags of the browser.
-        allowed: Whether pages may use the device.
-    """
+    """Start a browser with a device that plays a file, or without one."""
     from playwright.sync_api import sync_playwright
 
     own = ["--no-sandbox", *flags]

@@ -16,7 +16,7 @@ from PIL import Image
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError
 from edgekit.runtime import Session
-from edgekit.signing.statement import PREDICATE, STATEMENT
+from edgekit.signing.signature_file import PREDICATE, STATEMENT
 from edgekit.web.folder import write_web
 from tests.fixtures.bundles import pack, packed_parts
 from tests.fixtures.ort_bundles import onnx_bytes

@@ -20,6 +20,7 @@ import pytest
 from edgekit.system.listen_address import Address
 from edgekit.web import report_server
 from edgekit.web.report_server import BODY_BYTES, ReportError, ReportServer
+from tests.fixtures.threads import in_threads
 
 pytest.importorskip("cryptography", reason="cryptography is not installed (the extra browser)")
 from edgekit.web.certificate import own_certificate
@@ -155,11 +156,7 @@ def test_figures_that_lie_do_not_end_the_server(running: Running) -> None:
 def test_of_several_reports_one_is_accepted(running: Running) -> None:
     """The same report again and at the same time."""
     found: list[tuple[int, str]] = []
-    threads = [threading.Thread(target=lambda: found.append(running.report(b"{}"))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: found.append(running.report(b"{}"))] * 4)
     assert [status for status, _ in sorted(found)].count(200) == 1
     assert {reason for status, reason in found if status == 409} <= {"a report was accepted already"}
     time.sleep(1.5)  # the others' threads may still be at work

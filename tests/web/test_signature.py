@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.signing.signature_file import MEDIA_TYPE, SignatureFile, message_of
+from edgekit.signing.signature_file import MEDIA_TYPE, SignatureFile, message_of, statement_of
 from edgekit.signing.signing_keys import load_private_key
-from edgekit.signing.statement import statement_of
 from edgekit.signing.trusted_keys import sign_file
 from edgekit.web.folder import write_web
 from tests.fixtures.keys import KINDS, key_files

@@ -17,8 +17,8 @@ import numpy as np
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.kept_variants import kept_variants
-from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
-from edgekit.processing.generation import refuse_generation
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
+from edgekit.errors import MissingDependency, NoVariantError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.cpu import cpu_name
 from edgekit.system.energy import joules_between, read_energy
@@ -50,11 +50,11 @@ def bench(
         bundle: Bundle with a golden vector.
         engine: A target, or None.
         variant: Name of a variant, or None.
-        threads: Number of threads of a run; None: a Session's default.
-        accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``); None: the CPU.
+        threads: Number of threads of a run. None means a Session's default.
+        accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``). None means the CPU.
         seconds: Duration of the timed runs, in seconds.
-        fps: Runs that start in a second, as with a camera; None: each starts when the last one has ended.
-            Threads and processors that sleep in between take time to wake.
+        fps: Runs that start in a second, as with a camera. None means that each starts when the last one has
+            ended. Threads and processors that sleep in between take time to wake.
         price_per_hour: Price of this machine per hour, in any currency.
 
     Returns:
@@ -78,10 +78,7 @@ def bench(
         raise UsageError(f"fps must be greater than 0 and at most {FPS_LIMIT}, not {fps:g}")
     if price_per_hour is not None and not 0 < price_per_hour < math.inf:
         raise UsageError(f"the price per hour must be greater than 0, not {price_per_hour:g}")
-    refuse_generation(bundle.card, bundle.name)
-    if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
-    feeds, _ = bundle.golden[0]
+    feeds = golden_inputs(bundle)
     started = time.perf_counter()
     strict, device = any((engine, variant, accelerator)), accelerator or "cpu"
     with Session(
@@ -257,7 +254,6 @@ def render(results: list[dict[str, Any]]) -> str:
 
 
 def _used(results: list[dict[str, Any]]) -> list[str]:
-    """Format memory, energy and cost."""
     lines = []
     if results and results[-1]["rss_mb"] is not None:
         lines.append(f"  memory    {results[-1]['rss_mb']:.0f} MB at most, of this process")

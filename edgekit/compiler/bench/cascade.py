@@ -31,7 +31,6 @@ def stage_rows(
         bench: Times one bundle (edgekit/compiler/bench/bench.py).
         bundle: Cascade.
         first: Row of the first stage, whose engine runs the later ones too, if they have variants for it.
-        options: Options of ``bench``.
     """
     target = next(v.target for v in bundle.variants if v.name == first["variant"])
     shared = {
@@ -49,15 +48,14 @@ def stage_rows(
 
 
 def add_frame(bundle: Bundle, first: dict[str, Any], options: Mapping[str, Any]) -> None:
-    """Add ``frame`` to the row of the first stage: ``Session.predict`` on the picture of the golden vector.
+    """Add ``frame`` to the row of the first stage: ``Session.predict`` on the image of the golden vector.
 
     It is ``{p50_ms, p95_ms, runs, crops}``, with the number of crops of each later stage; None if the first
-    stage takes no picture as floats.
+    stage takes no image as floats.
 
     Args:
         bundle: Cascade with a golden vector.
         first: Row of the first stage.
-        options: Options of ``bench``.
     """
     first["frame"] = None
     try:
@@ -87,7 +85,7 @@ def add_frame(bundle: Bundle, first: dict[str, Any], options: Mapping[str, Any])
 
 
 def _picture(image: ImageInput, array: Array) -> Array:
-    """Return the picture, uint8 [height, width, 3] in RGB, that an input's array was prepared from."""
+    """Return the image, uint8 [height, width, 3] in RGB, that an input's array was prepared from."""
     planes = array[0] if image.layout == "NCHW" else array[0].transpose(2, 0, 1)
     shape = (-1, 1, 1)
     pixels = planes * np.reshape(image.std, shape) + np.reshape(image.mean, shape)

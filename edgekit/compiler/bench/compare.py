@@ -26,8 +26,9 @@ import numpy as np
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.compiler.evaluate.paired_interval import centre_interval
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.compiler.evaluate.timing import OWN_TIME, busy
-from edgekit.errors import BundleError, MissingDependency, ProfileError, UsageError
+from edgekit.errors import MissingDependency, ProfileError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import milliseconds
 from edgekit.system.progress import counted
@@ -92,7 +93,7 @@ def compare_bundles(
         against: A variant of it, or the path of another bundle.
         engine: Target; other targets' variants are skipped.
         variant: Name of the only variant to compare.
-        threads: Number of threads of each variant; None: a Session's default.
+        threads: Number of threads of each variant. None means a Session's default.
         seconds: Duration of all rounds together, in seconds.
         clock: A key of ``CLOCKS``.
 
@@ -150,7 +151,7 @@ def compare(
     Args:
         first: Variant to evaluate.
         second: Variant to compare with; it must take the same inputs.
-        threads: Number of threads of each variant; None: a Session's default.
+        threads: Number of threads of each variant. None means a Session's default.
         seconds: Duration of all rounds together, by the clock; each block has at least ``ROUNDS``.
         clock: A key of ``CLOCKS``.
 
@@ -162,11 +163,9 @@ def compare(
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"seconds must be greater than 0, not {seconds:g}")
-    if not first.bundle.golden:
-        raise BundleError(f"{first.bundle.name} has no golden vectors to run; build it again")
+    feeds = golden_inputs(first.bundle)
     if first.bundle.inputs != second.bundle.inputs:
         raise UsageError(f"{first.name} and {second.name} have different inputs, so they cannot be compared")
-    feeds = first.bundle.golden[0][0]
     shuffled = random.Random(0)
     ratios, times, rounds, used = [], [], 0, 0
     for _ in counted(range(BLOCKS), "rounds", name="comparing", describe=lambda _: first.name):

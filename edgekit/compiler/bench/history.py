@@ -119,7 +119,7 @@ def read_history(path: Path) -> list[Run]:
 
 
 def append_run(path: Path, run: Run) -> None:
-    """Add a run to a history, as one whole line or not at all. The file is created where there is none.
+    """Add a run to a history, as one whole line or not at all. The file is created if there is none.
 
     Raises:
         UsageError: it can't be written; it is as it was.

@@ -11,7 +11,8 @@ from typing import TypedDict
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import BundleError, UsageError
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
+from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import milliseconds, table
 from edgekit.system.progress import counted
@@ -58,7 +59,6 @@ def sweep(
 
     Args:
         bundle: Bundle with a golden vector.
-        variant: Name of the variant.
         points: Numbers of streams and threads of each combination.
         seconds: Duration of each combination, in seconds.
 
@@ -67,8 +67,7 @@ def sweep(
         NoVariantError: the variant does not work here.
         UsageError: a number of threads is not from 1 to 1024.
     """
-    if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
+    golden_inputs(bundle)  # refuses a bundle without any
     each_in_turn = counted(points, "points", name="measuring", describe=lambda point: "{}x{}".format(*point))
     return [_point(bundle, variant, streams, threads, seconds) for streams, threads in each_in_turn]
 

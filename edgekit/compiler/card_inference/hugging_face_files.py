@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.compiler.card_inference.image_habits import Habits
-from edgekit.compiler.model.language.hugging_face import read_json, read_part
+from edgekit.compiler.model.hugging_face_folder import read_json, read_part
 from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES, padding_id, token_id
 from edgekit.tensor_spec import Json

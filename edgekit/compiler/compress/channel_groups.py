@@ -44,7 +44,6 @@ class Channels:
     """The channels of a model.
 
     Attributes:
-        model: The model.
         labels: Labels of its values. The same model, or a clone of it, has the same ones each time.
         groups: Groups that can be removed, in the order of the graph.
     """

@@ -23,7 +23,6 @@ class Labels:
     """The labelled axis of a value.
 
     Attributes:
-        axis: Index of the axis, from 0.
         ids: int64 [size of the axis].
     """
 
@@ -36,7 +35,6 @@ class Use:
     """A constant with labels along one axis: it is cut with the channels.
 
     Attributes:
-        node: The reader of the constant.
         index: Index of the constant among its inputs.
         axis: The labelled axis of the constant.
         ids: int64 [size of the axis].

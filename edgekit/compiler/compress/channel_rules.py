@@ -364,9 +364,6 @@ def after_reshape(
         [N, L, H * D] -> [N, L, H, D]     the D channels of a head are tied
 
     Args:
-        input_labels: Labels of the input.
-        source: Shape of the input.
-        dims: Shape of the output.
         labels: Labels of the graph, in which the channels of a head are tied.
     """
     before, count = prod(source[: input_labels.axis]), len(input_labels.ids)

@@ -64,7 +64,6 @@ def share_of(option: str, reduction: str | float) -> float:
     """Parse the share to remove, 0 to 1.
 
     Args:
-        option: Name of the option, for the error.
         reduction: ``-20%``, ``20%`` or 0.2.
 
     Raises:

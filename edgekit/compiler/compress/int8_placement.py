@@ -19,7 +19,7 @@ from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.quantize.numerics import dequantize, stored_range
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.observe.observers import Observation
-from edgekit.compiler.quantize.placement.kernels import node_name, rule_of
+from edgekit.compiler.quantize.placement.kernels import find_kernels, node_name, rule_of
 from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.compiler.quantize.placement.qdq_graph import emit
 from edgekit.compiler.quantize.placement.qdq_placement import place, prescribed_values
@@ -45,7 +45,6 @@ class Int8Placement:
 
     Attributes:
         model: The canonical float graph after the target's rewrites.
-        rules: The target's rules.
         plan: The quantized activations and nodes, without weights.
     """
 
@@ -148,7 +147,6 @@ def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8P
 
     Args:
         model: The canonical model with float weights. It is not changed.
-        target: Name of a target or profile.
         samples: Calibration inputs by name, 16 or more.
 
     Raises:
@@ -177,13 +175,9 @@ def place_candidate(
 
     Args:
         model: The canonical model with float weights. It is not changed.
-        observations: Observations of every value of the model.
-        rules: The target's rules.
         placement: One of ``rules.placements``.
-        recipe: The rule for ranges.
-        floats: Names of further nodes that stay float.
     """
     placement_rules = rules_of(placement, rules)
-    left = floats | floats_of(placement, model, placement_rules)
+    left = floats | floats_of(placement, find_kernels(model, placement_rules))
     graph, observed = rewritten(model, observations, rules, left)
     return Int8Placement(graph, placement_rules, place(graph, placement_rules, observed, recipe, left))

@@ -46,10 +46,6 @@ class CostOfChannels:
     """Cost of the nodes with weights, as units of groups are removed.
 
     A node's cost is proportional to its remaining input channels and to its remaining output channels.
-
-    Args:
-        channels: Channels of the model.
-        kind: The quantity that is counted.
     """
 
     def __init__(self, channels: Channels, kind: CostKind) -> None:

@@ -89,7 +89,6 @@ def fit(weights: Array, moments: ReaderMoments, columns: Array) -> tuple[Array, 
     Args:
         weights: float64 [columns, outputs].
         moments: Moments of the columns.
-        columns: Indices of columns.
 
     Returns:
         float64 [kept, outputs] and [outputs].

@@ -92,7 +92,6 @@ def _concatenated(node: ir.Node) -> list[OutputSlice]:
 
 
 def _maker(value: ir.Value) -> str:
-    """Return the type of the node that computes a value, before data movement."""
     node = value.producer()
     while node is not None and node.op_type in (*_MOVES, *_RESHAPES, "Transpose", "Concat"):
         inner = node.inputs[0]

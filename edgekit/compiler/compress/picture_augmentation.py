@@ -1,7 +1,7 @@
-"""Augmentation of pictures for training: mirror, shift, change brightness, mix.
+"""Augmentation of images for training: mirror, shift, change brightness, mix.
 
-The teacher runs on the changed picture, so its boxes, masks and keypoints are in the right place; no label
-has to be moved. The card determines the changes: only pictures are changed, and text is not mirrored.
+The teacher runs on the changed image, so its boxes, masks and keypoints are in the right place; no label
+has to be moved. The card determines the changes: only images are changed, and text is not mirrored.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def changes_for(card: Card | None, requested: str | None) -> tuple[str, ...]:
     """Return the changes to make.
 
     Args:
-        card: Card of the teacher.
         requested: ``none``, or some of CHANGES with commas; None for the changes that suit the card.
 
     Raises:
-        UsageError: a change is unknown, or no card declares a picture as an input.
+        UsageError: a change is unknown, or no card declares an image as an input.
     """
     pictures = card is not None and any(isinstance(entry, ImageInput) for entry in card.inputs.values())
     if requested is None:
@@ -47,11 +46,10 @@ def changes_for(card: Card | None, requested: str | None) -> tuple[str, ...]:
 
 
 class PictureAugmentation:
-    """Augmentation of the pictures of a batch.
+    """Augmentation of the images of a batch.
 
     Args:
-        card: Card that declares the pictures, with their layout, mean and std.
-        changes: Some of CHANGES.
+        card: Card that declares the images, with their layout, mean and std.
     """
 
     def __init__(self, card: Card | None, changes: Sequence[str]) -> None:
@@ -97,7 +95,7 @@ def _brighter(picture: Array, entry: ImageInput, factor: float, offset: float) -
     """Change the brightness of pixels, around the middle of their range, in the units of the input."""
     shape = [1, -1, 1, 1] if entry.layout == "NCHW" else [1, 1, 1, -1]
     mean, std = (np.asarray(values, np.float32).reshape(shape) for values in (entry.mean, entry.std))
-    if mean.size != entry.channels:  # a grey picture has the first of each
+    if mean.size != entry.channels:  # a grey image has the first of each
         mean, std = mean.ravel()[:1].reshape([1] * 4), std.ravel()[:1].reshape([1] * 4)
     pixels = (picture * std + mean - 127.5) * np.float32(factor) + np.float32(127.5 + offset)
     changed: Array = (np.clip(pixels, 0, 255) - mean) / std

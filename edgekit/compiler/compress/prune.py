@@ -40,8 +40,6 @@ class PrunableGroup:
     """Group whose readers can all be fitted.
 
     Attributes:
-        group: The group of channels.
-        readers: Readers of the channels.
         order: Order in which units are removed.
         sensitivity: Change of the model's outputs for each error of the readers' outputs.
     """
@@ -65,8 +63,6 @@ class PruningPlan:
     """Measurements to prune a model to any size.
 
     Attributes:
-        channels: Channels of the model.
-        groups: Groups that can be removed.
         calibration: Moments by the readers' ``input_key``.
     """
 
@@ -92,8 +88,6 @@ def plan_pruning(
         model: The canonical float model with static shapes.
         calibration: Samples that weights are fitted to.
         validation: Other samples, to measure errors on.
-        evaluator: Evaluator of the validation samples.
-        report: Called with a progress message.
 
     Raises:
         UsageError: no channels can be removed.
@@ -160,10 +154,7 @@ def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> d
     """Choose units to remove, greedily by the least estimated change of the outputs per saving.
 
     Args:
-        plan: Plan of the model.
-        kind: The cost to reduce.
         share: Share of the cost to remove, 0 to 1.
-        total: Cost of the model.
 
     Returns:
         Group -> number of units; None if the groups cannot save that much.

@@ -61,12 +61,7 @@ class ReaderMoments:
 
 @dataclass(frozen=True, eq=False)
 class ProductReader:
-    """Node that multiplies removable channels by constant weights.
-
-    Attributes:
-        use: The node's use of the channels.
-        product: The node as a matrix product.
-    """
+    """Node that multiplies removable channels by constant weights."""
 
     use: Use
     product: WeightMatrix
@@ -123,7 +118,6 @@ def moments_of(
     Args:
         model: The float model that the readers are nodes of.
         readers: The readers; only the first of those with the same ``input_key`` is used.
-        samples: Inputs by name.
         report: Called with (done, total) after each run.
     """
     distinct = {reader.input_key: reader for reader in reversed(readers)}
@@ -162,8 +156,6 @@ def _passes(readers: Sequence[ProductReader]) -> list[list[ProductReader]]:
 
 
 class _Sums:
-    """Sums of one reader, under construction."""
-
     def __init__(self, reader: ProductReader, samples: int) -> None:
         columns = len(reader.channels)
         self.reader = reader

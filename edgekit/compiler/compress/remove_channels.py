@@ -1,4 +1,4 @@
-"""The graph without some channels: smaller constants, and new sizes where a constant states one."""
+"""The graph without some channels: smaller constants, and new sizes if a constant states one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class _Cut:
     """A copy of the model while channels are removed from it.
 
     Attributes:
-        model: The copy.
         channels: Its channels, as they were.
         removed: Labels of the removed units.
         dims: Labelled value -> its new shape.

@@ -53,7 +53,7 @@ class TrainingTask:
         card: Card of the teacher, or None.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        augmentation: Augmentation of the training pictures.
+        augmentation: Augmentation of the training images.
         features: Whether intermediate values of both graphs are compared too.
         placements: Target -> placement of its int8 rounding in the student; empty to train in float.
         digest: Digest of all samples, for the checkpoint.
@@ -103,8 +103,6 @@ def train_student(
     """Train a student, on the CPU.
 
     Args:
-        task: Student, teacher and samples.
-        options: Options of the training.
         threads: Number of threads of PyTorch and of the teacher.
         notify: Called after each step with a progress bar.
         checkpoint: File to save the training to.
@@ -225,8 +223,6 @@ def matched_channels(
     """Find the teacher's channel for each of the student's.
 
     Args:
-        teacher: The canonical teacher.
-        student: The canonical student.
         values: Names of values ``[1, channels, ...]`` in both, with fewer channels in the student.
         samples: Samples of the teacher's inputs.
         names: The teacher's inputs -> the student's.

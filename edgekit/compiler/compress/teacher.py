@@ -18,7 +18,6 @@ class Teacher:
     """Answers batches, one sample after the other.
 
     Args:
-        model: Canonical.
         values: Values besides the outputs.
         threads: Number of ONNX Runtime's threads.
     """

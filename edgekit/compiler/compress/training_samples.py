@@ -39,7 +39,6 @@ def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> S
     """Split by content: neither the order nor the names of files matter, and duplicates count once.
 
     Args:
-        samples: All samples.
         origin: Origin of the samples, for the error.
         least_tested: Least number of test samples, up to a third of all.
 
@@ -109,7 +108,7 @@ def _packed(sample: Sample) -> dict[str, Array]:
 
 
 def _are_bytes(array: Array) -> bool:
-    """Return whether an array can be stored as uint8: a picture with unnormalized pixels."""
+    """Return whether an array can be stored as uint8: an image with unnormalized pixels."""
     if array.dtype == np.uint8:
         return True
     if array.dtype.kind != "f" or not np.isfinite(array).all():

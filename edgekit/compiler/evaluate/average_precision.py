@@ -8,7 +8,7 @@ precision is interpolated at 101 recalls. mAP is the mean over thresholds and cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -63,8 +63,8 @@ def mean_average_precision(
     Returns:
         0 to 1; None if the ground truth is empty.
     """
-    by_class = _matches_by_class(ground_truth, detections, similarity)
-    return float(np.mean([_average_precision(pictures) for pictures in by_class])) if by_class else None
+    ranked = rank_by_class(ground_truth, detections, similarity)
+    return mean_of_classes(ranked, np.ones(len(ground_truth), np.int64))
 
 
 def upper_average_precision(
@@ -80,11 +80,11 @@ def upper_average_precision(
         detections: Detections of each picture.
         confidence: One-sided confidence, 0 to 1.
     """
-    by_class = _matches_by_class(ground_truth, detections, box_overlaps)
-    if not any(picture.matches.any() for pictures in by_class for picture in pictures):
-        present = sum(picture.present for pictures in by_class for picture in pictures)
+    ranked = rank_by_class(ground_truth, detections)
+    if not any(one.matched.any() for one in ranked.values()):
+        present = sum(int(one.present.sum()) for one in ranked.values())
         return MAP_OF_RECALL * upper_bound(0, present, confidence)
-    return float(np.quantile(_resampled(by_class, len(ground_truth)), confidence))
+    return float(np.quantile(_resampled(ranked, len(ground_truth)), confidence))
 
 
 def resample_average_precision(
@@ -92,46 +92,24 @@ def resample_average_precision(
     detections: Sequence[ScoredBoxes],
     similarity: Similarity = box_overlaps,
 ) -> Array:
-    """Compute the mAP of RESAMPLES bootstrap resamples of the pictures: float64 [RESAMPLES].
+    """Compute the mAP of RESAMPLES bootstrap resamples of the images: float64 [RESAMPLES].
 
-    The same number of pictures gives the same draws, so that two models can be compared by resample.
+    The same number of images gives the same draws, so that two models can be compared by resample.
 
     Args:
-        ground_truth: Objects of each picture, at least one in all.
-        detections: Detections of each picture.
+        ground_truth: Objects of each image, at least one in all.
+        detections: Detections of each image.
         similarity: Similarity of two objects.
     """
-    return _resampled(_matches_by_class(ground_truth, detections, similarity), len(ground_truth))
+    return _resampled(rank_by_class(ground_truth, detections, similarity), len(ground_truth))
 
 
-def _resampled(by_class: Sequence[Sequence[_Matches]], count: int) -> Array:
-    generator = np.random.default_rng(0)
-    draws = generator.integers(count, size=(RESAMPLES, count))
+def _resampled(ranked: Mapping[int, Ranked], count: int) -> Array:
+    draws = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
     weights = np.stack([np.bincount(draw, minlength=count) for draw in draws])
-    total, classes = np.zeros((2, RESAMPLES))
-    for pictures in by_class:
-        present = weights @ np.array([picture.present for picture in pictures])
-        total += np.where(present, _weighted_precisions(pictures, weights, np.maximum(present, 1)), 0)
-        classes += present > 0
-    return total / np.maximum(classes, 1)
-
-
-def _weighted_precisions(pictures: Sequence[_Matches], weights: Array, present: Array) -> Array:
-    """Compute the average precision of one class with each picture taken ``weights`` [resamples, pictures]
-    times: [resamples]."""
-    scores = np.concatenate([picture.scores for picture in pictures])
-    order = np.argsort(-scores, kind="stable")
-    picture_of = np.repeat(np.arange(len(pictures)), [len(picture.scores) for picture in pictures])[order]
-    matched = np.concatenate([picture.matches for picture in pictures], axis=1)[:, order]
-    drawn = weights[:, picture_of]
-    counts = np.maximum(np.cumsum(drawn, axis=1), 1)
-    total = np.zeros(len(weights))
-    for row in matched:
-        positives = np.cumsum(drawn * row, axis=1)
-        best = np.maximum.accumulate((positives / counts)[:, ::-1], axis=1)[:, ::-1]
-        reached = np.floor(100 * positives / present[:, None] + 1e-9) + 1  # recalls of RECALLS, 0 included
-        total += (best * np.diff(reached, prepend=0, axis=1)).sum(axis=1)
-    return total / len(RECALLS) / len(THRESHOLDS)
+    values = sum(one.average_precisions(weights) for one in ranked.values())
+    classes = sum((weights @ one.present > 0).astype(int) for one in ranked.values())
+    return np.asarray(values / np.maximum(classes, 1))
 
 
 def mean_change(
@@ -163,67 +141,177 @@ def _classes(picture: ScoredBoxes) -> Array:
     return picture.classes if picture.classes is not None else np.zeros(len(picture.scores), np.int64)
 
 
-class _Matches(NamedTuple):
-    """Detections of one class in one picture, in order of score.
+class Ignored(NamedTuple):
+    """Objects and detections of one picture that do not count, as in COCO's evaluation.
 
     Attributes:
-        scores: Their scores.
-        matches: Whether they match at each threshold: bool [thresholds, detections].
-        present: Number of objects of the class.
+        objects: Objects whose detections are neither right nor wrong: bool [objects].
+        crowds: Those of them that stand for many, and match any number of detections: bool [objects].
+        detections: Detections that are not wrong if they match no object: bool [detections].
     """
 
+    objects: Array
+    crowds: Array
+    detections: Array
+
+
+class Ranked(NamedTuple):
+    """Detections of one class in all pictures, in order of score.
+
+    Attributes:
+        pictures: Index of each detection's picture: int64 [detections].
+        matched: Whether they match an object at each threshold: bool [thresholds, detections].
+        counted: Whether they count at each threshold: bool [thresholds, detections]. A detection of an
+            ignored object is neither right nor wrong.
+        present: Number of objects of the class in each picture, without ignored ones: int64 [pictures].
+    """
+
+    pictures: Array
+    matched: Array
+    counted: Array
+    present: Array
+
+    def average_precision(self, weights: Array) -> Array:
+        """Compute the average precision at each threshold: float64 [thresholds].
+
+        Args:
+            weights: How often each picture counts, as in a bootstrap: int64 [pictures].
+        """
+        drawn = weights[self.pictures]
+        positives = np.cumsum(self.matched * drawn, axis=1)
+        counts = np.cumsum(self.counted * drawn, axis=1)
+        recall, precision = positives / (self.present @ weights), positives / np.maximum(counts, 1)
+        best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+        # One more column: precision is 0 at recalls that are never reached.
+        best = np.pad(best, ((0, 0), (0, 1)))
+        return np.array(
+            [row[np.searchsorted(r, RECALLS)].mean() for r, row in zip(recall, best, strict=True)]
+        )
+
+    def average_precisions(self, weights: Array) -> Array:
+        """Compute the mean over the thresholds for many weights at once; 0 without an object.
+
+        Args:
+            weights: int64 [resamples, pictures].
+
+        Returns:
+            float64 [resamples], as :meth:`average_precision` but for recalls that round differently.
+        """
+        present, drawn = np.maximum(weights @ self.present, 1)[:, None], weights[:, self.pictures]
+        total = np.zeros(len(weights))
+        for matched, counted in zip(self.matched, self.counted, strict=True):
+            positives = np.cumsum(drawn * matched, axis=1)
+            precision = positives / np.maximum(np.cumsum(drawn * counted, axis=1), 1)
+            best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+            reached = np.floor(100 * positives / present + 1e-9) + 1  # recalls of RECALLS, 0 included
+            total += (best * np.diff(reached, prepend=0, axis=1)).sum(axis=1)
+        return total / len(RECALLS) / len(self.matched)
+
+
+def mean_of_classes(
+    ranked: Mapping[int, Ranked], weights: Array, threshold: int | None = None
+) -> float | None:
+    """Compute the mAP, 0 to 1, or the mean average precision at one threshold.
+
+    Args:
+        ranked: Result of :func:`rank_by_class`.
+        weights: How often each picture counts: int64 [pictures].
+        threshold: Index of one of THRESHOLDS. None means their mean.
+
+    Returns:
+        None if no picture that counts has an object.
+    """
+    values = [one.average_precision(weights) for one in ranked.values() if one.present @ weights]
+    if not values:
+        return None
+    return float(np.mean(values if threshold is None else [value[threshold] for value in values]))
+
+
+def rank_by_class(
+    ground_truth: Sequence[ScoredBoxes],
+    detections: Sequence[ScoredBoxes],
+    similarity: Similarity = box_overlaps,
+    ignored: Sequence[Ignored] | None = None,
+) -> dict[int, Ranked]:
+    """Match the detections of all pictures, and sort them by score, for each class of the ground truth.
+
+    Args:
+        ground_truth: Objects of each picture.
+        detections: Detections of each picture, in the same pixels.
+        similarity: Similarity of two objects.
+        ignored: What is ignored in each picture. None means nothing.
+    """
+    pairs = list(zip(ground_truth, detections, strict=True))
+    if ignored is None:
+        ignored = [Ignored(*(np.zeros(len(p.scores), np.bool_) for p in (a, a, b))) for a, b in pairs]
+    classes = sorted({int(c) for picture in ground_truth for c in _classes(picture)})
+    by_picture = [(*pair, one) for pair, one in zip(pairs, ignored, strict=True)]
+    return {index: _ranked([_matches_of(*one, index, similarity) for one in by_picture]) for index in classes}
+
+
+class _Matches(NamedTuple):
+    """Detections of one class in one picture, in order of score; the fields are those of ``Ranked``."""
+
     scores: Array
-    matches: Array
+    matched: Array
+    counted: Array
     present: int
 
 
-def _matches_by_class(
-    ground_truth: Sequence[ScoredBoxes], detections: Sequence[ScoredBoxes], similarity: Similarity
-) -> list[list[_Matches]]:
-    """Match the detections of all pictures, for each class of the ground truth."""
-    classes = sorted({int(c) for picture in ground_truth for c in _classes(picture)})
-    pairs = list(zip(ground_truth, detections, strict=True))
-    return [[_matches_of(*pair, index, similarity) for pair in pairs] for index in classes]
+def _ranked(matches: Sequence[_Matches]) -> Ranked:
+    order = np.argsort(-np.concatenate([one.scores for one in matches]), kind="stable")
+    pictures = np.repeat(np.arange(len(matches)), [len(one.scores) for one in matches])[order]
+    matched, counted = (
+        np.concatenate(arrays, axis=1)[:, order]
+        for arrays in ([one.matched for one in matches], [one.counted for one in matches])
+    )
+    return Ranked(pictures, matched, counted, np.array([one.present for one in matches]))
 
 
-def _matches_of(expected: ScoredBoxes, picture: ScoredBoxes, index: int, similarity: Similarity) -> _Matches:
-    expected_indices = np.flatnonzero(_classes(expected) == index)
+def _matches_of(
+    expected: ScoredBoxes, picture: ScoredBoxes, ignored: Ignored, index: int, similarity: Similarity
+) -> _Matches:
+    objects = np.flatnonzero(_classes(expected) == index)
+    # As in COCO's code, an object is preferred to an ignored one.
+    objects = objects[np.argsort(ignored.objects[objects], kind="stable")]
     indices = np.flatnonzero(_classes(picture) == index)
     indices = indices[np.argsort(-picture.scores[indices], kind="stable")][:MAX_DETECTIONS]
-    if not len(expected_indices) or not len(indices):
-        matches = np.zeros((len(THRESHOLDS), len(indices)), np.bool_)
-    else:
-        matches = _match(similarity(picture, indices, expected, expected_indices))
-    return _Matches(picture.scores[indices], matches, len(expected_indices))
+    present = int((~ignored.objects[objects]).sum())
+    matched = skipped = np.zeros((len(THRESHOLDS), len(indices)), np.bool_)
+    if len(objects) and len(indices):
+        overlaps = similarity(picture, indices, expected, objects)
+        matched, skipped = _match(overlaps, present, ignored.crowds[objects])
+    counted = matched | ~(skipped | ignored.detections[indices])
+    return _Matches(picture.scores[indices], matched, counted, present)
 
 
-def _average_precision(pictures: Sequence[_Matches]) -> float:
-    """Compute the average precision of one class, mean over the thresholds."""
-    order = np.argsort(-np.concatenate([picture.scores for picture in pictures]), kind="stable")
-    matched = np.concatenate([picture.matches for picture in pictures], axis=1)[:, order]
-    positives, counts = np.cumsum(matched, axis=1), np.arange(1, matched.shape[1] + 1)
-    recall, precision = positives / sum(picture.present for picture in pictures), positives / counts
-    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    # One more column: precision is 0 at recalls that are never reached.
-    best = np.pad(best, ((0, 0), (0, 1)))
-    return float(np.mean([row[np.searchsorted(r, RECALLS)] for r, row in zip(recall, best, strict=True)]))
+def _match(overlaps: Array, present: int, crowds: Array) -> tuple[Array, Array]:
+    """Match detections, in order of score, to the boxes of the ground truth.
 
+    Args:
+        overlaps: Similarities: float64 [detections, objects].
+        present: Number of objects that are not ignored, which come first.
+        crowds: Whether an object can match again: bool [objects].
 
-def _match(overlaps: Array) -> Array:
-    """Match detections, in order of score, to ground-truth boxes: bool [thresholds, detections]."""
-    matches = np.zeros((len(THRESHOLDS), len(overlaps)), np.bool_)
+    Returns:
+        Detections that match an object, and those that match an ignored one: bool [thresholds, detections].
+    """
+    matched, skipped = np.zeros((2, len(THRESHOLDS), len(overlaps)), np.bool_)
     free = np.ones((len(THRESHOLDS), overlaps.shape[1]), np.bool_)
-    levels = np.arange(len(THRESHOLDS))
     for index, row in enumerate(overlaps):
-        if not row.size or row.max() < THRESHOLDS[0]:
-            continue
-        free_overlaps = np.where(free, row, -1)
-        # Of equal IoUs the last one, as in COCO's code.
-        match = row.size - 1 - free_overlaps[:, ::-1].argmax(axis=1)
-        matched = np.flatnonzero(free_overlaps[levels, match] >= THRESHOLDS)
-        matches[matched, index] = True
-        free[matched, match[matched]] = False
-    return matches
+        for part, matches in ((slice(0, present), matched), (slice(present, None), skipped)):
+            similar = row[part]
+            if not similar.size or similar.max() < THRESHOLDS[0]:
+                continue
+            free_overlaps = np.where(free[:, part], similar, -1)
+            # Of equal IoUs the last one, as in COCO's code.
+            match = similar.size - 1 - free_overlaps[:, ::-1].argmax(axis=1)
+            best = free_overlaps[np.arange(len(THRESHOLDS)), match]
+            levels = np.flatnonzero((best >= THRESHOLDS) & ~matched[:, index])
+            matches[levels, index] = True
+            free[levels, match[levels] + (part.start or 0)] = False
+            free[:, crowds] = True
+    return matched, skipped
 
 
 def _overlaps(a: Array, b: Array) -> Array:

@@ -45,15 +45,7 @@ def read_picture(path: Path) -> Array:
         MissingDependency: Pillow is not installed.
         SampleError: the file is not one of FORMATS, corrupt, or too large.
     """
-    _need_pillow()
-    try:
-        content = read_plain(path, PICTURE_LIMIT_BYTES)
-    except FileNotFoundError:
-        raise SampleError(f"{path}: file not found") from None
-    except Exception as problem:
-        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-        raise SampleError(f"{path} can't be read as a picture: {reason}") from None
-    return decode_picture(content, str(path))
+    return decode_picture(_content(path), str(path))
 
 
 def decode_picture(content: bytes, name: str) -> Array:
@@ -64,12 +56,31 @@ def decode_picture(content: bytes, name: str) -> Array:
     return _opened(_decoded, content, name)
 
 
+def read_indices(path: Path) -> Array:
+    """Decode a picture of one channel, or of a palette's indices, as it is: uint8 or int32 [height, width].
+
+    Raises: see :func:`read_picture`; and SampleError: it has colours.
+    """
+    return _opened(_indices, _content(path), str(path))
+
+
 def picture_pixels(content: bytes, name: str) -> int:
     """Return the number of pixels that a file's header states; nothing is decoded.
 
     Raises: see :func:`read_picture`.
     """
     return _opened(_pixels, content, name)
+
+
+def _content(path: Path) -> bytes:
+    _need_pillow()
+    try:
+        return read_plain(path, PICTURE_LIMIT_BYTES)
+    except FileNotFoundError:
+        raise SampleError(f"{path}: file not found") from None
+    except Exception as problem:
+        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        raise SampleError(f"{path} can't be read as a picture: {reason}") from None
 
 
 def _opened(read: Callable[[bytes], Result], content: bytes, name: str) -> Result:
@@ -131,3 +142,16 @@ def _decoded(content: bytes) -> Array:
             high = (np.asarray(upright).astype(np.int32) >> 8).astype(np.uint8)
             return np.repeat(high[:, :, None], 3, axis=2)
         return np.asarray(upright.convert("RGB"))
+
+
+def _indices(content: bytes) -> Array:
+    from PIL import Image
+
+    if _pixels(content) > PIXELS_LIMIT:
+        raise ValueError(TOO_LARGE)
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        if image.mode == "1":
+            return np.asarray(image).astype(np.uint8)
+        if image.mode not in ("L", "P") and not image.mode.startswith("I"):
+            raise ValueError("it has colours; save the class numbers as the values of one channel")
+        return np.asarray(image)

@@ -17,7 +17,7 @@ from edgekit.compiler.evaluate.prepared_files import NAMES, PREPARED, kind_of_fi
 from edgekit.compiler.evaluate.samples import read_sample
 from edgekit.compiler.evaluate.sound_files import Sound, read_sound
 from edgekit.compiler.evaluate.text_files import read_line, text_lines
-from edgekit.errors import SampleError, UsageError
+from edgekit.errors import BundleError, SampleError, UsageError
 from edgekit.processing.card import parse_card
 from edgekit.processing.drawing import save_drawing
 from edgekit.processing.generation import refuse_generation
@@ -84,6 +84,19 @@ def ran_text(active: Mapping[str, Any], fallbacks: Sequence[Mapping[str, Any]]) 
     variant, *ran = (active[key] for key in ("variant", "engine", "device", "precision"))
     lines = [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in fallbacks]
     return "\n".join([f"  ran       {variant} on {', '.join(ran)}", *lines])
+
+
+def golden_inputs(bundle: Bundle) -> Mapping[str, Array]:
+    """Return the inputs of a bundle's first golden vector.
+
+    Raises:
+        UsageError: it has a language model, which does not run on arrays.
+        BundleError: it has no golden vector.
+    """
+    refuse_generation(bundle.card, bundle.name)
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
+    return bundle.golden[0][0]
 
 
 def run_files(

@@ -34,7 +34,7 @@ def find_files(source: str, suffixes: Sequence[str]) -> list[Path]:
         files = [p for p in sorted(path.iterdir()) if p.suffix.lower() in suffixes]
         reason = "" if files else _contents(path)
     elif path.name == RECURSIVE and path.parent.is_dir():
-        files = _below(path.parent, suffixes)
+        files = files_below(path.parent, suffixes)
         reason = f"no file below {path.parent} has one of these endings"
     elif path.is_file():  # a name with [1] in it is no pattern
         files, reason = [path], ""
@@ -60,7 +60,12 @@ def unread_media(source: str, suffixes: Sequence[str]) -> list[str]:
     return sorted(suffix for suffix in kinds if kinds[suffix].startswith(("image/", "audio/", "video/")))
 
 
-def _below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+def files_below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Return the files in a folder and below it, without links to folders and hidden ones, sorted.
+
+    Raises:
+        SampleError: there are more than ENTRIES_LIMIT files.
+    """
     paths, entries = [], 0
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import cast
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.cost_text import cost_notes
@@ -32,8 +33,8 @@ from edgekit.target.registry import open_ready
 from edgekit.target.shapes import shapes_text
 from edgekit.tensor_spec import Array, Json
 
-if TYPE_CHECKING:
-    from edgekit.bundle.adapter_entry import AdapterEntry
+DECODERS = "edgekit.generate.host.judge.verify_language"
+"""Module that checks bundles of language models."""
 
 
 class CheckOutcome(Enum):
@@ -94,18 +95,21 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
     """
     bundle.verify_entries()
     if is_generation(bundle.card):
-        return _check_decoders(bundle)
+        return cast("list[Check]", import_module(DECODERS).check_decoders(bundle))
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vectors to verify with; build it again")
     with checked_evidence(bundle.name):
         notes = {variant.name: tuple(cost_notes(variant)) for variant in bundle.variants}
-    checks = [replace(_check(bundle, v), estimates=notes[v.name]) for v in _counted(kept_variants(bundle))]
+    checks = [
+        replace(_check(bundle, v), estimates=notes[v.name]) for v in counted_variants(kept_variants(bundle))
+    ]
     for name in bundle.stages:
         checks += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
     return checks
 
 
-def _counted(variants: Sequence[Variant]) -> Iterator[Variant]:
+def counted_variants(variants: Sequence[Variant]) -> Iterator[Variant]:
+    """Yield the variants, with a progress line."""
     return counted(variants, "variants", name="verifying", describe=lambda variant: variant.name)
 
 
@@ -118,34 +122,6 @@ def render(checks: Sequence[Check]) -> str:
             "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
         )
     return "\n".join(lines)
-
-
-def _check_decoders(bundle: Bundle) -> list[Check]:
-    """Check the decoders of a language model, with each of its adapters, and of its draft."""
-    from edgekit.bundle.adapter_entry import adapters_of
-    from edgekit.bundle.draft_entry import draft_of  # here and below: most bundles hold no language model
-
-    checks, adapters = [], adapters_of(bundle)
-    for variant in _counted(kept_variants(bundle)):
-        checks.append(_check_decoder(bundle, variant))
-        for name, adapter in adapters.items():
-            check = _check_decoder(bundle, variant, adapter.logits, adapter)
-            checks.append(replace(check, variant=f"{check.variant} with {name}"))
-    draft = draft_of(bundle.name, bundle.manifest)
-    for variant in draft.variants if draft is not None else ():
-        if draft is not None and variant.usable:
-            check = _check_decoder(bundle, variant, draft.logits)
-            checks.append(replace(check, variant=f"draft: {check.variant}"))
-    return checks
-
-
-def _check_decoder(
-    bundle: Bundle, variant: Variant, logits: str | None = None, adapter: AdapterEntry | None = None
-) -> Check:
-    from edgekit.compiler.evaluate.verify_language import run_decoder
-
-    outcome, reason, errors = run_decoder(bundle, variant, logits, adapter)
-    return Check(variant.name, CheckOutcome(outcome), reason, errors)
 
 
 def _check(bundle: Bundle, variant: Variant) -> Check:

@@ -13,6 +13,7 @@ from typing import TypedDict
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.bundle.variant import Variant
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.compiler.explain.explain import (
     Named,
     ValueFact,
@@ -22,8 +23,7 @@ from edgekit.compiler.explain.explain import (
     supported_reports,
 )
 from edgekit.compiler.explain.text import NAMED, called, in_decibels, value_rows
-from edgekit.errors import BundleError, UsageError, reason_of
-from edgekit.processing.generation import refuse_generation
+from edgekit.errors import UsageError, reason_of
 from edgekit.runtime.fallback.accelerated import (
     accelerated_copy,
     can_be_accelerated,
@@ -93,9 +93,7 @@ def explain_accelerated(
         BundleError: there is no golden vector.
         NoVariantError: the build rejected every variant.
     """
-    refuse_generation(bundle.card, bundle.name)
-    if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
+    golden_inputs(bundle)  # refuses a bundle without any
     chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
     able = [original for original in chosen if can_be_accelerated(original)]
     if not able:

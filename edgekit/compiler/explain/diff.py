@@ -22,7 +22,7 @@ WORSE_DB = 1.0
 
 
 class LayerChange(TypedDict):
-    """A layer's time: before and now, in ms; 0 where it is not there."""
+    """A layer's time: before and now, in ms; 0 if it is not there."""
 
     layer: str
     ms: tuple[float, float]
@@ -40,7 +40,7 @@ class VariantChange(TypedDict):
 
     variant: str
     only_in: str
-    """The bundle that has it, or has it with files; "" where both have. Then the rest is empty."""
+    """The bundle that has it, or has it with files; "" if both have. Then the rest is empty."""
     run_ms: tuple[float | None, float | None]
     no_times: str
     slower: list[LayerChange]

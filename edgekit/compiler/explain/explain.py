@@ -23,8 +23,8 @@ from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
 from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
 from edgekit.bundle.variant import Variant
-from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
-from edgekit.processing.generation import refuse_generation
+from edgekit.compiler.evaluate.run_bundle import golden_inputs
+from edgekit.errors import ProfileError, UsageError, install_line, reason_of
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
 from edgekit.system.progress import counted
@@ -38,7 +38,7 @@ RUNS = 20
 
 
 class Named(TypedDict):
-    """Source node of a row; None, "" and [] where the bundle does not record it."""
+    """Source node of a row; None, "" and [] if the bundle does not record it."""
 
     source: str | None
     """Name of the node, as the model's author knows it."""
@@ -77,7 +77,7 @@ class CostFact(Named):
     device: str
     cycles: int | None
     why: str
-    """Reason why the node is not on the accelerator; "" where it is."""
+    """Reason why the node is not on the accelerator; "" if it is."""
 
 
 class Explanation(TypedDict):
@@ -89,7 +89,7 @@ class Explanation(TypedDict):
     """SNR of the outputs, measured at the build."""
     threads: int
     run_ms: float | None
-    """Time of a whole run in ms, measured with the nodes; None where there are no times."""
+    """Time of a whole run in ms, measured with the nodes; None if there are no times."""
     nodes_ms: float | None
     """The sum over ``nodes``."""
     outside_ms: float | None
@@ -103,7 +103,7 @@ class Explanation(TypedDict):
     no_times: str
     """Reason why there are no times."""
     estimated_by: str
-    """The tool that estimated ``costs``; "" where none did."""
+    """The tool that estimated ``costs``; "" if none did."""
     costs: list[CostFact]
     """Nodes that are not on the accelerator first, then by cost, highest first."""
     against: str | None
@@ -113,7 +113,7 @@ class Explanation(TypedDict):
     causes: list[dict[str, str]]
     """Causes of accuracy loss (``edgekit.bundle.causes.CauseText``) from the build, the worst first."""
     price: str
-    """Accuracy of plain int8 without the repairs, and the cost of the repairs; "" where it is unknown."""
+    """Accuracy of plain int8 without the repairs, and the cost of the repairs; "" if it is unknown."""
     notes: list[str]
 
 
@@ -139,13 +139,10 @@ def explain(
         NoVariantError: the build rejected every variant.
     """
     allowed_threads(threads)
-    refuse_generation(bundle.card, bundle.name)
-    if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
+    feeds = golden_inputs(bundle)
     render_bundle(
         bundle.name, bundle.manifest, bundle.variants
     )  # refuses evidence that is not what a build writes
-    feeds = bundle.golden[0][0]
     chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
     names = read_source_names(bundle)
     each_in_turn = counted(chosen, "variants", name="explaining", describe=lambda variant: variant.name)

@@ -51,10 +51,6 @@ class Listing(NamedTuple):
 def hub_library(address: HubAddress, action: str) -> Any:
     """Import the hub's library, and check that the repository's name follows its rules.
 
-    Args:
-        address: Address of the repository.
-        action: Description of the work for the error, e.g. ``fetching``.
-
     Raises:
         MissingDependency: the package is not installed.
         UsageError: the name does not follow the hub's rules.
@@ -116,9 +112,7 @@ def receive_file(hub: Any, address: HubAddress, name: str, size_bytes: int, file
     of files from a server's ETag.
 
     Args:
-        hub: The library.
         address: Address with its commit.
-        name: Name of the file in the repository.
         size_bytes: Its size in the repository's list.
         file: Receives it; is empty.
 
@@ -198,9 +192,7 @@ def explained(
     """Turn an error of the library into one sentence. Its own text is left out: it may hold a signed URL.
 
     Args:
-        hub: The library.
         address: Address that the error names.
-        kind: Class of the error.
         statuses: HTTP status -> sentence, for those whose reason is known.
         advice: Function that returns the text for an error of the network.
 

@@ -1,7 +1,7 @@
 """Files of a repository on the Hugging Face Hub, as a folder in EdgeKit's cache.
 
 This runs before a model's process starts, which has no network. Only files that the readers of folders read
-are fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON beside
+are fetched: ONNX with its external data, safetensors of the models that are read from these, and JSON next to
 them; or a bundle with its signature. Pickles and code are not.
 """
 
@@ -28,13 +28,7 @@ from edgekit.compiler.hub.client import (
     receive_file,
 )
 from edgekit.compiler.model.external_names import external_names
-from edgekit.compiler.model.language.hugging_face import INDEX, WEIGHTS
-from edgekit.compiler.model.language.hugging_face_config import (
-    READ_TYPES,
-    model_type,
-    preferred_onnx,
-    text2text_family,
-)
+from edgekit.compiler.model.hugging_face_folder import INDEX, WEIGHTS, is_read, model_type, preferred_onnx
 from edgekit.errors import BundleError, EdgeKitError, ModelError, printable
 from edgekit.signing.trusted_keys import signature_path
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
@@ -53,9 +47,9 @@ BESIDE = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
     *("spiece.model", "source.spm", "target.spm", "vocab.json"),
 )
-"""Files that the readers of folders read beside a model's weights."""
+"""Files that the readers of folders read next to a model's weights."""
 PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth", ".py")
-"""Suffixes of files that are not fetched, also where a model calls them its external data."""
+"""Suffixes of files that are not fetched, also if a model calls them its external data."""
 RECORD, RECORD_BYTES = "files.json", 1 << 20
 BUNDLE = ".edgekit"
 """Suffix of bundles."""
@@ -68,7 +62,7 @@ class Fetched(NamedTuple):
     """Result of a fetch.
 
     Attributes:
-        path: Folder of the files, or the ONNX file where it is not a Hugging Face folder's.
+        path: Folder of the files, or the ONNX file if it is not a Hugging Face folder's.
         address: Address with the commit.
     """
 
@@ -93,7 +87,7 @@ def fetch(address: HubAddress) -> Fetched:
 
 
 def fetch_bundle(address: HubAddress) -> Path:
-    """Fetch a bundle, with its signature where there is one, and return its path in the cache.
+    """Fetch a bundle, with its signature if there is one, and return its path in the cache.
 
     Raises:
         BundleError: as ``fetch``'s ModelError; the repository has no bundle, or several.
@@ -159,7 +153,6 @@ def _folder(root: Path, place: str, pinned: HubAddress) -> Path:
 
 
 def _cached(root: Path, place: str, pinned: HubAddress) -> Fetched | None:
-    """Return the files of a commit in the cache, if they are complete."""
     folder = _folder(root, place, pinned)
     if not (folder / RECORD).is_file():
         return None
@@ -189,8 +182,7 @@ def _download_model(
     if CONFIG in files:
         add(CONFIG)
     weights = [name for name in files if name in (WEIGHTS, INDEX) or _SHARD.fullmatch(name)]
-    is_read = model_type(folder) in READ_TYPES or (bool(weights) and bool(text2text_family(folder)))
-    if not address.file and is_read:
+    if not address.file and is_read(folder, bool(weights)):
         if not weights:
             raise ModelError(f"{address}: has no {WEIGHTS}, from which {model_type(folder)} models are read")
         weights, model = [WEIGHTS] if WEIGHTS in weights else weights, ""
@@ -208,7 +200,7 @@ def _download_model(
                 "which are not fetched; download the folder yourself, and pass it"
             )
         add(*data_names)
-    is_folder = model_type(folder) not in (*READ_TYPES, "") and preferred_onnx([model]) == model
+    is_folder = model_type(folder) and not is_read(folder, False) and preferred_onnx([model]) == model
     return "" if is_folder else model
 
 
@@ -243,7 +235,6 @@ def _one(address: HubAddress, kind: str, names: Sequence[str], chosen: str) -> s
 def _download_bundle(
     hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
 ) -> str:
-    """Download a bundle and its signature into a folder. Return the bundle's name."""
     names = sorted(name for name in files if name.endswith(BUNDLE))
     bundle = _one(address, "bundle", names, names[0] if len(names) == 1 else "")
     for name in (bundle, str(signature_path(bundle))):

@@ -74,7 +74,7 @@ def library_of(model: object) -> Library | None:
 
 
 def library_of_estimator(model: object) -> Library | None:
-    """Return the library of an estimator with scikit-learn's interface; None: scikit-learn itself."""
+    """Return the library of an estimator with scikit-learn's interface. None means scikit-learn itself."""
     packages = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
     return next((entry for entry in LIBRARIES if entry.package in packages), None)
 
@@ -222,9 +222,9 @@ def converted_boosted(model: Any, library: Library) -> tuple[Any, tuple[str, ...
     for number, (operator, inputs, output) in enumerate(nodes):
         proto.graph.node.insert(number, onnx.helper.make_node(operator, inputs, [output]))
     if nodes:
-        kept = [entry for entry in proto.opset_import if entry.domain]
+        contributed = [entry for entry in proto.opset_import if entry.domain]
         del proto.opset_import[:]
-        proto.opset_import.extend([*kept, onnx.helper.make_opsetid("", OPSET)])
+        proto.opset_import.extend([*contributed, onnx.helper.make_opsetid("", OPSET)])
     return proto, ()
 
 

@@ -38,7 +38,6 @@ class ImportOptions:
         """Reject a Python pickle unless the user trusts it: loading a pickle runs the code that it contains.
 
         Args:
-            path: The file.
             description: Description of the file, e.g. ``a Python pickle of scikit-learn``.
             remedy: Advice on alternatives that are not pickles.
 
@@ -70,10 +69,11 @@ class Converted(NamedTuple):
     Attributes:
         onnx: Content of the ONNX file. The weights are inside; it refers to no other file.
         notes: Notes on the conversion for the user, one sentence each, e.g. about an approximated op.
-        precision: Precision of the original where the ONNX model's differs, e.g. ``int8-dynamic`` where it
-            rounds at run time. It bounds how close the two can be. "": the ONNX model's own.
-        answers: ``(samples) -> Answers``; runs the same model that was converted. None: the importer's own.
-        example: The user's example inputs, by the names of the ONNX model's inputs; None: unknown.
+        precision: Precision of the original if the ONNX model's differs, e.g. ``int8-dynamic`` if it
+            rounds at run time. It bounds how close the two can be. "" means the ONNX model's own.
+        answers: ``(samples) -> Answers``; runs the same model that was converted. None means the importer's
+            own.
+        example: The user's example inputs, by the names of the ONNX model's inputs. None means unknown.
     """
 
     onnx: bytes
@@ -97,14 +97,15 @@ class Importer(NamedTuple):
             HEAD_BYTES of the file, or b"" of a folder. It never raises, and no two importers recognize the
             same file.
         to_onnx: ``(source, options) -> Converted``. Raises ModelError for a model that it can't convert,
-            MissingDependency where its framework is not installed.
+            MissingDependency if its framework is not installed.
         packages: Distributions whose versions can change the result of ``to_onnx``. The bundle records those
             that are installed.
         recognize_object: ``(object) -> bool``: whether a Python object is one of the framework's, by its
             classes' modules. It imports nothing.
         answers: ``(source, samples) -> Answers``: runs the original, for the comparison with the ONNX model.
             Samples and outputs have the ONNX model's names, dtypes and shapes. Raises MissingDependency if
-            its engine is not installed, EngineError if the engine rejects the model. None: it can't be run.
+            its engine is not installed, EngineError if the engine rejects the model. None means that it can't
+            be run.
     """
 
     source_format: str

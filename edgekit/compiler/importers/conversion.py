@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.importers.contract import HEAD_BYTES, FrameworkOutputs, Importer, ImportOptions, Source
 from edgekit.compiler.importers.original import package_version
-from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
+from edgekit.compiler.model.hugging_face_folder import onnx_in_folder
 from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, UsageError, printable
@@ -27,15 +27,12 @@ class Imported:
     """Model that an importer converted to ONNX.
 
     Attributes:
-        onnx: The ONNX file.
         name: File name of the source, or the class of an object.
-        source: The file or object.
         source_sha256: SHA-256 of the source file, hexadecimal; "" for an object or a folder.
-        importer: Importer that converted it.
         importer_name: Name of the importer's entry point.
         tools: Versions of the packages that determine the result.
         notes: Notes on the conversion for the user.
-        precision: Precision of the original where the ONNX model's differs.
+        precision: Precision of the original if the ONNX model's differs.
         answers: Function that runs the original; None if it can't be run.
         example: The user's example inputs, by the names of the ONNX model's inputs.
     """
@@ -72,7 +69,7 @@ class Imported:
 
 
 def import_source(source: Source | str, options: ImportOptions | None = None) -> Imported | None:
-    """Convert a model to ONNX; None where it is to be opened as the ONNX file that it is.
+    """Convert a model to ONNX; None if it is to be opened as the ONNX file that it is.
 
     Raises:
         ModelError: the model can't be converted, or its file changed meanwhile.
@@ -106,9 +103,7 @@ def open_source_model(
     """Open a model of any framework, as ``open_model`` opens an ONNX file.
 
     Args:
-        source: The file or object.
         shapes: Static shapes by input name.
-        options: The user's other options.
 
     Raises:
         ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.

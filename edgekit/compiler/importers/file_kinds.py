@@ -32,7 +32,7 @@ class FileKind(NamedTuple):
     Attributes:
         kind: One of the constants above; "" for anything else.
         modules: Modules of the classes and functions that a pickle would import.
-        names: Classes and functions that a pickle would import: ``module.name`` where both are plain.
+        names: Classes and functions that a pickle would import: ``module.name`` if both are plain.
     """
 
     kind: str
@@ -59,7 +59,6 @@ def file_kind(head: bytes, path: Path) -> FileKind:
 
     Args:
         head: The first bytes of the file.
-        path: The file.
     """
     try:
         status = path.stat()

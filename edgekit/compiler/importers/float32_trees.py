@@ -204,7 +204,6 @@ def column_nodes(
 
     Args:
         x: Name of float32[rows, columns].
-        columns: The columns.
         truncates: Whether -0.5 is category 0, as in LightGBM. In XGBoost it is none.
     """
     nodes: list[tuple[str, list[str], str]] = []

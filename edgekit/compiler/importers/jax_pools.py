@@ -20,7 +20,7 @@ NEW_AXES = 2
 
 
 def pool_two_axes(proto: Any) -> None:
-    """Rewrite such nodes of an ``onnx.ModelProto``, in place, where the shapes are static."""
+    """Rewrite such nodes of an ``onnx.ModelProto``, in place, if the shapes are static."""
     import onnx
 
     graph = proto.graph

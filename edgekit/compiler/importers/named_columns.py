@@ -20,7 +20,7 @@ EXAMPLE_ROWS = 8
 """Rows with valid categories, for the comparison with the original."""
 
 
-class Table(NamedTuple):
+class ColumnTable(NamedTuple):
     """Columns of the table that a model was fitted on.
 
     Attributes:
@@ -50,10 +50,10 @@ class Table(NamedTuple):
         columns = {}
         for name, values in zip(self.names, x.T, strict=True):
             if name in self.categories:
-                known = self.categories[name]
+                categories = self.categories[name]
                 missing = np.isnan(values)
-                indices = np.clip(np.where(missing, 0, values).astype(int), 0, len(known) - 1)
-                values = np.where(missing, np.nan, known.astype(object)[indices])
+                indices = np.clip(np.where(missing, 0, values).astype(int), 0, len(categories) - 1)
+                values = np.where(missing, np.nan, categories.astype(object)[indices])
             columns[name] = values
         return pandas.DataFrame(columns)
 
@@ -83,7 +83,7 @@ class Table(NamedTuple):
         return rows
 
 
-def numeric_model(model: Any) -> tuple[Any, Table] | None:
+def numeric_model(model: Any) -> tuple[Any, ColumnTable] | None:
     """Return a copy of a model that takes rows of numbers, and the columns; None if they have no names.
 
     Raises:
@@ -119,7 +119,7 @@ def numeric_model(model: Any) -> tuple[Any, Table] | None:
     transformer.transformers_ = transformers
     for part in (plain, transformer):
         vars(part).pop("feature_names_in_", None)
-    return plain, Table(names, categories, numbers, frozenset(names) - used)
+    return plain, ColumnTable(names, categories, numbers, frozenset(names) - used)
 
 
 def _indexed_categories(step: Any, label: str, model_name: str) -> Iterator[tuple[int, Array]]:

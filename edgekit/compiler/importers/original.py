@@ -55,10 +55,6 @@ class Original(NamedTuple):
 def convert_object(load: Callable[[], Original], name: str) -> Converted:
     """Export a model in this process; the same object computes the original outputs.
 
-    Args:
-        load: Function that returns the Original of the user's object.
-        name: Name of the object's class.
-
     Raises:
         ModelError: the exporter failed, with its reason; the full text is in a file.
     """
@@ -167,7 +163,7 @@ _distributions = functools.cache(packages_distributions)
 
 
 def package_version(package: str) -> str:
-    """Return the version of a package, also where a distribution of another name installs its module, as
+    """Return the version of a package, also if a distribution of another name installs its module, as
     xgboost-cpu does.
 
     Raises:

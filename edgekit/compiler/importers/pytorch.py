@@ -235,7 +235,7 @@ def _line_of(problem: Exception) -> str:
 
 def _export(program: Any) -> Converted:
     torch = _torch()
-    # Without gradients, as traced: attention has other strides where it may need one.
+    # Without gradients, as traced: attention has other strides if it may need one.
     with torch.no_grad(), fake_quantize_shapes(torch):
         onnx_program = torch.onnx.export(
             with_static_forms(torch, program),

@@ -36,8 +36,6 @@ def check_thresholds(
 
     Args:
         onnx_file: The converted model. If its trees do not read its input, nothing is compared.
-        name: Class of the model.
-        engine: Name of the framework.
         compute: Function of the framework: float32[rows, columns], number of outputs -> outputs.
 
     Raises:
@@ -159,27 +157,27 @@ def _rows_of(trees: TreeEnsemble, pools: list[Array], rng: np.random.Generator, 
         mode = trees.modes[node]
         if mode == LEAF:
             continue
-        column, at = int(trees.features[node]), trees.thresholds[node]
+        column, threshold = int(trees.features[node]), trees.thresholds[node]
         low, high = bounds.get(column, (-INFINITE, INFINITE))
-        below, above = np.nextafter(at, -INFINITE), np.nextafter(at, INFINITE)
+        below, above = np.nextafter(threshold, -INFINITE), np.nextafter(threshold, INFINITE)
         number += 1
         if number % step == 0:
-            for value in (below, at, above):
+            for value in (below, threshold, above):
                 is_category = mode == "BRANCH_EQ"
                 if low <= value <= high and np.isfinite(value) and not (is_category and _is_subnormal(value)):
                     row = np.array([rng.choice(pool) for pool in pools], np.float32)
-                    for key, (least, most) in bounds.items():
-                        row[key] = np.clip(row[key], least, most)
+                    for key, (lower, upper) in bounds.items():
+                        row[key] = np.clip(row[key], lower, upper)
                     row[column] = value
                     if np.isfinite(row).all():
                         yield row
         true, false = {
-            "BRANCH_LEQ": ((low, min(high, at)), (max(low, above), high)),
-            "BRANCH_LT": ((low, min(high, below)), (max(low, at), high)),
-            "BRANCH_GT": ((max(low, above), high), (low, min(high, at))),
-            "BRANCH_GTE": ((max(low, at), high), (low, min(high, below))),
-            "BRANCH_EQ": ((max(low, at), min(high, at)), (low, high)),
-            "BRANCH_NEQ": ((low, high), (max(low, at), min(high, at))),
+            "BRANCH_LEQ": ((low, min(high, threshold)), (max(low, above), high)),
+            "BRANCH_LT": ((low, min(high, below)), (max(low, threshold), high)),
+            "BRANCH_GT": ((max(low, above), high), (low, min(high, threshold))),
+            "BRANCH_GTE": ((max(low, threshold), high), (low, min(high, below))),
+            "BRANCH_EQ": ((max(low, threshold), min(high, threshold)), (low, high)),
+            "BRANCH_NEQ": ((low, high), (max(low, threshold), min(high, threshold))),
         }[str(mode)]
         for following, limits in ((trees.when_true, true), (trees.when_false, false)):
             if limits[0] <= limits[1]:

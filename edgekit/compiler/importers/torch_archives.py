@@ -75,10 +75,6 @@ _SCRIPT_NAMESPACE = re.compile(r"(?<![\w.])(?:torch\b(?!\.[A-Za-z_])|ops\b(?!\.\
 def checked_program(path: Path, target: Path) -> Path:
     """Write a copy of a ``.pt2`` that holds nothing but data.
 
-    Args:
-        path: Path of the file.
-        target: Path of the copy.
-
     Raises:
         ModelError: torch would run something of it.
     """

@@ -262,7 +262,7 @@ def _adaptive_max(x: Any, output_size: Sequence[int]) -> Any:
 
     count = len(output_size)
     sizes = list(x.shape[-count:])
-    lengths = [size if wanted is None else wanted for size, wanted in zip(sizes, output_size, strict=True)]
+    lengths = [size if length is None else length for size, length in zip(sizes, output_size, strict=True)]
     if count < 3 and all(size % length == 0 for size, length in zip(sizes, lengths, strict=True)):
         kernel = [size // length for size, length in zip(sizes, lengths, strict=True)]
         pool = torch.nn.functional.max_pool1d if count == 1 else torch.nn.functional.max_pool2d

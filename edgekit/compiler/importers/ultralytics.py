@@ -57,7 +57,7 @@ def load(path: Path, options: ImportOptions) -> Original:
     os.environ.setdefault("YOLO_CONFIG_DIR", os.getcwd())
     from ultralytics import YOLO
 
-    copy = shutil.copy(path, Path.cwd() / f"model{path.suffix}")  # the export is written beside it
+    copy = shutil.copy(path, Path.cwd() / f"model{path.suffix}")  # the export is written next to it
     return _original(YOLO(copy), options)
 
 

@@ -25,8 +25,6 @@ class Members(NamedTuple):
     """Members of an open archive.
 
     Attributes:
-        path: Path of the archive.
-        archive: The open archive.
         by_name: Name below the folder that holds all members, if there is one, -> member.
     """
 
@@ -56,8 +54,7 @@ class Members(NamedTuple):
         """Write some members to a new archive.
 
         Args:
-            target: Path of the new archive.
-            members: Name of each member to write -> its new content; None: as it is.
+            members: Name of each member to write -> its new content. None means its old one.
             folder: Folder of the members in the new archive.
 
         Raises:

@@ -71,7 +71,7 @@ def find_byte_input(requested: str | Mapping[str, str] | None, card: Card | None
 
 
 def byte_card(card: Card, name: str) -> Card:
-    """Return the card of the same model with bytes: the same pictures, without normalization."""
+    """Return the card of the same model with bytes: the same images, without normalization."""
     image = card.inputs[name]
     assert isinstance(image, ImageInput)
     shape = (1, image.height, image.width, image.channels)
@@ -140,8 +140,6 @@ def fold_bytes(model: ir.Model, image: ImageInput) -> None:
 
 @dataclass
 class _Front:
-    """Operators in front of a model, added one after the other."""
-
     model: ir.Model
     last: ir.Value
     image: ImageInput
@@ -200,7 +198,6 @@ def _without_transpose(value: ir.Value, image: ImageInput) -> ImageInput:
 
 
 def _first_convs(value: ir.Value) -> list[ir.Node]:
-    """Return the Convs that read the input, if nothing else does and their weights are floats."""
     convs = []
     for node, index in value.uses():
         weight = array_of(input_of(node, 1)) if node.op_type == "Conv" and not node.domain else None

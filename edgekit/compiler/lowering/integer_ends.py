@@ -25,7 +25,7 @@ class IntegerEnds:
     """A model with integer inputs and outputs.
 
     Attributes:
-        model: A copy; the model itself where no end can be an integer.
+        model: A copy; the model itself if no end can be an integer.
         inputs: Input -> its scale and zero point; those that stay floats are absent.
         outputs: The same of outputs.
     """

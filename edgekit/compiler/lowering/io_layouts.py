@@ -8,7 +8,7 @@
 
 ``nhwc@pixel,rpi5`` is a layout for these targets of the build only; the others store the source's.
 
-A Session keeps the source's layout whatever the artifact stores, except for bytes where they are requested.
+A Session keeps the source's layout whatever the artifact stores, except for bytes if they are requested.
 Layouts are metadata on the model's values. Copies of the model keep them, and compilers apply them.
 """
 

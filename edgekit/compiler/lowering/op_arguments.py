@@ -120,7 +120,7 @@ def _lp_pool(b: Node, a: Attributes, X: NodeInput) -> Decoded:
 
 
 def _reduce(b: Node, a: Attributes, data: NodeInput, axes: NodeInput | None = None) -> Decoded:
-    # axes is None where each element is reduced alone
+    # axes is None if each element is reduced alone
     reduced = reduced_axes(len(data.shape), axes, a.noop_with_empty_axes)
     return (data,), {"axes": reduced, "keepdims": bool(a.keepdims)}
 
@@ -177,7 +177,6 @@ def _view(b: Node, a: Attributes, data: NodeInput, *rest: NodeInput | None) -> D
 
 
 def _only(*names: str) -> Callable[..., Decoded]:
-    """Return the decoder that passes all inputs and some attributes as they are."""
     return lambda b, a, *inputs: (inputs, {name: getattr(a, name) for name in names})
 
 

@@ -43,7 +43,6 @@ def nodes_changed_since(model: ir.Model, opset: int) -> list[ir.Node]:
 
 
 def _same(node: ir.Node, opset: int) -> bool:
-    """Return whether the opset defines the operator alike, with these attributes and element types."""
     from onnx import defs
 
     if node.domain not in ("", "ai.onnx"):
@@ -63,7 +62,6 @@ def _same(node: ir.Node, opset: int) -> bool:
 
 
 def _newer_defaults(node: ir.Node, opset: int) -> list[str]:
-    """Return newer attributes that are set to their default value."""
     from onnx import defs, helper
 
     try:
@@ -109,7 +107,6 @@ def _drops_a_window(node: ir.Node) -> bool:
 
 
 def _fits(values: Sequence[ir.Value | None], formals: Sequence[Any]) -> bool:
-    """Return whether the schema's parameters accept the values' types; the last one may be variadic."""
     for index, value in enumerate(values):
         if value is None or value.dtype is None:
             continue

@@ -114,7 +114,6 @@ _NOT_ADAPTED = "cannot be adapted to another shape; use fp32 or fp16, or build o
 
 
 def _changed_nodes(largest: ir.Model, further: ir.Model) -> dict[str, ir.Node]:
-    """Return the nodes with other attributes at the further shape, by their first output."""
     if [_links(node) for node in largest.graph] != [_links(node) for node in further.graph]:
         raise UsageError(
             "the graph has different nodes at different shapes, so it cannot be quantized for all of them; "

@@ -3,7 +3,7 @@
 The graphs are compared node by node. What differs must follow from the size:
 
     dimension of an input             the size
-    integers on a line                in Reshape 0 or -1, where that is enough; else computed from the size
+    integers on a line                in Reshape 0 or -1, if that is enough; else computed from the size
     a float on a line                 computed from the size, e.g. the number of tokens of a mean
     the first elements of a constant  a Slice of the largest one, e.g. of positions
 
@@ -88,7 +88,6 @@ class _Unification:
                 del self._model.graph.initializers[name]
 
     def _dimensions(self, values: Sequence[ir.Value]) -> list[int | str | None] | None:
-        """Return the dimensions of an input or output; None if one is unknown."""
         shapes = [static_dims(value) for value in values]
         if any(shape is None for shape in shapes) or len({len(shape or ()) for shape in shapes}) > 1:
             return None
@@ -109,7 +108,6 @@ class _Unification:
         return [names.get(str(values[-1].name), "") for names in self._names]
 
     def _compared(self, nodes: Sequence[ir.Node]) -> list[tuple[ir.Node, int, ir.Value]]:
-        """Return the inputs of a node that are computed from the size."""
         last = nodes[-1]
         kinds = {(n.domain, n.op_type, n.overload, len(n.inputs), len(n.outputs)) for n in nodes}
         if len(kinds) > 1:
@@ -142,7 +140,6 @@ class _Unification:
     def _constant(
         self, nodes: Sequence[ir.Node], index: int, values: Sequence[ir.Value], arrays: Sequence[Array]
     ) -> ir.Value:
-        """Return the value of a constant that differs between the sizes."""
         last, name = nodes[-1], f"{values[-1].name}/{SIZE}"
         if last.op_type == "Reshape" and index == 1:
             target = self._reshape_target(nodes, arrays)
@@ -232,7 +229,6 @@ class _Unification:
 
 
 def _lines(arrays: Sequence[Array], sizes: Sequence[int]) -> tuple[Array, Array] | None:
-    """Return factors and offsets of numbers that are on lines; None if they are not."""
     if len({array.shape for array in arrays}) > 1 or arrays[-1].dtype.kind not in "if" or not arrays[-1].size:
         return None
     if not all(np.array_equal(array, np.rint(array)) and np.abs(array).max() < 1 << 52 for array in arrays):

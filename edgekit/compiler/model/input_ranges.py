@@ -100,7 +100,7 @@ def _uses(value: ir.Value) -> Iterator[tuple[_AffineValue, ir.Node, int]]:
 
 
 def _followed(line: _AffineValue, node: ir.Node, index: int) -> _AffineValue | None:
-    """Return the line after a node, or None where the node's output is not a linear function of the input."""
+    """Return the line after a node, or None if the node's output is not a linear function of the input."""
     if node.op_type in _KEPT and (index == 0 or node.op_type == "Concat"):
         return line
     if node.op_type == "Where":  # x < 0 ? x + n : x, as exporters write an index; x + n is no plain use
@@ -124,7 +124,7 @@ def _followed(line: _AffineValue, node: ir.Node, index: int) -> _AffineValue | N
 
 
 def _index_length(node: ir.Node, index: int) -> int | None:
-    """Return the number of values that an index may take, or None where the input is not an index."""
+    """Return the number of values that an index may take, or None if the input is not an index."""
     if node.domain or not node.inputs:
         return None
     dims = static_dims(node.inputs[0]) if node.inputs[0] is not None else None
@@ -145,7 +145,6 @@ def _index_length(node: ir.Node, index: int) -> int | None:
 
 
 def _compared_with(node: ir.Node, index: int) -> list[float] | None:
-    """Return the constants that a value is compared with or clipped to."""
     if node.domain:
         return None
     if node.op_type in _COMPARED:

@@ -1,4 +1,4 @@
-"""Static shapes for a model's inputs: those that the user gives, or a batch of 1 where nothing else is open.
+"""Static shapes for a model's inputs: those that the user gives, or a batch of 1 if nothing else is open.
 
 Targets compile fixed shapes, and exporters leave dimensions open (``batch x 3 x height x width``). In files 0
 and -1 mean open too; in shapes that the user gives, 0 means 0.
@@ -33,16 +33,14 @@ EXPRESSION_CHARS = 100
 """Longest name of a dimension that is read as an expression."""
 
 CHANNELS = (3, 1, 4)
-"""Of pictures, the most common first."""
+"""Of images, the most common first."""
 
 
 class Dimension(NamedTuple):
     """An open dimension of an input.
 
     Attributes:
-        input: The input's name.
-        axis: Its index.
-        symbol: Its name in the model; "" where it has none.
+        symbol: Its name in the model; "" if it has none.
     """
 
     input: str
@@ -55,7 +53,6 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
     expressions, e.g. ``past + 1``.
 
     Args:
-        inputs: Inputs of the model.
         shapes: Shapes by input name; "" is the only input, or the only one with four dimensions.
 
     Returns:
@@ -85,11 +82,10 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
 
 
 def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -> str:
-    """Set the batch to 1, and a picture's size to the one in the model's metadata; all or nothing.
+    """Set the batch to 1, and an image's size to the one in the model's metadata; all or nothing.
 
     Args:
-        inputs: Inputs without a shape from the user.
-        picture_size: Height and width of the only picture input; None if they are unknown.
+        picture_size: Height and width of the only image input; None if they are unknown.
 
     Returns:
         The sizes that were set, as text; "" if no dimension is dynamic, or others are too.
@@ -190,10 +186,6 @@ def _symbol(dim: int | ir.SymbolicDim) -> str:
 
 def evaluated(symbol: str, sizes: Mapping[str, int]) -> int | None:
     """Return the size of a dimension by its name, which may be an expression of others: ``past + 1``.
-
-    Args:
-        symbol: The dimension's name.
-        sizes: Sizes of named dimensions.
 
     Returns:
         The size; None if the name says nothing.

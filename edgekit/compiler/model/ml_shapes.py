@@ -51,7 +51,7 @@ def infer_ml_shapes(node: ir.Node) -> tuple[bool, str | None]:
 
 
 def length(node: ir.Node, name: str) -> int:
-    """Return the number of entries of a list attribute; 0 where it is absent."""
+    """Return the number of entries of a list attribute; 0 if it is absent."""
     attribute = node.attributes.get(name)
     return len(attribute.value) if attribute is not None else 0
 
@@ -229,7 +229,7 @@ def restate_normalizers(model: ir.Model) -> None:
     """Normalizer<norm = "L2">(x) [ai.onnx.ml]  =>  LpNormalization<p = 2, axis = -1>(x)
 
     ONNX Runtime's kernel may write over its own input, and then loses the signs of the numbers (1.31.1). It
-    does so where shapes are known, so that EdgeKit's reference and its variants would be wrong by it, while
+    does so if shapes are known, so that EdgeKit's reference and its variants would be wrong by it, while
     the source file is right. Shapes must be inferred. Inputs of another type can't be written over.
     """
     for node in model.graph:

@@ -33,7 +33,7 @@ from edgekit.errors import ModelError
 
 NEWEST_OPSET = 28
 OLDEST_RESTATED = 27
-"""Models of this opset and later ones are restated in an older one where it has their ops."""
+"""Models of this opset and later ones are restated in an older one if it has their ops."""
 _FIRST = 23
 _MEANINGS = {"BitShift": 28}
 """Op -> the opset that changed its definition, whatever its attributes."""
@@ -86,9 +86,6 @@ def _unknown_form(node: onnx.NodeProto, opset: int) -> str | None:
 def restate(model: ir.Model) -> bool:
     """Relabel a model of opset 27 or later with the oldest opset from 23 on that has the same form of every
     op, in place. Types must be inferred.
-
-    Returns:
-        Whether the opset changed.
     """
     version = model.graph.opset_imports.get("", 0)
     if version < OLDEST_RESTATED:
@@ -112,7 +109,7 @@ def restate(model: ir.Model) -> bool:
 def is_same_form(node: ir.Node, opset: int, version: int) -> bool:
     """Return whether an older opset defines a node of opset ``version`` alike.
 
-    Compared are the op, its attributes, its number of inputs, its element types and, where the definition
+    Compared are the op, its attributes, its number of inputs, its element types and, if the definition
     changed, its meaning.
     """
     try:

@@ -21,11 +21,7 @@ MAX_WINDOW = 2**31 - 1
 
 
 class InvalidNodeError(ModelError):
-    """A node of the main graph is invalid for its input shapes or types.
-
-    Attributes:
-        node: The node.
-    """
+    """A node of the main graph is invalid for its input shapes or types."""
 
     def __init__(self, message: str, node: ir.Node) -> None:
         super().__init__(message)

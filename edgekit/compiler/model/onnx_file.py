@@ -78,10 +78,8 @@ def open_bytes(
     """Open a model like :func:`open_model`, from a file's content.
 
     Args:
-        data: The content.
-        name: File name, for messages.
         shapes: Static shapes of the inputs, by name.
-        folder: Folder of its external data; None: external data is not allowed.
+        folder: Folder of its external data. None means that external data is not allowed.
 
     Raises:
         ModelError, UsageError: as there.
@@ -126,7 +124,7 @@ def opened_digest(model: ir.Model) -> str:
 
 
 def assumed_shapes(model: ir.Model) -> str:
-    """Return the shapes that :func:`open_model` assumed for inputs, as text; "" where the file and the user
+    """Return the shapes that :func:`open_model` assumed for inputs, as text; "" if the file and the user
     specify all."""
     return str(model.meta.get(ASSUMED, ""))
 

@@ -31,12 +31,7 @@ MAX_SCOPE_CHARS = 500
 
 
 def source_names(source: ir.Model, canonical: ir.Model) -> Json:
-    """Return the table that edgekit/bundle/source_names.py reads.
-
-    Args:
-        source: The model as opened.
-        canonical: The same model after the passes.
-    """
+    """Return the table that edgekit/bundle/source_names.py reads."""
     makers: dict[str, ir.Node] = {}
     for node in [*source.graph.all_nodes(), *source.graph]:  # of two with one name that of the main graph
         makers |= {str(value.name): node for value in node.outputs if value.name}

@@ -40,7 +40,6 @@ def way_out(node: ir.Node, opsets: Mapping[str, int]) -> tuple[str, str]:
     """Return whose a private op is, in words, and what to do about it.
 
     Args:
-        node: Its node.
         opsets: Opset of each domain of the model, by which ONNX Runtime is asked for a kernel; empty if it
             was already.
     """

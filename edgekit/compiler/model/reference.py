@@ -100,8 +100,7 @@ def onnx_values(
 
     Args:
         model: With static shapes.
-        feeds: Every input by name.
-        run: Runs a serialized model, all of whose float values are outputs, on the feeds. None: ONNX
+        run: Runs a serialized model, all of whose float values are outputs, on the feeds. None means ONNX
             Runtime's CPU provider, without graph optimizations.
 
     Raises:

@@ -28,13 +28,9 @@ def resize_lines(
     """Decode the axes of one Resize.
 
     Args:
-        before: Shape of the input.
-        after: Shape of the output.
         axes: The axes of scales, sizes and roi, in order.
         transformation: coordinate_transformation_mode.
         policy: keep_aspect_ratio_policy.
-        scales: The node's input, or None.
-        sizes: The node's input, or None.
         roi: The node's input, or None; read by tf_crop_and_resize.
 
     Raises:

@@ -81,7 +81,7 @@ COMPILED_SIZES = 4
 
 def compiled_sizes(sizes: range) -> list[int]:
     """Return the sizes of a range from which its form is derived: two near the ends, a prime and another one
-    between. 1 is left out where more remain, because graphs at size 1 often have other nodes.
+    between. 1 is left out if more remain, because graphs at size 1 often have other nodes.
 
     >>> compiled_sizes(range(1, 513)), compiled_sizes(range(8, 13)), compiled_sizes(range(1, 4))
     ([2, 131, 257, 512], [8, 10, 11, 12], [1, 2, 3])

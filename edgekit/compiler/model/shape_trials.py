@@ -40,7 +40,7 @@ class Attempt(NamedTuple):
     """Result of a trial.
 
     Attributes:
-        outputs: Shapes of the model's outputs, -1 where unknown, None for an unknown rank; None if the shapes
+        outputs: Shapes of the model's outputs, -1 if unknown, None for an unknown rank; None if the shapes
             do not fit the graph.
         nodes: Number of nodes that were inferred, in order, until one did not fit.
         ratio: Elements that this node needs, divided by those that it gets; 0 if unknown.

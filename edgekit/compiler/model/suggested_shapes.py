@@ -42,11 +42,10 @@ ALTERNATIVES = 3
 
 
 class DimensionGroup(NamedTuple):
-    """Dynamic dimensions that are chosen together: those of one name, or a picture's height and width.
+    """Dynamic dimensions that are chosen together: those of one name, or an image's height and width.
 
     Attributes:
         title: For messages, e.g. ``height and width``.
-        dimensions: All of them.
         positions: For each, which number of a size it takes.
         usual_sizes: Sizes to try.
     """
@@ -65,7 +64,7 @@ class SuggestedShapes(NamedTuple):
         reasons: Lines such as ``height and width (dimensions 2 and 3 of x): 640x640, an example``.
         by_input: The same by name of input, on one line: ``batch 1, height and width 640x640 (an example)``.
         examples: Inputs with a size that is only an example.
-        alternatives: Other shapes that the graph may take too, with other sizes where those in ``shapes`` are
+        alternatives: Other shapes that the graph may take too, with other sizes if those in ``shapes`` are
             examples.
     """
 
@@ -85,11 +84,7 @@ class SuggestedShapes(NamedTuple):
 
 
 class DynamicShapesError(ModelError):
-    """A model has dynamic dimensions that nothing fixes.
-
-    Attributes:
-        suggested: Shapes that the user could give.
-    """
+    """A model has dynamic dimensions that nothing fixes."""
 
     def __init__(self, suggested: SuggestedShapes, name: str = "") -> None:
         prefix = f"{name}: " if name else ""
@@ -107,8 +102,6 @@ def suggest_shapes(
     Args:
         inputs: The model's inputs that the user gave no shape, with at least one dynamic dimension.
         outputs: The model's, as the file declares them.
-        nodes: The model's nodes.
-        trial: Infers the shapes.
     """
     ranked = [value for value in inputs if value.shape is not None]
     groups = _groups(ranked, outputs, nodes)
@@ -158,7 +151,6 @@ class _Search:
                     self.chosen[group] = UPSCALED
 
     def _is_upscaled(self, group: DimensionGroup, attempt: Attempt) -> bool:
-        """Return whether an output is a larger picture than the input."""
         if len(self.chosen[group]) < 2:
             return False
         pictures = [dims for dims in attempt.outputs or () if dims is not None and len(dims) == 4]
@@ -204,7 +196,6 @@ class _Search:
         return True, self._matches(attempt)[0]
 
     def _is_right(self, attempt: Attempt) -> bool:
-        """Return whether an attempt fits, and gives all sizes that the file declares for its outputs."""
         if attempt.outputs is None:
             return False
         matched, total = self._matches(attempt)

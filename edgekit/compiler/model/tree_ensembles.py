@@ -137,11 +137,6 @@ def read_tree_ensemble(node: ir.Node, outputs: int, features: int) -> TreeEnsemb
 
         x in {a, b} ? yes : no    =>    x == a ? yes : (x == b ? yes : no)
 
-    Args:
-        node: The node.
-        outputs: Number of targets.
-        features: Columns of the input.
-
     Raises:
         MalformedTrees: with the reason.
     """
@@ -229,8 +224,6 @@ def _sets(node: ir.Node, count: int) -> list[Array]:
 
 
 class _Rows:
-    """Finds the row of a node by its tree's id and its own."""
-
     def __init__(self, tree_ids: Array, node_ids: Array) -> None:
         self.trees = np.unique(tree_ids)
         keys = self._keys(tree_ids, node_ids)

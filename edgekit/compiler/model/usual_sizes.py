@@ -1,4 +1,5 @@
-"""Usual sizes of dynamic dimensions, by what an input holds: a picture, a text, a sound, a recurrent state.
+"""Usual sizes of dynamic dimensions, by what an input holds: an image, a text, a recording, a recurrent
+state.
 
 Names, element types and the nodes that read an input tell what it holds.
 """
@@ -17,7 +18,7 @@ from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import ints_of
 
 Sizes = tuple[int, ...]
-"""A number, or a picture's height and width."""
+"""A number, or an image's height and width."""
 PICTURE_SIZES: tuple[Sizes, ...] = (
     *((side, side) for side in (640, 224, 320, 416, 512, 256, 384, 300, 299)),
     *((480, 640), (48, 320), (32, 320), (64, 256)),
@@ -30,9 +31,9 @@ TEXT_LINES: tuple[Sizes, ...] = ((48, 320), (32, 320), (64, 256), (32, 128))
 TEXT_LINE_CLASSIFIER = (48, 192)
 """PaddleOCR's, for the direction of a text line."""
 UPSCALED = (128, 128)
-"""Size for a network whose output is a larger picture."""
+"""Size for a network whose output is a larger image."""
 WINDOWS = (64, 128, 256, 320)
-"""Counts that divide into halves, for the other side of a picture whose height or width is fixed."""
+"""Counts that divide into halves, for the other side of an image whose height or width is fixed."""
 TOKENS: tuple[Sizes, ...] = ((128,), (512,), (256,), (77,), (64,), (32,), (16,), (8,), (1,))
 """Tokens of a text, or vectors of one; 77 are CLIP's."""
 CACHED: tuple[Sizes, ...] = ((127,), (15,), (7,), (1,))
@@ -42,9 +43,9 @@ ONE_TOKEN: tuple[Sizes, ...] = ((1,), (16,))
 EARLIER: tuple[Sizes, ...] = ((16,), (4,), (8,), (2,), (1,))
 """Earlier frames that a network for streams takes again."""
 FRAMES: tuple[Sizes, ...] = ((100,), (128,), (64,), (32,), (16,), (3000,), (8,), (1,))
-"""Feature vectors of a sound: a second has 100; 3000 are Whisper's."""
+"""Feature vectors of a recording: a second has 100; 3000 are Whisper's."""
 SOUND: tuple[Sizes, ...] = ((16000,), (512,), (128,), (100,), (80,), (64,), (32,), (16,), (8,), (1,))
-"""Numbers of a sound or a series: a second at 16 kHz, then smaller ones."""
+"""Numbers of a recording or a series: a second at 16 kHz, then smaller ones."""
 POINTS: tuple[Sizes, ...] = ((1024,), (512,), (128,), (16,), (1,))
 COUNTS: tuple[Sizes, ...] = ((16,), (1,), (8,), (32,), (64,), (128,), (256,), (512,))
 """Counts of rows in a first dimension that is not a batch: frames, boxes, points."""
@@ -59,10 +60,10 @@ _POINTS = re.compile(r"point|cloud|vert|xyz", re.IGNORECASE)
 _VECTORS = re.compile(r"hidden|embed|memory|encoder|tgt|token", re.IGNORECASE)
 _LENGTH = re.compile(r"seq|len|token|past|cache|time|frame", re.IGNORECASE)
 _FEATURES = (13, 20, 23, 26, 39, 40, 64, 80)
-"""Numbers in a feature vector of sound."""
+"""Numbers in a feature vector of audio."""
 _MOVES = ("Identity", "Cast", "Slice", "Split", "Squeeze", "Unsqueeze", "Transpose", "Gather", "Reshape")
 LEAST_PATCH, LEAST_PATCHES = 4, 16
-"""Side of a patch, and patches of a picture."""
+"""Side of a patch, and patches of an image."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -70,7 +71,7 @@ EXAMPLE = "an example"
 
 
 class UsualSizes(NamedTuple):
-    """Sizes of a dimension, or of a picture.
+    """Sizes of a dimension, or of an image.
 
     Attributes:
         noun: Noun for a dimension without a name, e.g. ``length``.
@@ -102,12 +103,11 @@ def is_picture_side(value: ir.Value, dimension: Dimension) -> bool:
 
 
 def picture_sizes(value: ir.Value, outputs: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> UsualSizes:
-    """Return the picture sizes to try.
+    """Return the image sizes to try.
 
     Args:
         value: The input; one of its height and width may be static.
         outputs: Outputs of the model. One of two dimensions shows a classifier.
-        nodes: Nodes of the model.
     """
     classifies = any(output.shape is not None and len(output.shape) == 2 for output in outputs)
     sizes = (CLASSIFIER_SIZE, *PICTURE_SIZES) if classifies else PICTURE_SIZES
@@ -127,10 +127,9 @@ def picture_sizes(value: ir.Value, outputs: Sequence[ir.Value], nodes: Sequence[
 
 
 def dimension_sizes(value: ir.Value, dimension: Dimension, inputs: Sequence[ir.Value]) -> UsualSizes:
-    """Return the sizes to try of a dimension that is not a side of a picture.
+    """Return the sizes to try of a dimension that is not a side of an image.
 
     Args:
-        value: The input.
         dimension: Its dimension, not the batch.
         inputs: All inputs with dynamic dimensions.
     """
@@ -198,9 +197,9 @@ def layer_strides(nodes: Iterable[ir.Node]) -> tuple[int, int]:
 
 
 def patch_table_side(value: ir.Value, nodes: Sequence[ir.Node]) -> int:
-    """Return the side of the picture that a vision transformer was trained with; 0 for another network.
+    """Return the side of the image that a vision transformer was trained with; 0 for another network.
 
-    Its first layer cuts the picture into patches, and a table has a vector for each of them, and for up to
+    Its first layer cuts the image into patches, and a table has a vector for each of them, and for up to
     two further tokens.
     """
     first = next((node for node in nodes if node.op_type == "Conv"), None)

@@ -35,7 +35,6 @@ def value_complaint(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
     Args:
         node: Node with the shapes of its inputs, as far as known.
         arrays: Arrays of its inputs; None for omitted inputs and for those that are not constant.
-        opset: The opset of the node.
     """
     if node.op_type == "DFT" and not node.domain:
         return _dft(node, arrays, opset)

@@ -129,7 +129,6 @@ def _set(node: ir.Node, **attributes: int | float | str) -> None:
 
 
 def _ints_to_input(name: str) -> Upgrade:
-    """Return an upgrade that turns an attribute of integers into the second input."""
 
     def upgrade(model: ir.Model, node: ir.Node) -> None:
         if name in node.attributes:

@@ -101,9 +101,6 @@ def expand_functions(
         model: With a static shape on every value.
         opset: The opset of the nodes; the new nodes use the canonical one.
         reasons: Output: node name -> why it has no decomposition.
-
-    Returns:
-        Whether any node was expanded.
     """
     changed = False
     with one_budget():

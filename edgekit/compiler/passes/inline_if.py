@@ -64,9 +64,6 @@ def inline_body(
     Args:
         body: A branch, or a copy of a loop's body.
         ending: Whether the node is removed afterwards, with the names of its subgraphs.
-
-    Returns:
-        The body's outputs, in order.
     """
     replaced = dict(zip(body.inputs, inputs, strict=True))
     results = [replaced.get(result, result) for result in body.outputs]
@@ -111,7 +108,6 @@ def hand_over(graph: ir.Graph, node: ir.Node, results: Sequence[ir.Value]) -> No
 
 
 def _names_outside(model: ir.Model, node: ir.Node, ending: bool) -> set[str | None]:
-    """Return the names of the values that remain when the node is removed."""
     check_time("naming what is rewritten")
     ends_here = {id(value) for child in _with_nested([node]) for value in child.outputs} if ending else set()
     others = (value for other in model.graph.all_nodes() for value in other.outputs)

@@ -1,6 +1,6 @@
 """Merges chains of data-movement ops into one node.
 
-Transpose(p) -> Transpose(q)                        =>   Transpose(p then q), nothing where that moves nothing
+Transpose(p) -> Transpose(q)                        =>   Transpose(p then q), nothing if that moves nothing
 Reshape | Squeeze | Unsqueeze | Flatten -> (again)  =>   Reshape to the last shape
 Sum(a, b)                                           =>   Add(a, b)
 """

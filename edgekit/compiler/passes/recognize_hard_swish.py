@@ -31,7 +31,7 @@ from edgekit.compiler.passes.products import input_product, product_of, sum_with
 
 @dataclass(frozen=True)
 class _Gate:
-    """``height * clip(alpha * x + beta, 0, 1)``; ``affine`` where an Add or Mul of the graph spells the
+    """``height * clip(alpha * x + beta, 0, 1)``; ``affine`` if an Add or Mul of the graph spells the
     inside."""
 
     x: ir.Value

@@ -52,7 +52,6 @@ def _remove(model: ir.Model, node: ir.Node) -> bool:
 def _give_mask(
     model: ir.Model, node: ir.Node, mask: ir.Value, dims: tuple[int, ...], dtype: ir.DataType
 ) -> None:
-    """Replace ``mask`` by a weight; a graph output by an Identity of it."""
     assert node.graph is not None
     ones = add_constant(model, np.ones(dims, dtype.numpy()), f"{mask.name}/kept")
     if not mask.is_graph_output():

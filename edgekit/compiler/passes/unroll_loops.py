@@ -91,7 +91,6 @@ def _loop(model: ir.Model, node: ir.Node, constants: Known) -> bool:
 
 
 def _goes_on(body: ir.Graph) -> bool:
-    """Return whether the body returns its condition unchanged, or a constant true."""
     value = body.outputs[0]
     while (producer := value.producer()) is not None and producer.op_type == "Identity":
         assert producer.inputs[0] is not None
@@ -165,7 +164,6 @@ def _may_unroll(body: ir.Graph, steps: int) -> bool:
 def _step(
     model: ir.Model, node: ir.Node, body: ir.Graph, name: str, inputs: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """Insert a copy of the body before the loop, with these inputs."""
     copy = body.clone(allow_outer_scope_values=True)
     for child in copy.all_nodes():
         child.name = f"{node.name}/{name}/{child.name}"

@@ -48,8 +48,6 @@ UINT32, UINT64 = ir.DataType.UINT32, ir.DataType.UINT64
 
 
 class _NodeInserter:
-    """Puts nodes before one node, whose output's shape they have."""
-
     def __init__(self, model: ir.Model, node: ir.Node, dims: tuple[int, ...]) -> None:
         self.model, self.node, self.dims = model, node, dims
         self.count = 0
@@ -62,7 +60,8 @@ class _NodeInserter:
         like: ir.Value | None = None,
         **attributes: int | str,
     ) -> ir.Value:
-        """Put a node. ``like``: the value whose shape its output has; None: the replaced node's output."""
+        """Put a node. ``like``: the value whose shape its output has. None means the replaced node's
+        output."""
         dims = self.dims if like is None else dims_of(like)
         assert dims is not None
         self.count += 1

@@ -79,7 +79,6 @@ def _operand(node: ir.Node, line: ResizeAxis, mode: str) -> Array:
 
 
 def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Array) -> ir.Value:
-    """Gather rows, or compute ``operand @ x``, along one axis."""
     dims = dims_of(x)
     assert dims is not None
     name, rank = f"{node.outputs[0].name}/axis_{axis}", len(dims)

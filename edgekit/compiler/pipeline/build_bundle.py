@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.importers.conversion import as_source
-from edgekit.compiler.model.language.open_model import is_language_model
+from edgekit.compiler.model.model_kinds import ModelKind, kind_of
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
-from edgekit.compiler.model.speech.open_speech import is_speech_model
-from edgekit.compiler.model.text2text.open_text2text import is_text2text_model
 from edgekit.compiler.pipeline.build_options import build_options
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import make_bundle
@@ -45,17 +44,10 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
-    if isinstance(source, Path) and (is_speech_model(source) or is_text2text_model(source)):
-        from edgekit.compiler.pipeline.encoder_decoder.bundle import build_encoder_decoder  # 10 MB
-
-        return build_encoder_decoder(source, targets, request, claim)
-    if isinstance(source, Path) and is_language_model(source):
-        from edgekit.compiler.pipeline.language.language_bundle import build_language_model, refuse_options
-
-        refuse_options(request)
-        return build_language_model(source, targets, request, claim)
-    if inapplicable := request.given_beside("any", "graph"):
-        raise UsageError(f"{inapplicable[0]} applies to language models only; leave it out")
+    kind = kind_of(source) if isinstance(source, Path) else None
+    _check_options(request, kind)
+    if kind is not None:
+        return cast("Bundle", kind.build(source, targets, request, claim))
     card = _card(request.card) or _card_of_folder(request)
     job = open_source(source, card, targets, build_options(request), request)
     shapes = None
@@ -79,6 +71,14 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
         evaluate_shapes(job, by_shape, variants, progress)
     of_range = shapes.of_range if shapes else None
     return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape, of_range, tried)
+
+
+def _check_options(request: BuildRequest, kind: ModelKind | None) -> None:
+    """Check that all given options apply to the model. ``kind`` None means a graph."""
+    if kind is None and (names := request.inapplicable(None)):
+        raise UsageError(f"{names[0]} applies to language models only; leave it out")
+    if kind is not None and (names := request.inapplicable(kind.options)):
+        raise UsageError(f"{', '.join(names)}: does not apply to {kind.name}; leave it out")
 
 
 def _targets(targets: Sequence[str]) -> list[BuildTarget]:

@@ -6,7 +6,7 @@ with it again. Names of the host side are quoted: the command line loads this fi
 """
 
 # No ``from __future__ import annotations``: types of fields are read (edgekit/system/declared_options.py).
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,7 +187,7 @@ class BuildRequest:
     context: int | None = field(default=None, metadata=option(
         "Maximum context length in tokens (language models). It counts the prompt and the answer, and is at "
         "most the model's own limit.",
-        default="2048", metavar="TOKENS", minimum=64, models="language",
+        default="2048", metavar="TOKENS", minimum=64, models="kind",
         heading="Advanced",
     ))  # fmt: skip
     lengths: Sequence[int] | None = field(default=None, metadata=option(
@@ -199,7 +199,7 @@ class BuildRequest:
     draft: Path | str | None = field(default=None, metadata=option(
         "Draft model for speculative decoding: a smaller language model with the same vocabulary. It is "
         "built for the same targets and used if it is faster and the logits stay the same.",
-        metavar="MODEL", models="language", stored=False,
+        metavar="MODEL", models="kind", stored=False,
         heading="Advanced",
     ))  # fmt: skip
     adapters: Mapping[str, Path | str] | None = field(default=None, metadata=option(
@@ -207,7 +207,7 @@ class BuildRequest:
         "bundle stores each once, and a text session uses one or another without loading the model again "
         "(docs/language-models.md).",
         flags=("--adapter",), metavar="NAME=ADAPTER", parse=parse_adapter, repeatable="by name",
-        models="language", stored=False, rebuild=True,
+        models="kind", stored=False, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(
@@ -232,7 +232,17 @@ class BuildRequest:
         own."""
         return self.precision or FULL_PRECISION
 
-    def given_beside(self, *models: str) -> list[str]:
-        """Return the names, as a user spells them, of what is given and applies to other kinds of models."""
-        fields = declared(type(self))
-        return [entry.shown for entry in fields if entry.option.models not in models and entry.is_given(self)]
+    def inapplicable(self, kind_options: Collection[str] | None) -> list[str]:
+        """Return the given options that do not apply to the model, as a user spells them.
+
+        Args:
+            kind_options: Fields that apply to the model's kind, besides those of any model. None means that
+                the model is a graph.
+        """
+        return [
+            entry.shown
+            for entry in declared(type(self))
+            if entry.is_given(self)
+            and entry.option.models != "any"
+            and (entry.option.models != "graph" if kind_options is None else entry.name not in kind_options)
+        ]

@@ -18,9 +18,9 @@ from edgekit.compiler.lowering.shared_transposes import transposed_pairs
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.compiler.model.origins import source_names
 from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.import_check import ImportCheck
-from edgekit.compiler.pipeline.stages import BuildJob
 from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild
 from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
@@ -51,14 +51,10 @@ def make_bundle(
     """Create the bundle of these variants, in memory.
 
     Args:
-        job: The build job.
-        samples: All samples.
         reference: Its first sample becomes the golden vector.
         variants: In the order in which a runtime prefers them, rejected ones included.
-        import_check: Comparison of an imported model with its original.
         shapes: Reference at each shape of a model that has several, the largest last; of a range, at those
             that were tested.
-        of_range: The range.
         tried: Entries of the manifest's ``samples`` about the trial of the card.
     """
     explain_sizes(job.source, job.canonical, variants)

@@ -31,13 +31,13 @@ from edgekit.compiler.evaluate.samples import (
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import CardError, EdgeKitError, SampleError, UsageError
 from edgekit.processing.card import Card, parse_card
-from edgekit.processing.inputs.image import ImageInput, Resize
+from edgekit.processing.inputs.image import Colour, ImageInput, Resize
 from edgekit.runtime.clopper_pearson import binomial_cdf
 from edgekit.system.progress import Progress, counted, stage
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
-    from edgekit.compiler.pipeline.stages import BuildJob
+    from edgekit.compiler.pipeline.build_job import BuildJob
 
 RESIZE_MODES: tuple[Resize, ...] = ("stretch", "letterbox", "center-crop")
 LABELLED_SAMPLES = 64
@@ -217,9 +217,8 @@ def _other_images(card: Card) -> Iterator[tuple[str, Card]]:
     if len(entries) != 1 or not isinstance(entries[0], ImageInput) or entries[0].channels != 3:
         return
     image = entries[0]
-    others: list[tuple[str, ImageInput]] = []
-    if colour := {"RGB": "BGR", "BGR": "RGB"}.get(image.colour):
-        others.append((f'colour = "{colour}"', replace(image, colour=colour)))
+    colour: Colour = "BGR" if image.colour == "RGB" else "RGB"
+    others = [(f'colour = "{colour}"', replace(image, colour=colour))]
     for mean, std in STANDARD_PIXELS:
         if not np.allclose([image.mean, image.std], [mean, std], rtol=0.03, atol=2):
             others.append((f"mean = {list(mean)}, std = {list(std)}", replace(image, mean=mean, std=std)))

@@ -24,7 +24,6 @@ from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, CandidateConfig, Measurement
 from edgekit.target.precisions import precision_of
-from edgekit.target.quant_rules import Rules
 
 MOST_OF_A_KIND = 4
 """So many causes of a kind are kept in the bundle, the worst; the others are counted."""
@@ -38,19 +37,13 @@ def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
     )
 
 
-def plain_int8(candidates: Candidates, rules: Rules, variant_causes: Sequence[Causes]) -> Measurement | None:
+def plain_int8(candidates: Candidates, variant_causes: Sequence[Causes]) -> Measurement | None:
     """Measure plain int8 if a variant repairs something in it; None if there is nothing to compare, or the
-    engine does not run it.
-
-    Args:
-        candidates: Candidates of the target, open.
-        rules: The target's rules.
-        variant_causes: Causes of each variant.
-    """
+    engine does not run it."""
     if all(cause["kind"] == PER_TENSOR for causes in variant_causes for cause in causes["found"]):
         return None
     try:
-        with candidates.under(without_repairs(rules)) as plain:
+        with candidates.under(without_repairs(candidates.rules)) as plain:
             measured = plain.measure(PLAIN)
     except Exception:  # it is for comparison: whatever an engine throws at it costs no variant
         return None

@@ -57,13 +57,7 @@ class Distillation:
     length: TrainingLength
 
     def in_float(self, student: ir.Model, and_int8: bool, notify: Callable[[str], None]) -> TrainedStudent:
-        """Train a smaller model.
-
-        Args:
-            student: The canonical float model.
-            and_int8: Whether to reserve a part of the time for int8.
-            notify: Called with a progress bar.
-        """
+        """Train a smaller model; ``and_int8`` reserves a part of the time for int8."""
         return self._trained(student, {}, 1 - INT8_PART if and_int8 else 1.0, LEARNING_RATE, notify)
 
     def in_int8(

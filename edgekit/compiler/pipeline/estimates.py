@@ -13,14 +13,8 @@ from edgekit.errors import EdgeKitError, reason_of
 
 
 def estimate_costs(variants: Sequence[VariantBuild], faults: Faults) -> int:
-    """Write an estimate, or why there is none, into the evidence of each variant that is kept.
-
-    Args:
-        variants: Variants of all profiles; those with the same files for the same profile share one estimate.
-        faults: An unexpected exception of an estimator costs the estimate, and not the variant.
-
-    Returns:
-        The number of variants with an estimate.
+    """Write an estimate, or why there is none, into the evidence of each variant that is kept, and return the
+    number of estimates. Variants with the same files for the same profile share one.
     """
     cost_by_key: dict[tuple[str, str], CostEvidence | None] = {}
     for variant in variants:

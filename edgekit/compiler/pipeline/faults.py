@@ -79,11 +79,6 @@ class Faults:
     def contain(self, profile: str, name: str, do: Callable[[], T]) -> T | Fault:
         """Return the result of ``do``, or the fault: an exception, or the death of an earlier process.
 
-        Args:
-            profile: Profile of the variant.
-            name: Name of the variant, also used for the traceback's file.
-            do: A step of the build.
-
         Raises:
             EdgeKitError: the user can fix it. An EngineError concerns one variant, and is a fault.
             OSError: the machine failed, e.g. a full disk. MemoryError: the memory limit is reached.

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from edgekit.bundle.evidence import Evidence
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
-from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
-from edgekit.compiler.pipeline.variant_build import VariantBuild, lost_variant
+from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
+from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.compiler.quantize.placement.float8_pairs import with_float8_pairs
 from edgekit.errors import UsageError
-from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 
 
@@ -38,31 +38,21 @@ def refuse_without_float8(options: BuildOptions, targets: Sequence[BuildTarget],
         )
 
 
-def add_float8(
-    variants: Sequence[VariantBuild], data: QuantizationData, options: BuildOptions, faults: Faults
-) -> list[VariantBuild]:
+def add_float8(job: BuildJob, variants: Sequence[VariantBuild], data: QuantizationData) -> list[VariantBuild]:
     """Return the variants, with the fp8 one of each float parent before it: nothing times either here."""
     extended: list[VariantBuild] = []
     for parent in variants:
-        name = f"{parent.profile.name}-{options.precision}"
-        if not parent.artifact.files:  # the target met a fault, which the report tells
-            extended.append(parent)
-            continue
-        built = faults.contain(parent.profile.name, name, partial(_build, name, parent, data, options))
-        if isinstance(built, Fault):
-            built = lost_variant(name, parent.target, options.precision, parent, built)
-        extended += [built, parent]
+        if parent.artifact.files:  # else the target met a fault, which the report names
+            variant = VariantBuild(parent.target, job.options.precision, parent, job.options.force)
+            extended.append(try_variant(variant, job.faults, _compile, job, data))
+        extended.append(parent)
     return extended
 
 
-def _build(name: str, parent: VariantBuild, data: QuantizationData, options: BuildOptions) -> VariantBuild:
-    target, context, precision = parent.target, data.search_context, options.precision
-    assert target.rules is not None
-    model, plan = with_float8_pairs(context.model, target.rules, context.observations)
-    artifact = target.compiler.compile_model(model, target.profile, precision)
+def _compile(variant: VariantBuild, job: BuildJob, data: QuantizationData) -> Compiled:
+    target, context = variant.target, data.search_context
+    model, plan = with_float8_pairs(context.model, variant.rules, context.observations)
     evidence: Evidence = {
-        "size_bytes": artifact.size_bytes,
-        "compile": dict(artifact.facts),
         "quantization": {
             "scheme": "fp8 (E4M3) weights and activations",
             "placement": "all",
@@ -71,7 +61,5 @@ def _build(name: str, parent: VariantBuild, data: QuantizationData, options: Bui
             "samples": dict(data.counts),
         },
     }
-    digest = files_digest(artifact.files)
-    variant = VariantBuild(name, target, precision, artifact, digest, evidence, parent, forced=options.force)
-    evaluate_held_out(variant, model, data.held_out, options)
-    return variant
+    judge = partial(evaluate_held_out, model=model, held_out=data.held_out, options=job.options)
+    return Compiled(target.compiler.compile_model(model, target.profile, variant.precision), judge, evidence)

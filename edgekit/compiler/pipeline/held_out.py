@@ -50,10 +50,7 @@ def evaluate_held_out(
     """Run a variant on the held-out samples and score it. The result goes into its evidence and status.
 
     Args:
-        variant: Variant compiled from ``model``, not verified yet.
         model: The Q/DQ graph, which the reference executor runs if no engine is installed.
-        held_out: The test samples and their evaluator.
-        options: Options with the accuracy goal.
         before: Predictions that it keeps on the validation samples.
 
     Returns:
@@ -86,15 +83,7 @@ def score_outputs(
     options: BuildOptions,
     before: Kept | None = None,
 ) -> None:
-    """Score a variant's outputs, record the scores in its evidence, and reject it if it misses the goal.
-
-    Args:
-        variant: The variant that computed them.
-        outputs: One dict of arrays for each held-out sample.
-        held_out: The test samples and their evaluator.
-        options: Options with the accuracy goal.
-        before: Predictions that it keeps on the validation samples.
-    """
+    """Score a variant's outputs, record the scores in its evidence, and reject it if it misses the goal."""
     fidelity, reference = held_out.evaluator.evaluate(outputs, prove=True), held_out.reference
     limits_db = {}
     for spec in reference.outputs:
@@ -105,7 +94,7 @@ def score_outputs(
         )
     accuracy = verify.compare_outputs(reference, outputs, limits_db)
     variant.evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
-    note_scores(variant, fidelity, len(outputs), held_out, before)
+    record_scores(variant, fidelity, len(outputs), held_out, before)
     if not_proved := options.goal.not_proved(fidelity):
         variant.evidence["agreement"]["not_proved"] = not_proved
     missed = options.goal.missed(fidelity, held_out.labelled, before=before)
@@ -118,18 +107,10 @@ def score_outputs(
         variant.reject(missed)
 
 
-def note_scores(
+def record_scores(
     variant: VariantBuild, fidelity: Fidelity, samples: int, held_out: HeldOut, before: Kept | None = None
 ) -> None:
-    """Record scores in a variant's evidence.
-
-    Args:
-        variant: The variant.
-        fidelity: Its fidelity on the held-out samples.
-        samples: Number of held-out samples.
-        held_out: The test samples, with the float model's own score.
-        before: Predictions that it keeps on the validation samples.
-    """
+    """Record a variant's scores on a number of held-out samples in its evidence."""
     agreement: Agreement = {**fidelity.score.as_json(), "samples": samples}  # type: ignore[typeddict-item]
     if fidelity.proof is not None:
         agreement["low"] = round(fidelity.proof.low, 4)

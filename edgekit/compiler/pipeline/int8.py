@@ -2,22 +2,25 @@
 
 quantization_data   splits the samples, observes the float graph, computes the float model's outputs
 int8_search         searches for one target (quantize/search) within a time limit; results are cached
-int8_evaluation     tests the best candidates on the held-out samples, and accepts or rejects them
+int8_evaluation     tests a candidate on the held-out samples, and accepts or rejects it
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
+from edgekit.bundle.evidence import Search, SearchedCandidate
 from edgekit.bundle.variant import Status
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
-from edgekit.compiler.pipeline.causes import causes_of_int8, plain_int8
-from edgekit.compiler.pipeline.faults import Fault, Faults
-from edgekit.compiler.pipeline.int8_evaluation import because, evaluate_int8
+from edgekit.compiler.pipeline.causes import plain_int8
+from edgekit.compiler.pipeline.faults import Fault
+from edgekit.compiler.pipeline.int8_evaluation import float_reasons, try_int8
 from edgekit.compiler.pipeline.int8_search import (
     SearchResult,
     as_manifest_entry,
@@ -26,7 +29,7 @@ from edgekit.compiler.pipeline.int8_search import (
     why_missed,
 )
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
-from edgekit.compiler.pipeline.variant_build import VariantBuild, lost_variant, runs_here
+from edgekit.compiler.pipeline.variant_build import VariantBuild, by_profile, parent_of, runs_here
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import (
     best_with_baseline,
@@ -34,228 +37,212 @@ from edgekit.compiler.quantize.search.fronts import (
     pareto_front,
     rejection_reason,
 )
-from edgekit.compiler.quantize.search.measurement import Measurement
+from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.errors import UsageError
 from edgekit.system.progress import Notify
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of
-from edgekit.target.quant_rules import Rules
+
+T = TypeVar("T")
 
 
-def find_all_rules(
+def int8_profiles(
     options: BuildOptions, targets: Sequence[BuildTarget], has_samples: bool
-) -> tuple[dict[str, Rules], str]:
-    """Return the rules of each profile that int8 is searched for, and why it is not searched for the others.
+) -> tuple[list[str], str]:
+    """Return the profiles that int8 is searched for, and the reason that it is not searched for the others.
 
     Raises:
         UsageError: int8 was requested by name, and is not available.
     """
     if not options.makes("searched"):
-        return {}, ""
+        return [], ""
     by_name = options.precision != AUTO
     if not has_samples:
         reason = "int8 needs calibration samples: add --samples with 64 to 128 typical inputs"
         if by_name:
             raise UsageError(f"{reason}; or use int8-weights, which needs no samples, fp32, fp16 or auto")
-        return {}, reason
-    rules = {target.profile.name: target.rules for target in targets if target.rules is not None}
+        return [], reason
     without = ", ".join(target.profile.name for target in targets if target.rules is None)
     reason = f"{without} has no quantization rules" if without else ""
     if without and by_name:
         raise UsageError(f"{reason}; use fp32, fp16 or auto")
-    return rules, reason
+    return [target.profile.name for target in targets if target.rules is not None], reason
 
 
 def add_int8(
-    variants: Sequence[VariantBuild],
-    data: QuantizationData,
-    rules: Mapping[str, Rules],
-    options: BuildOptions,
-    faults: Faults,
-    notify: Notify,
+    job: BuildJob, variants: Sequence[VariantBuild], data: QuantizationData, notify: Notify
 ) -> list[VariantBuild]:
-    """Return the variants, with the int8 variants of each profile after its float ones.
+    """Return the variants, with the int8 variants of each profile after its float ones."""
+    groups, options, left = by_profile(variants), job.options, job.options.seconds
+    parents = {name: parent for name in job.int8_profiles if (parent := parent_of(groups[name])) is not None}
 
-    Args:
-        variants: Variants of all profiles, each profile's parent first.
-        data: Data to calibrate, search and test int8 with.
-        rules: Profile name -> its quantization rules.
-        options: Holds the accuracy goal and the time limit.
-        faults: One met while a target is searched costs its int8 variants.
-        notify: Called with progress messages.
-    """
-    by_profile: dict[str, list[VariantBuild]] = {}
-    for variant in variants:
-        by_profile.setdefault(variant.profile.name, []).append(variant)
-    left = options.seconds
-    parents = {name: next((v for v in by_profile[name] if v.artifact.files), None) for name in rules}
-    first: dict[str, SearchResult | Fault] = {}
-    if options.precision == AUTO:
-        # What int8 would ship comes first, for every target, whatever time is left then for the front.
+    def in_turn(step: Callable[[VariantBuild, float], T]) -> dict[str, T | Fault]:
+        """Run a step for each target, with an equal share of the seconds that are left."""
+        nonlocal left
+        results = {}
         for index, (name, parent) in enumerate(parents.items()):
-            if parent is not None:
-                started = time.monotonic()
-                find = partial(_search, data, rules[name], parent, replace(options, precision="int8"))
-                seconds = left / (len(rules) - index)
-                first[name] = faults.contain(name, f"{name}-int8", partial(find, seconds, notify))
-                left = max(left - (time.monotonic() - started), 0.0)
-    for index, (name, parent) in enumerate(parents.items()):
-        started, profile_variants = time.monotonic(), by_profile[name]
-        seconds = left / (len(rules) - index)
-        added = _contained(
-            data, rules[name], profile_variants[0], parent, options, seconds, first.get(name), faults, notify
-        )
-        left = max(left - (time.monotonic() - started), 0.0)
+            started, seconds = time.monotonic(), left / (len(parents) - index)
+            results[name] = job.faults.contain(name, f"{name}-int8", partial(step, parent, seconds))
+            left = max(left - (time.monotonic() - started), 0.0)
+        return results
+
+    def search_as_int8(parent: VariantBuild, seconds: float) -> SearchResult:
+        with open_candidates(data, parent) as candidates:
+            return search_int8(data, candidates, replace(options, precision="int8"), seconds, notify)
+
+    def build(parent: VariantBuild, seconds: float) -> list[VariantBuild] | Fault:
+        first = searched.get(parent.profile.name)
+        return first if isinstance(first, Fault) else build_int8(job, data, parent, first, seconds, notify)
+
+    # What int8 would ship comes first, for every target, whatever time is left then for the front.
+    searched = in_turn(search_as_int8) if options.precision == AUTO else {}
+    built = in_turn(build)
+    for name in job.int8_profiles:
+        floats = groups[name]
+        added = built.get(name, Fault(f"its float parent, {floats[0].name}, failed", is_bug=False))
+        if isinstance(added, Fault):
+            lost = VariantBuild(floats[0].target, "int8", parents.get(name))
+            lost.lose(added)
+            added = [lost]
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
-        by_name = options.precision != AUTO and untimed
-        by_profile[name] = [*added, *profile_variants] if by_name else [*profile_variants, *added]
-    together = [variant for profile_variants in by_profile.values() for variant in profile_variants]
-    accepted_count = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
-    cut = [search for v in together if (search := v.evidence.get("search", {})).get("left_out")]
-    limit = f"; the time limit of {options.seconds:g} s left some candidates out" if cut else ""
-    notify(f"int8 variants kept: {accepted_count}{limit}")
+        groups[name] = [*added, *floats] if options.precision != AUTO and untimed else [*floats, *added]
+    together = [variant for group in groups.values() for variant in group]
+    kept_count = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
+    is_cut = any(v.evidence.get("search", {}).get("left_out") for v in together)
+    limit = f"; the time limit of {options.seconds:g} s left some candidates out" if is_cut else ""
+    notify(f"int8 variants kept: {kept_count}{limit}")
     return together
 
 
-def _contained(
-    data: QuantizationData,
-    rules: Rules,
-    floats: VariantBuild,
-    parent: VariantBuild | None,
-    options: BuildOptions,
-    seconds: float,
-    first: SearchResult | Fault | None,
-    faults: Faults,
-    notify: Notify,
-) -> list[VariantBuild]:
-    """Return the int8 variants of one profile, or a lost one if the search met a fault."""
-    name = f"{floats.profile.name}-int8"
-    built: list[VariantBuild] | Fault
-    if parent is None:
-        built = Fault(f"its float parent, {floats.name}, failed", is_bug=False)
-    elif isinstance(first, Fault):
-        built = first
-    else:
-        build = partial(build_int8, data, rules, parent, options, seconds, notify, first)
-        built = faults.contain(floats.profile.name, name, build)
-    return [lost_variant(name, floats.target, "int8", parent, built)] if isinstance(built, Fault) else built
-
-
-def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
-    """Return the variants without the float ones of each profile that has int8."""
-    int8 = [v for v in variants if precision_of(v.precision).stage != "compiled"]
-    profiles = {v.profile.name for v in int8 if not v.rejected}
-    return [v for v in variants if v in int8 or v.profile.name not in profiles]
-
-
-def _opened(
-    data: QuantizationData,
-    rules: Rules,
-    parent: VariantBuild,
-    measurements: Sequence[Measurement] = (),
-) -> tuple[Candidates, str]:
-    """Open the candidates of one target, and return them with the version of the engine that runs them, or ""
-    if none runs them."""
+def open_candidates(
+    data: QuantizationData, parent: VariantBuild, known: Sequence[Measurement] = ()
+) -> Candidates:
+    """Open the candidates of one target, with measurements that are not repeated."""
     target = parent.target
-    version = "" if target.missing() is not None else target.executor().engine_version()
-    timed = parent.artifact if parent.timed and runs_here(parent.profile) else None
     # A reference executor is slow and computes the Q/DQ graph itself: only the final test runs on it.
-    version = "" if parent.by_reference else version
-    context = data.search_context
-    return Candidates(context, target, rules, timed, version, measurements), version
-
-
-def _search(
-    data: QuantizationData,
-    rules: Rules,
-    parent: VariantBuild,
-    options: BuildOptions,
-    seconds: float,
-    notify: Notify,
-) -> SearchResult:
-    opened, version = _opened(data, rules, parent)
-    with opened as candidates:
-        return search_int8(data, parent.profile, rules, candidates, options, seconds, version, notify)
+    engine_runs = target.missing() is None and not parent.by_reference
+    version = target.executor().engine_version() if engine_runs else ""
+    timed = parent.artifact if parent.timed and runs_here(parent.profile) else None
+    return Candidates(data.search_context, target, parent.rules, timed, version, known)
 
 
 def build_int8(
+    job: BuildJob,
     data: QuantizationData,
-    rules: Rules,
     parent: VariantBuild,
-    options: BuildOptions,
+    first: SearchResult | None,
     seconds: float,
     notify: Notify,
-    first: SearchResult | None = None,
 ) -> list[VariantBuild]:
-    """Search for one target, and test the best candidates.
+    """Search for one target, test the shortlist, and choose the variants, the fastest first.
 
     Args:
-        data: Data to calibrate, search and test int8 with.
-        rules: The target's rules.
-        parent: The float variant, which int8 must be faster than.
-        options: Holds the accuracy goal.
-        seconds: Time limit of the search.
-        notify: Called with each candidate and its result.
         first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
             there is a candidate that is no slower and no less accurate.
-
-    Returns:
-        The variants, fastest first. If no candidate is good enough: the best one, rejected or shipped by
-        force. With ``int8``, where the fastest one fails on the test samples, the most accurate one is tested
-        too. There is no third: the more are tested on the same samples, the less a passed test says.
+        seconds: Time limit of the search.
     """
-    opened, version = _opened(data, rules, parent, first.measured if first is not None else ())
-    with opened as candidates:
+    known = first.measured if first is not None else ()
+    with open_candidates(data, parent, known) as candidates:
         result = first
         if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
-            result = search_int8(data, parent.profile, rules, candidates, options, seconds, version, notify)
+            result = search_int8(data, candidates, job.options, seconds, notify)
         result = result.after(first) if first is not None else result
-        measured = [*result.measured]
-        missed = {m.config: why_missed(options, m, data) for m in measured}
-        valid = [m for m in measured if not missed[m.config]]
-        # The search goes on past one that is good but for chance, and such a one is the second choice.
-        valid = [m for m in valid if m.faster and not why_missed(options, m, data, strict=True)] or valid
-        winners = pareto_front(valid)
-        if options.precision != AUTO:
-            winners = winners[:1]
-        if first is not None and (points := pareto_front([m for m in first.measured if m in valid])):
-            winners = front_with(winners, points[0])
-        better = [best_with_baseline(measurement, measured, candidates.measure) for measurement in winners]
-        missed.update({m.config: why_missed(options, m, data) for m in measured})
-        pairs = zip(winners, better, strict=True)
-        winners = [measurement if missed[other.config] else other for measurement, other in pairs]
-        shipped = winners or [best_rejected(measured)]
-        variants: list[VariantBuild] = []
-        for measurement in shipped:
-            notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {measurement.config}")
-            variant = evaluate_int8(data, parent, options, candidates, measurement.config, variants)
-            if not winners:
-                variant.reject(rejection_reason(measurement, (), missed[measurement.config]))
-            if variant.artifact.files:
-                variant.evidence["causes"] = causes_of_int8(candidates, measurement.config)
-            variants.append(variant)
-        second = max(valid, key=lambda m: m.rank, default=None)
-        if options.precision != AUTO and variants[0].rejected and second and second not in shipped:
-            notify(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
-            variant = evaluate_int8(data, parent, options, candidates, second.config, ())
-            if not variant.rejected:
-                missed[shipped[0].config] = f"on the test samples: {variants[0].reason}"
-                variants, winners = [variant], [second]
-        causes = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
-        plain = plain_int8(candidates, rules, causes)
-    entries = [
-        as_manifest_entry(m, "" if m in winners else rejection_reason(m, winners, missed[m.config]))
-        for m in measured
-    ]
+        shortlist = make_shortlist(job.options, data, candidates, result, known)
+        variants = choose(job.options, shortlist, partial(try_int8, job, data, parent, candidates, notify))
+        plain = plain_int8(candidates, [v.evidence["causes"] for v in variants if "causes" in v.evidence])
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
-    variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
+    search: Search = {"tried": shortlist.entries(), "damage": block_snr_db, "left_out": result.left_out}
     if result.left_out:
-        variants[0].evidence["search"]["limit_s"] = options.seconds
+        search["limit_s"] = job.options.seconds
     if plain is not None:
-        variants[0].evidence["search"]["plain"] = as_manifest_entry(plain, "")
+        search["plain"] = as_manifest_entry(plain, "")
+    variants[0].evidence["search"] = search
     for variant in variants:
         if "quantization" in variant.evidence:
-            variant.evidence["quantization"]["because"] = because(variant, block_snr_db)
+            variant.evidence["quantization"]["because"] = float_reasons(variant, block_snr_db)
     return variants
+
+
+@dataclass
+class Shortlist:
+    """Candidates of one target that are worth a test on held-out samples.
+
+    Attributes:
+        measured: All measurements.
+        missed: Reason that a candidate misses the accuracy goal in validation; "" if it meets it.
+        valid: Measurements that meet the goal.
+        winners: Measurements to ship, the fastest first.
+    """
+
+    measured: list[Measurement]
+    missed: dict[CandidateConfig, str]
+    valid: list[Measurement]
+    winners: list[Measurement]
+
+    def entries(self) -> list[SearchedCandidate]:
+        """Return the manifest's entries of all candidates, each with the reason that it is not shipped."""
+        losses = [
+            "" if m in self.winners else rejection_reason(m, self.winners, self.missed[m.config])
+            for m in self.measured
+        ]
+        return [as_manifest_entry(m, loss) for m, loss in zip(self.measured, losses, strict=True)]
+
+
+def make_shortlist(
+    options: BuildOptions,
+    data: QuantizationData,
+    candidates: Candidates,
+    result: SearchResult,
+    as_int8: Sequence[Measurement],
+) -> Shortlist:
+    """Select the candidates to test: the fastest that is good enough or, with ``auto``, the Pareto front.
+
+    Args:
+        as_int8: Measurements of the search with ``int8``, whose best one is on the front of ``auto``.
+    """
+    measured = [*result.measured]
+    missed = {m.config: why_missed(options, m, data) for m in measured}
+    valid = [m for m in measured if not missed[m.config]]
+    # The search goes on past one that is good but for chance, and such a one is the second choice.
+    valid = [m for m in valid if m.faster and not why_missed(options, m, data, strict=True)] or valid
+    winners = pareto_front(valid)
+    if options.precision != AUTO:
+        winners = winners[:1]
+    elif points := pareto_front([m for m in as_int8 if m in valid]):
+        winners = front_with(winners, points[0])
+    better = [best_with_baseline(winner, measured, candidates.measure) for winner in winners]
+    missed.update({m.config: why_missed(options, m, data) for m in measured})
+    winners = [
+        winner if missed[baseline.config] else baseline
+        for winner, baseline in zip(winners, better, strict=True)
+    ]
+    return Shortlist(measured, missed, valid, winners)
+
+
+def choose(
+    options: BuildOptions,
+    shortlist: Shortlist,
+    test: Callable[[CandidateConfig, Sequence[VariantBuild]], VariantBuild],
+) -> list[VariantBuild]:
+    """Test the shortlist, and return its variants. If no candidate is good enough: the best one, rejected or
+    shipped by force.
+
+    With ``int8``, if the fastest one fails the test, the most accurate one is tested too. There is no third:
+    the more are tested on the same samples, the less a passed test says.
+    """
+    shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
+    for measurement in shipped:
+        variants.append(test(measurement.config, variants))
+        if not shortlist.winners:
+            variants[-1].reject(rejection_reason(measurement, (), shortlist.missed[measurement.config]))
+    second = max(shortlist.valid, key=lambda m: m.rank, default=None)
+    if options.precision == AUTO or not variants[0].rejected or second is None or second in shipped:
+        return variants
+    variant = test(second.config, ())
+    if variant.rejected:
+        return variants
+    shortlist.missed[shipped[0].config] = f"on the test samples: {variants[0].reason}"
+    shortlist.winners = [second]
+    return [variant]

@@ -5,63 +5,62 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
+
+import onnx_ir as ir
 
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
-from edgekit.compiler.pipeline.build_options import BuildOptions
+from edgekit.compiler.pipeline.build_job import BuildJob
+from edgekit.compiler.pipeline.causes import causes_of_int8
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
+from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
 from edgekit.compiler.pipeline.variant_build import VariantBuild, runs_here
-from edgekit.compiler.quantize.search.candidates import Candidates, CompiledCandidate
+from edgekit.compiler.quantize.search.candidates import Candidates, QuantizedCandidate
 from edgekit.compiler.quantize.search.measurement import CandidateConfig
-from edgekit.errors import EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
-from edgekit.system.timings import files_digest
-from edgekit.target.contract import Artifact
+from edgekit.system.progress import Notify
 
 OTHER_PROCESSOR = "its processor is of a different kind, so times measured here were not used"
 NAMED = 3
 """How many blocks a reason names."""
 
 
-def evaluate_int8(
+def try_int8(
+    job: BuildJob,
     data: QuantizationData,
     parent: VariantBuild,
-    options: BuildOptions,
     candidates: Candidates,
+    notify: Notify,
     config: CandidateConfig,
     before: Sequence[VariantBuild],
 ) -> VariantBuild:
-    """Compile a candidate as a variant, and test it on the held-out samples."""
-    target = parent.target
-    try:
+    """Try a candidate as a variant, on the held-out samples. Its precision is numbered after those before."""
+    notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {config}")
+
+    def compile_variant(variant: VariantBuild) -> Compiled:
         with breadcrumbs.at_risk(f"compiled {config}"):
             compiled = candidates.compile(config)
-    except EdgeKitError as problem:
-        name, none, cause = f"{target.profile.name}-int8", Artifact({}), reason_of(problem, for_bundles=True)
-        return VariantBuild(name, target, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, cause)
-    precision = _name(compiled, before)
-    digest, evidence = files_digest(compiled.artifact.files), int8_evidence(data, compiled)
-    name = f"{target.profile.name}-{precision}"
-    variant = VariantBuild(
-        name, target, precision, compiled.artifact, digest, evidence, parent, forced=options.force,
-        config=config,
-    )  # fmt: skip
-    chosen = candidates.measure(config).fidelity
-    retained = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
-    evaluate_held_out(variant, compiled.model, data.held_out, options, retained)
-    if variant.outcome is Status.NOT_RUN:
-        variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
-    return variant
+        variant.precision = _precision(compiled, before)
+        return Compiled(
+            compiled.artifact, partial(judge, model=compiled.model), int8_evidence(data, compiled)
+        )
+
+    def judge(variant: VariantBuild, model: ir.Model) -> None:
+        fidelity = candidates.measure(config).fidelity
+        retained = fidelity.kept if fidelity is not None and not data.counts["not_held_out"] else None
+        evaluate_held_out(variant, model, data.held_out, job.options, retained)
+        if variant.outcome is Status.NOT_RUN:
+            variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
+        variant.evidence["causes"] = causes_of_int8(candidates, config)
+
+    variant = VariantBuild(parent.target, "int8", parent, job.options.force, config=config)
+    return try_variant(variant, job.faults, compile_variant)
 
 
-def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
-    """Return why blocks stayed float, as text for the manifest.
-
-    Args:
-        variant: The int8 variant.
-        block_snr_db: Block -> SNR in dB with only that block quantized.
-    """
+def float_reasons(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
+    """Return why blocks stayed float, by the SNR in dB with only one block quantized, for the manifest."""
     names = variant.evidence["quantization"]["float"]["names"]
     other = [] if runs_here(variant.profile) else [OTHER_PROCESSOR]
     if not names:
@@ -73,25 +72,23 @@ def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[st
     return [text, *other]
 
 
-def _name(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
+def _precision(candidate: QuantizedCandidate, before: Sequence[VariantBuild]) -> str:
     """Return ``int8``, or ``int8-mixed`` if blocks stay float, numbered from the second one on."""
-    name = "int8-mixed" if compiled.floats else "int8"
+    name = "int8-mixed" if candidate.floats else "int8"
     same = sum(re.fullmatch(rf"{name}(-\d+)?", variant.precision) is not None for variant in before)
     return f"{name}-{same + 1}" if same else name
 
 
-def int8_evidence(data: QuantizationData, compiled: CompiledCandidate) -> Evidence:
+def int8_evidence(data: QuantizationData, candidate: QuantizedCandidate) -> Evidence:
     """Return the manifest's evidence on a candidate's quantization."""
-    floats = compiled.floats
+    floats = candidate.floats
     return {
-        "size_bytes": compiled.artifact.size_bytes,
-        "compile": dict(compiled.artifact.facts),
         "quantization": {
-            "scheme": f"int8 weights, {compiled.rules.activations} activations",
-            "choice": str(compiled.config),
-            "placement": compiled.config.placement,
-            "recipe": asdict(compiled.config.recipe),
-            "integer_nodes": len(compiled.plan.nodes),
+            "scheme": f"int8 weights, {candidate.rules.activations} activations",
+            "choice": str(candidate.config),
+            "placement": candidate.config.placement,
+            "recipe": asdict(candidate.config.recipe),
+            "integer_nodes": len(candidate.plan.nodes),
             "float": {"count": len(floats), "names": floats},
             "samples": dict(data.counts),
         },

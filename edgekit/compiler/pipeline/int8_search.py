@@ -19,8 +19,6 @@ from edgekit.compiler.quantize.search.strategy import search_fastest, search_fro
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
-from edgekit.target.profile import Profile
-from edgekit.target.quant_rules import Rules
 
 
 @dataclass(frozen=True)
@@ -47,26 +45,20 @@ class SearchResult:
 
 
 def search_int8(
-    data: QuantizationData,
-    profile: Profile,
-    rules: Rules,
-    candidates: Candidates,
-    options: BuildOptions,
-    seconds: float,
-    version: str,
-    notify: Notify,
+    data: QuantizationData, candidates: Candidates, options: BuildOptions, seconds: float, notify: Notify
 ) -> SearchResult:
     """Search, or load the cached result of an identical search that had all the time it needed.
 
     A search that the time limit has cut is not loaded. Its measurements are cached by candidate and take no
     time, so the search continues where it stopped.
     """
+    profile, rules = candidates.target.profile, candidates.rules
     key = measurement_cache.key(
         "search",
         data.search_context.digest,
         repr(rules),
         profile.as_json(),
-        version,
+        candidates.version,
         default_threads(),
         [options.precision, options.goal.as_json(), candidates.timed],
     )

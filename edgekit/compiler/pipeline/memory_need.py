@@ -7,12 +7,6 @@
     comparison    COMPARED_COPIES x outputs                          one sample in float64
     weights       WEIGHT_COPIES   x weights that the passes made     e.g. shared ones that were written out
 
-A language model needs, with the weights as float32:
-
-    weights       (targets + DECODER_COPIES) x weights               variants, constants, engine, file pages
-    cache         CACHE_COPIES    x keys and values of the context
-    logits        LOGIT_COPIES    x a window's logits in float64     of which perplexity is judged
-
 Live values are the largest sum of values that are made and still read. What a model's file needs is the limit
 that a build begins with (edgekit/compiler/sandbox/limits.py); this comes on top.
 
@@ -30,13 +24,11 @@ import onnx_ir as ir
 
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
-from edgekit.compiler.model.language.language_model import DecoderConfig
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.quantize.observe.calibrate import PASS_BYTES
 
 PASS_COPIES, ENGINE_COPIES, ROUNDED_SAMPLES, OUTPUT_COPIES, WEIGHT_COPIES = 3, 4, 16, 3, 16
 COMPARED_COPIES = 10
-DECODER_COPIES, CACHE_COPIES, LOGIT_COPIES = 3, 4, 4
 TEXT_BITS = 512
 """Of a string."""
 SECONDS_A_BILLION, OPERATIONS_A_VALUE = 2.0, 16
@@ -98,24 +90,6 @@ def seconds_need(model: ir.Model, sizes: ModelBytes, samples: int, targets: int)
     """
     operations = multiplications(model) + OPERATIONS_A_VALUE * sizes.values // 4
     return SECONDS_A_BILLION * operations / 1e9 * samples * (targets + 1)
-
-
-def decoder_need(config: DecoderConfig, targets: int, context: int, window: int) -> int:
-    """Estimate the bytes that a language model's build needs beyond what its file needs.
-
-    Args:
-        config: The sizes of the model.
-        targets: Number of targets that it is built for.
-        context: Maximum context length in tokens.
-        window: Number of tokens that are judged at one time.
-    """
-    weights = 4 * sum(math.prod(shape) for shape in config.weight_shapes().values())
-    cache = 2 * 4 * config.layers * config.kv_heads * config.head_size * context
-    return (
-        (targets + DECODER_COPIES) * weights
-        + CACHE_COPIES * cache
-        + LOGIT_COPIES * 8 * window * config.vocabulary
-    )
 
 
 def model_bytes(model: ir.Model) -> ModelBytes:

@@ -71,12 +71,7 @@ def collect_quantization_data(
     """Observe the canonical graph, and run the float model on the validation and the held-out samples.
 
     Args:
-        source: The source model.
-        canonical: The graph to quantize.
         reference: The source model's outputs for some of the held-out samples; it is not run on these again.
-        samples: All samples.
-        parts: The same, split.
-        card: Card that describes the outputs.
         progress: Called with (done, total) as samples are observed.
 
     Raises:
@@ -131,6 +126,16 @@ def collect_quantization_data(
         validation.evaluate(validation.expected).task,
         {**counts, "not_held_out": list(parts.shared)},
     )
+
+
+def data_without_samples(canonical: ir.Model, reference: ReferenceOutputs) -> QuantizationData:
+    """Return data of a build without samples: nothing is fitted, and variants are tested on the random
+    samples that every variant is verified with."""
+    channels = find_channels(canonical.graph)
+    evaluator = Evaluator(None, reference.expected, channels=channels)
+    inputs, outputs, model = tuple(reference.inputs), tuple(reference.outputs), with_float_weights(canonical)
+    context = SearchContext(model, inputs, outputs, {}, (), (), evaluator, "", WeightCache())
+    return QuantizationData(context, HeldOut(reference, evaluator, None), None, {})
 
 
 def _labels(part: Sequence[Sample], card: Card | None) -> list[Label] | None:

@@ -13,10 +13,9 @@ from edgekit.compiler.evaluate.accuracy_elsewhere import limit_elsewhere_db, low
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.timing import Timed, confirmed_turns, opened, timing_summary, turns
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
-from edgekit.compiler.pipeline.faults import Fault
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.shape_compilers import RangeCompiler
 from edgekit.compiler.pipeline.shapes import labels
-from edgekit.compiler.pipeline.stages import BuildJob
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.system import json_records
 from edgekit.system import timings as stored_timings
@@ -38,22 +37,14 @@ def evaluate_shapes(
     variants: Sequence[VariantBuild],
     progress: Progress,
 ) -> None:
-    """Run each kept variant at each shape, and reject variants that are inaccurate at one.
-
-    Args:
-        job: The build job.
-        shapes: References by shape, the largest last.
-        variants: The variants.
-        progress: Reports progress.
-    """
+    """Run each kept variant at each shape, the largest last, and reject those that are inaccurate at one."""
     names = labels([signature for signature, _ in shapes])
     references = {name: reference for name, (_, reference) in zip(names, shapes, strict=True)}
     with stage(progress, "by shape") as report:
         for variant in (candidate for candidate in variants if candidate.ran and not candidate.rejected):
             measure = partial(_figures, variant, references)
-            figures = job.faults.contain(variant.profile.name, variant.name, measure)
-            if isinstance(figures, Fault):
-                variant.lose(figures)
+            figures = variant.attempt(job.faults, measure)
+            if figures is None:
                 continue
             variant.evidence["shapes"] = figures
             _reject_inaccurate(variant, shapes[-1][1], figures)

@@ -25,6 +25,7 @@ from edgekit.compiler.model.shape_sets import (
     range_of,
 )
 from edgekit.compiler.passes import run_passes
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.model_shapes import Further, Shapes, Text
 from edgekit.compiler.pipeline.shape_compilers import RangeCompiler, ShapesCompiler
@@ -36,7 +37,7 @@ from edgekit.compiler.pipeline.shape_ranges import (
     sized,
     text_parts,
 )
-from edgekit.compiler.pipeline.stages import BuildJob, importing
+from edgekit.compiler.pipeline.stages import importing
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import PAD_FROM_TOKENIZER, TextInput

@@ -24,7 +24,8 @@ from edgekit.compiler.pipeline.memory_need import Claim, memory_need, model_byte
 from edgekit.compiler.pipeline.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
 from edgekit.compiler.pipeline.shrunk_model import GroupChange, ShrunkModel
-from edgekit.compiler.pipeline.variant_build import VariantBuild, build_variant, run_reference, runs_here
+from edgekit.compiler.pipeline.try_variant import compile_and_judge, compile_float
+from edgekit.compiler.pipeline.variant_build import VariantBuild, run_reference, runs_here
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
@@ -33,6 +34,7 @@ from edgekit.system.progress import counted, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.installed_profiles import find_profile, profile_names
+from edgekit.target.precisions import FULL_PRECISION
 
 TIMED_SAMPLES = 2
 """Samples that models are verified with on an engine before they are timed."""
@@ -182,7 +184,7 @@ class ModelTimer:
         for target in targets:
             try:
                 refuse_unsupported("it", model, check_canonical(model, [target]))
-                parent = build_variant(model, target, "fp32", reference, [])
+                parent = _built(model, target, reference)
             except UnsupportedError:
                 self.not_timed[target.profile.name] = "it has nodes that this target does not support"
                 continue
@@ -197,19 +199,14 @@ class ModelTimer:
         return tuple(parent.profile.name for parent in self._parents)
 
     def ratios(self, model: ir.Model, only: str = "") -> dict[str, float]:
-        """Return target -> ratio of another model's time to this model's.
-
-        Args:
-            model: Canonical, with the same inputs and outputs.
-            only: Time on this target alone.
-        """
+        """Return target -> ratio of another model's time to this model's; ``only``: on this target alone."""
         ratio_by_target = {}
         reference = self._reference(model)
         for parent in self._parents:
             name = parent.profile.name
             if only not in ("", name):
                 continue
-            variant = build_variant(model, parent.target, "fp32", reference, [])
+            variant = _built(model, parent.target, reference)
             if variant.timed:
                 ratio_by_target[name] = ratio_to_parent(variant.to_time, parent.to_time, reference)
             else:
@@ -218,6 +215,12 @@ class ModelTimer:
 
     def _reference(self, model: ir.Model) -> ReferenceOutputs:
         return run_reference(model, *signature(model), self._samples)
+
+
+def _built(model: ir.Model, target: BuildTarget, reference: ReferenceOutputs) -> VariantBuild:
+    variant = VariantBuild(target, FULL_PRECISION)
+    compile_and_judge(variant, compile_float, model, reference)
+    return variant
 
 
 def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:

@@ -6,35 +6,32 @@ target -> int8 as in the whole model -> timed with the others -> kept if faster 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
 from edgekit.compiler.compress.goal import share_of
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.compress.prune import plan_pruning
-from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.distilled import Distillation, refuse_what_cannot_be_trained
-from edgekit.compiler.pipeline.faults import Fault, Faults
+from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
-from edgekit.compiler.pipeline.shrunk_graph import ShrunkGraph, judged, name_of, rejected, shrunk_graph
-from edgekit.compiler.pipeline.shrunk_int8 import int8_of, trained_int8_of
-from edgekit.compiler.pipeline.variant_build import (
-    Shrunk,
-    VariantBuild,
-    build_variant,
-    lost_variant,
-    runs_here,
+from edgekit.compiler.pipeline.shrunk_graph import (
+    ShrunkGraph,
+    rejected,
+    shrunk_graph,
+    smaller_variant,
+    with_fidelity,
 )
+from edgekit.compiler.pipeline.shrunk_int8 import try_smaller_int8, try_trained_int8
+from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
+from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild, runs_here
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
-from edgekit.target.quant_rules import Rules
 
 SHARES: tuple[float, ...] = (0.1, 0.2, 0.3)
 """How many multiplications fewer. A third costs most networks more than int8 does (docs/shrinking.md)."""
@@ -64,31 +61,19 @@ def refuse_what_cannot_shrink(
 
 
 def add_shrunk(
+    job: BuildJob,
     variants: Sequence[VariantBuild],
     data: QuantizationData,
     reference: ReferenceOutputs,
-    rules: Mapping[str, Rules],
-    options: BuildOptions,
     distillation: Distillation | None,
-    faults: Faults,
     notify: Notify,
 ) -> list[VariantBuild]:
-    """Return the variants, with those of smaller models after them.
-
-    Args:
-        variants: Variants of the whole model, each profile's float parent first.
-        data: Data to prune, quantize and judge the model with.
-        reference: The whole model's outputs for the samples that variants are verified with.
-        rules: Profile name -> its quantization rules, if int8 is requested.
-        options: The requested smaller models, and the accuracy goal.
-        distillation: Training of the smaller models; None for no training.
-        faults: Recorder of faults; a fault costs one variant.
-        notify: Called with progress messages.
+    """Return the variants, each profile's float parent first, with those of smaller models after them.
 
     Raises:
         UsageError: no channels of the model can be removed.
     """
-    parents, shares = _parents(variants), _shares(options)
+    parents, shares = _parents(variants), _shares(job.options)
     timed = [parent for parent in parents.values() if parent.timed and runs_here(parent.profile)]
     search = data.search_context
     total = multiplications(search.model)
@@ -115,25 +100,25 @@ def add_shrunk(
                 student = distillation.in_float(graph.model, any(wholes), _titled(notify, graph, ""))
             except EdgeKitError as problem:
                 reason = reason_of(problem, for_bundles=True)
-                added += [judged(rejected(parent, graph.shrunk, reason), graph) for parent in timed]
+                added += [with_fidelity(rejected(parent, graph.shrunk, reason), graph) for parent in timed]
                 continue
             graph = graph.trained(student.models[""], student.epochs, student.seconds)
-        missed = options.smaller_goal.missed(graph.fidelity, data.held_out.labelled)
+        missed = job.options.smaller_goal.missed(graph.fidelity, data.held_out.labelled)
         if missed:  # what loses more channels loses more accuracy
-            added += [judged(rejected(parent, graph.shrunk, missed), graph) for parent in timed]
+            added += [with_fidelity(rejected(parent, graph.shrunk, missed), graph) for parent in timed]
             break
         quantized: list[VariantBuild] = []
         if distillation is not None:
             first = [group[0] for group in wholes if group]
             report = _titled(notify, graph, ", int8")
-            quantized = trained_int8_of(graph, first, data, rules, options, distillation, faults, report)
+            quantized = try_trained_int8(job, graph, first, data, distillation, report)
         for parent, group in zip(timed, wholes, strict=True):
-            added.append(_float(graph, parent, faults))
+            added.append(_try_float(graph, parent, job.faults))
             if distillation is not None:
                 added += [v for v in quantized if v.profile == parent.profile]
             elif group:
-                notify(f"{name_of(parent, graph.shrunk)}, and in int8")
-                added += int8_of(graph, group, data, rules, options, faults)
+                notify(f"{added[-1].name}, and in int8")
+                added += try_smaller_int8(job, graph, group, data)
     return [*variants, *added]
 
 
@@ -148,48 +133,6 @@ def _int8_variants(variants: Sequence[VariantBuild], parent: VariantBuild) -> li
 def _titled(notify: Notify, graph: ShrunkGraph, description: str) -> Callable[[str], None]:
     before, after = graph.shrunk.multiplications
     return lambda text: notify(f"{100 * (1 - after / before):.0f} % smaller{description}  {text}")
-
-
-def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs) -> list[VariantBuild]:
-    """Reject smaller variants, once all are timed, that are not faster than every more accurate one.
-
-    Args:
-        variants: Variants of the whole model and of smaller ones; the latter are changed.
-        reference: Reference whose first sample is timed.
-    """
-    accepted = [v for v in variants if not v.rejected and v.timed and v.shrunk is None]
-    smaller = [v for v in variants if not v.rejected and v.shrunk is not None]
-    for variant in sorted(smaller, key=lambda v: (-_accuracy(v), _milliseconds(v))):
-        if not variant.timed:
-            variant.reject("it could not be timed here")
-        elif variant.parent is not None and variant.parent.rejected:
-            variant.reject(f"its parent {variant.parent.name} was rejected")
-        elif (better := _fastest_better(variant, accepted)) is not None:
-            ratio = ratio_to_parent(variant.to_time, better.to_time, reference)
-            if ratio > FASTER:
-                variant.reject(f"{ratio:.2f}x the time of {better.name}, which is more accurate")
-        if not variant.rejected:
-            accepted.append(variant)
-    return list(variants)
-
-
-def _fastest_better(variant: VariantBuild, variants: Sequence[VariantBuild]) -> VariantBuild | None:
-    """Return the fastest variant of the same profile that is no less accurate, or None."""
-    candidates = [v for v in variants if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
-    return min(candidates, key=_milliseconds, default=None)
-
-
-def _accuracy(variant: VariantBuild) -> float:
-    """Return the fidelity to the whole float model; infinite if the outputs are equal."""
-    agreement = variant.evidence.get("agreement")
-    if agreement is None or agreement["value"] is None:
-        return math.inf
-    return float(agreement["value"])
-
-
-def _milliseconds(variant: VariantBuild) -> float:
-    timing = variant.evidence.get("timing")
-    return float(timing["min_ms"]) if timing else math.inf
 
 
 def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
@@ -207,13 +150,8 @@ def _requested_size(size: int, share: float) -> Shrunk:
     return Shrunk((size, max(round(size * (1 - share)), 1)), share, {})
 
 
-def _float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantBuild:
-    """Build the float variant of a smaller model, verified against that model's own outputs."""
-    name = name_of(parent, graph.shrunk)
-    build = partial(build_variant, graph.model, parent.target, parent.precision, graph.reference, ())
-    outcome = faults.contain(parent.profile.name, name, build)
-    if isinstance(outcome, Fault):
-        lost = lost_variant(name, parent.target, parent.precision, parent, outcome)
-        return replace(lost, shrunk=graph.shrunk)
-    outcome.name, outcome.parent = name, parent
-    return judged(outcome, graph)
+def _try_float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantBuild:
+    """Try the float variant of a smaller model, which is verified against that model's own outputs."""
+    variant = smaller_variant(parent, graph.shrunk)
+    try_variant(variant, faults, compile_float, graph.model, graph.reference)
+    return with_fidelity(variant, graph) if variant.artifact.files else variant

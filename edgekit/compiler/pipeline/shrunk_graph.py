@@ -15,9 +15,8 @@ from edgekit.compiler.evaluate.fidelity import Fidelity
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
-from edgekit.compiler.pipeline.faults import Fault
-from edgekit.compiler.pipeline.held_out import HeldOut, note_scores
-from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild, lost_variant, run_reference
+from edgekit.compiler.pipeline.held_out import HeldOut, record_scores
+from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild, run_reference
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
@@ -78,26 +77,26 @@ def _graph(
 ) -> ShrunkGraph:
     """Run a smaller model on the samples of the references, whose outputs are the whole model's."""
     shrunk_reference = run_reference(model, reference.inputs, reference.outputs, reference.samples)
-    outputs = answers(model, held_out)
+    outputs = run_test_samples(model, held_out)
     fidelity = held_out.evaluator.evaluate(outputs)
     return ShrunkGraph(
         model,
         replace(shrunk, golden=shrunk_reference.expected[0]),
         sizes,
         shrunk_reference,
-        with_answers(held_out, outputs),
+        with_outputs(held_out, outputs),
         fidelity,
         (path_step(step, fidelity),),
     )
 
 
-def answers(model: ir.Model, held_out: HeldOut) -> Sequence[Mapping[str, Array]]:
+def run_test_samples(model: ir.Model, held_out: HeldOut) -> Sequence[Mapping[str, Array]]:
     """Compute the outputs of a model, or of its Q/DQ graph, for the test samples."""
     run = Reference(model, threads=default_threads(), optimize=True).run
     return keep_outputs(map(run, counted(held_out.reference.samples, "samples")))
 
 
-def with_answers(held_out: HeldOut, outputs: Sequence[Mapping[str, Array]]) -> HeldOut:
+def with_outputs(held_out: HeldOut, outputs: Sequence[Mapping[str, Array]]) -> HeldOut:
     """Return the test samples with a smaller model's own outputs, which its variants are verified against."""
     return replace(held_out, reference=replace(held_out.reference, expected=outputs))
 
@@ -108,15 +107,14 @@ def path_step(name: str, fidelity: Fidelity) -> PathStep:
     return {"step": name, "agreement": fidelity.score.as_json(), "task": task}
 
 
-def judged(variant: VariantBuild, graph: ShrunkGraph) -> VariantBuild:
+def with_fidelity(variant: VariantBuild, graph: ShrunkGraph) -> VariantBuild:
     """Record the fidelity of the smaller model to the whole one, and return the variant."""
-    variant.shrunk = graph.shrunk
-    note_scores(variant, graph.fidelity, len(graph.held_out.reference.samples), graph.held_out)
-    note(variant, graph, graph.fidelity.snr_db, graph.path)
+    record_scores(variant, graph.fidelity, len(graph.held_out.reference.samples), graph.held_out)
+    record_path(variant, graph, graph.fidelity.snr_db, graph.path)
     return variant
 
 
-def note(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequence[PathStep]) -> None:
+def record_path(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequence[PathStep]) -> None:
     """Record the steps that made a variant in its evidence."""
     variant.evidence["shrunk"] = {
         "weight_bytes": list(graph.weight_bytes),
@@ -126,12 +124,13 @@ def note(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequenc
     }
 
 
-def rejected(parent: VariantBuild, shrunk: Shrunk, reason: str) -> VariantBuild:
+def smaller_variant(whole: VariantBuild, shrunk: Shrunk) -> VariantBuild:
+    """Return a smaller model's variant, not compiled yet, for a variant of the whole model."""
+    return VariantBuild(whole.target, whole.precision, whole, shrunk=shrunk, config=whole.config)
+
+
+def rejected(whole: VariantBuild, shrunk: Shrunk, reason: str) -> VariantBuild:
     """Return a rejected variant without an artifact."""
-    fault, name = Fault(reason, is_bug=False), name_of(parent, shrunk)
-    return replace(lost_variant(name, parent.target, parent.precision, parent, fault), shrunk=shrunk)
-
-
-def name_of(whole: VariantBuild, shrunk: Shrunk) -> str:
-    """Return the name of a smaller model's variant, from the variant of the whole one."""
-    return f"{whole.profile.name}-shrunk{100 * shrunk.share:.0f}-{whole.precision}"
+    variant = smaller_variant(whole, shrunk)
+    variant.reject(reason)
+    return variant

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,41 +27,39 @@ from edgekit.compiler.model.input_ranges import input_ranges
 from edgekit.compiler.model.onnx_file import opened_digest, signature
 from edgekit.compiler.model.shape_sets import largest_shapes
 from edgekit.compiler.passes import run_passes
+from edgekit.compiler.pipeline.build_job import BuildJob, BuildSamples
 from edgekit.compiler.pipeline.build_options import BuildOptions, precisions_to_compile
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.causes import add_float16_causes
-from edgekit.compiler.pipeline.distilled import TrainingParts, distillation, split_for_training
+from edgekit.compiler.pipeline.distilled import distillation, split_for_training
 from edgekit.compiler.pipeline.estimates import estimate_costs
 from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
-from edgekit.compiler.pipeline.import_check import ImportCheck, check_import
-from edgekit.compiler.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
+from edgekit.compiler.pipeline.import_check import check_import
+from edgekit.compiler.pipeline.int8 import add_int8, int8_profiles
 from edgekit.compiler.pipeline.memory_limits import hold_to_memory
 from edgekit.compiler.pipeline.quantization_data import (
     CALIBRATION_SAMPLES,
     QuantizationData,
     collect_quantization_data,
+    data_without_samples,
 )
-from edgekit.compiler.pipeline.shrunk import add_shrunk, refuse_what_cannot_shrink, select_shrunk
+from edgekit.compiler.pipeline.select_variants import select, time_variants
+from edgekit.compiler.pipeline.shrunk import add_shrunk, refuse_what_cannot_shrink
+from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
 from edgekit.compiler.pipeline.variant_build import (
     VariantBuild,
-    build_variant,
-    lost_variant,
     refuse_if_all_are_lost,
     run_reference,
     runs_here,
-    time_variants,
 )
 from edgekit.compiler.pipeline.ways_out import with_ways_out
 from edgekit.compiler.pipeline.weight_only import (
-    Forms,
     add_weight_only,
     find_weight_forms,
-    select_variants,
-    weight_only_context,
 )
-from edgekit.compiler.quantize.observe.calibrate import Split, split
+from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.card import Card
@@ -73,83 +71,9 @@ from edgekit.system.progress import Notify, Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
-from edgekit.target.quant_rules import Rules
-from edgekit.tensor_spec import Json, TensorSpec
 
 VERIFIED_SAMPLES = 8
 """The most samples of the user that every variant is run on, spread evenly over all of them."""
-
-
-@dataclass(frozen=True, eq=False)
-class BuildJob:
-    """Build job: the model, the targets and the options, fixed once the model is open.
-
-    Attributes:
-        name: File name of the model.
-        source: The model as opened; with ``image``, the card's preparation precedes it.
-        imported: The conversion to ONNX; None if the model was ONNX.
-        canonical: The model after the passes.
-        inputs: Inputs of the source model.
-        outputs: Outputs of the source model.
-        card: Card that describes the inputs and outputs, or None.
-        targets: The targets to build for.
-        options: The options for precision.
-        passes: Changes by the passes, for the manifest.
-        layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
-        precisions: Precisions to compile for every target before quantization, the parent first.
-        int8_rules: Profile name -> rules, for the targets that int8 is searched for.
-        no_int8: Reason that int8 is not searched for the other targets, or "".
-        weight_forms: Weight-only forms of each profile that has some.
-        request: Arguments of the build.
-        faults: Faults of this build so far.
-        nodes: Number of nodes of the model as opened.
-        image: Image input of the user's card, if artifacts take bytes instead; else None.
-    """
-
-    name: str
-    source: ir.Model
-    imported: Imported | None
-    canonical: ir.Model
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    card: Card | None
-    targets: Sequence[BuildTarget]
-    options: BuildOptions
-    passes: Json
-    layouts: Mapping[str, str]
-    precisions: tuple[str, ...]
-    int8_rules: Mapping[str, Rules]
-    no_int8: str
-    weight_forms: Forms
-    request: BuildRequest
-    faults: Faults
-    nodes: int
-    image: ImageInput | None = None
-
-    @property
-    def holds_out(self) -> bool:
-        """Return whether samples are held out for testing, because some are used for calibration."""
-        needed = bool(self.int8_rules) or self.options.makes("quantized") or bool(self.options.shrink)
-        return needed or (bool(self.weight_forms) and self.request.samples is not None)
-
-
-@dataclass(frozen=True, eq=False)
-class BuildSamples:
-    """The samples of a build.
-
-    Attributes:
-        all: The given samples, or random ones.
-        parts: The same, split; None if none are held out.
-        reference: The source model's outputs for the few samples that every variant is verified with.
-        import_check: Comparison of an imported model with its original on them; None if it was ONNX.
-        training: The same samples, with those to train on; None without training.
-    """
-
-    all: Samples
-    parts: Split | None
-    reference: ReferenceOutputs
-    import_check: ImportCheck | None
-    training: TrainingParts | None = None
 
 
 def open_source(
@@ -176,20 +100,22 @@ def open_source(
         if image is not None and card is not None:
             take_bytes(source, image)
             fold_bytes(canonical, image)
-            inputs, card = signature(source)[0], byte_card(card, image.name)
+            card = byte_card(card, image.name)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         precisions = precisions_to_compile(options.precision, name, quantized, targets)
         refuse_without_float8(options, targets, has_samples)
         refuse_what_cannot_shrink(options, canonical, has_samples, quantized)
-        rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
-        refuse_integers_in_float(layouts, quantized or bool(rules))
+        searched, no_int8 = ((), "") if quantized else int8_profiles(options, targets, has_samples)
+        refuse_integers_in_float(layouts, quantized or bool(searched))
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
         origin = f"{imported.importer.source_format}, as ONNX " if imported else ""
         notify(f"{name}  {origin}opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
     return BuildJob(
-        name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
-        precisions, rules, no_int8, forms, request, Faults(opened_digest(source)), nodes, image,
+        name=name, source=source, nodes=nodes, imported=imported, canonical=canonical, passes=passes,
+        card=card, image=image, layouts=layouts, targets=targets, request=request, options=options,
+        precisions=precisions, int8_profiles=searched, no_int8=no_int8, weight_forms=forms,
+        faults=Faults(opened_digest(source)),
     )  # fmt: skip
 
 
@@ -262,21 +188,26 @@ def build_float_variants(
 ) -> list[VariantBuild]:
     """Compile and verify the variants that need no calibration, for every target."""
     variants: list[VariantBuild] = []
+
+    def build(target: BuildTarget, precision: str, parent: VariantBuild | None) -> VariantBuild:
+        variant = VariantBuild(target, precision, parent)
+        return try_variant(variant, job.faults, compile_float, job.canonical, reference, variants)
+
     for target in job.targets:
-        checked = job.faults.by_profile.get(target.profile.name)
         parent, offered = None, _offered(job, target)
-        for precision in offered:
+        fault = job.faults.by_profile.get(target.profile.name)  # in the check of the model
+        for precision in offered[:1] if fault else offered:
             with stage(progress, "compiled") as notify:
-                variant = _float_variant(job, target, precision, reference, variants, parent, checked)
+                variant = VariantBuild(target, precision) if fault else build(target, precision, parent)
+                if fault:
+                    variant.lose(fault)
                 variants.append(variant)
                 parent = parent or (variant if variant.artifact.files else None)
                 notify(f"{variant.name}  {variant.status}")
-            if checked is not None:
-                break
         is_float = precision_of(variants[-1].precision).is_float
-        if FULL_PRECISION not in offered and is_float and variants[-1].rejected and checked is None:
+        if FULL_PRECISION not in offered and is_float and variants[-1].rejected and not fault:
             # fp16 alone was compiled, and rejected: the target still gets a model that works.
-            variants.append(_float_variant(job, target, FULL_PRECISION, reference, variants))
+            variants.append(build(target, FULL_PRECISION, None))
     return variants
 
 
@@ -293,22 +224,6 @@ def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
     return [row.name for row in rows if not row.is_narrow or features.intersection(needed.get(row.name, ()))]
 
 
-def _float_variant(
-    job: BuildJob,
-    target: BuildTarget,
-    precision: str,
-    reference: ReferenceOutputs,
-    before: Sequence[VariantBuild],
-    parent: VariantBuild | None = None,
-    checked: Fault | None = None,
-) -> VariantBuild:
-    """Build one variant; it is lost if its target meets a fault, now or in the check of the model."""
-    name = f"{target.profile.name}-{precision}"
-    build = partial(build_variant, job.canonical, target, precision, reference, before, parent)
-    outcome = job.faults.contain(target.profile.name, name, build) if checked is None else checked
-    return lost_variant(name, target, precision, parent, outcome) if isinstance(outcome, Fault) else outcome
-
-
 def add_quantized_variants(
     job: BuildJob, samples: BuildSamples, variants: list[VariantBuild], progress: Progress
 ) -> list[VariantBuild]:
@@ -321,29 +236,26 @@ def add_quantized_variants(
     for narrow in [v for v in variants if v.is_narrow and v.ran] if data is not None else []:
         assert data is not None
         test = partial(evaluate_held_out, narrow, job.canonical, data.held_out, job.options)
-        outcome = job.faults.contain(narrow.profile.name, narrow.name, test)
-        if isinstance(outcome, Fault):
-            narrow.lose(outcome)
+        narrow.attempt(job.faults, test)
     observed = data.search_context.observations if data is not None else None
     add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
-    if job.int8_rules and data is not None:
+    if job.int8_profiles and data is not None:
         with left_out_of_collections(), stage(progress, "searched", live=True) as notify:
-            variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, notify)
+            variants = add_int8(job, variants, data, notify)
     if job.options.makes("quantized") and data is not None:
         with stage(progress, "quantized") as notify:
-            variants = add_float8(variants, data, job.options, job.faults)
+            variants = add_float8(job, variants, data)
             notify(", ".join(v.name for v in variants if v.precision == job.options.precision))
     if job.weight_forms:
         with stage(progress, "weights", live=True) as notify:
-            context = weight_only_context(job.canonical, samples.reference, data)
-            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, notify)
+            data = data or data_without_samples(job.canonical, samples.reference)
+            variants = add_weight_only(job, variants, data, notify)
             added = (v.precision for v in variants if "stored_weights" in v.evidence)
             notify(", ".join(dict.fromkeys(added)) or "no weights are large enough")
     if job.options.shrink and data is not None:
         with stage(progress, "shrunk", live=True) as notify:
-            reference, rules = samples.reference, job.int8_rules
             teaching = distillation(job.options, data.search_context.model, job.card, samples.training)
-            variants = add_shrunk(variants, data, reference, rules, job.options, teaching, job.faults, notify)
+            variants = add_shrunk(job, variants, data, samples.reference, teaching, notify)
             notify(f"{sum(v.shrunk is not None for v in variants)} smaller variants to time")
     return variants
 
@@ -379,11 +291,7 @@ def time_and_select(
     """Time the variants that run here, and reject or drop those without a gain."""
     with stage(progress, "timed") as notify:
         time_variants(variants, reference, job.faults)
-        smaller = [variant for variant in variants if variant.shrunk is not None]
-        variants = [variant for variant in variants if variant.shrunk is None]
-        variants = select_variants(variants, job.options) if job.weight_forms else variants
-        variants = select_shrunk([*variants, *smaller], reference)
-        variants = variants if job.options.fallback else without_fallbacks(variants)
+        variants = select(variants, job.options, reference)
         notify(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
     refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)
     return variants

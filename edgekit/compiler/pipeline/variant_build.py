@@ -1,48 +1,41 @@
-"""Variants of a build: each is compiled, verified and timed, then kept, or rejected with the reason."""
+"""Variants of a build: the reference that they are verified with, and their times relative to each other."""
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from copy import deepcopy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.bundle.evidence import Evidence, Timing
+from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status, status_text
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.noise_floor import with_exact_transforms, with_perturbed_sums
-from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
+from edgekit.compiler.evaluate.relative_time import FASTER
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import saturating_outputs
 from edgekit.compiler.evaluate.timing import (
-    REPORTED_RUNS,
-    TIMED_RUNS,
     Timed,
-    confirmed_ratio,
-    opened,
-    time_in_turns,
 )
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.faults import Fault, Faults, traceback_path
 from edgekit.compiler.quantize.search.measurement import CandidateConfig
 from edgekit.errors import BuildFault
-from edgekit.system import breadcrumbs
-from edgekit.system.cpu import default_threads, processor_kind
+from edgekit.system.cpu import processor_kind
 from edgekit.system.progress import counted
-from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.precisions import precision_of
 from edgekit.target.profile import Profile
+from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Array, TensorSpec
+
+T = TypeVar("T")
 
 SLOWER_LIMIT = 1.25
 """Largest latency relative to the parent, by the fastest runs; slower variants are rejected. In interleaved
@@ -83,34 +76,46 @@ class Shrunk:
 
 @dataclass
 class VariantBuild:
-    """Variant under construction: ``outcome`` and ``evidence`` change as it is verified, timed and tested.
+    """Variant under construction: a trial compiles it, and writes its outcome and evidence.
 
     Attributes:
+        parent: The variant that it must improve on, or None.
+        forced: Whether to ship it even if it would be rejected, as long as it compiles.
+        shrunk: Data of a smaller model; None for the source model.
+        config: Candidate that an int8 variant was made from, else None.
         outcome: Verified, rejected or not run.
         reason: Engine that verified it, or the reason that it was not verified.
-        forced: Whether to ship it even if it would be rejected, as long as it compiles.
         objection: Reason that it would have been rejected if it were not forced; "" if there is none.
-        config: Candidate that an int8 variant was made from, else None.
-        shrunk: Data of a smaller model; None for the source model.
     """
 
-    name: str
     target: BuildTarget
     precision: str
-    artifact: Artifact
-    digest: str
-    evidence: Evidence
-    parent: VariantBuild | None
+    parent: VariantBuild | None = None
+    forced: bool = False
+    shrunk: Shrunk | None = None
+    config: CandidateConfig | None = None
+    artifact: Artifact = field(default_factory=lambda: Artifact({}))
+    digest: str = ""
+    evidence: Evidence = field(default_factory=lambda: Evidence(size_bytes=0))
     outcome: Status = Status.NOT_RUN
     reason: str = "not verified yet"
-    forced: bool = False
     objection: str = ""
-    config: CandidateConfig | None = None
-    shrunk: Shrunk | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its name in the bundle, e.g. ``rpi5-int8`` or ``ort-shrunk30-fp32``."""
+        size = f"shrunk{100 * self.shrunk.share:.0f}-" if self.shrunk is not None else ""
+        return f"{self.profile.name}-{size}{self.precision}"
 
     @property
     def profile(self) -> Profile:
         return self.target.profile
+
+    @property
+    def rules(self) -> Rules:
+        """Return the quantization rules of a target that has some."""
+        assert self.target.rules is not None
+        return self.target.rules
 
     @property
     def to_time(self) -> Timed:
@@ -164,11 +169,32 @@ class VariantBuild:
         else:
             self.outcome, self.reason = Status.REJECTED, reason
 
+    def attempt(self, faults: Faults, step: Callable[[], T]) -> T | None:
+        """Return the result of a step, or None if a fault in it costs this variant."""
+        outcome = faults.contain(self.profile.name, self.name, step)
+        if not isinstance(outcome, Fault):
+            return outcome
+        self.lose(outcome)
+        return None
+
     def lose(self, fault: Fault) -> None:
         """Reject it for a fault, even if it is forced: it does not work."""
         self.outcome, self.reason, self.objection = Status.REJECTED, fault.reason, ""
         if fault.is_bug:
             self.evidence["fault"] = {"error": fault.error, "traceback": fault.traceback}
+
+
+def by_profile(variants: Sequence[VariantBuild]) -> dict[str, list[VariantBuild]]:
+    """Group variants by the name of their profile."""
+    groups: dict[str, list[VariantBuild]] = {}
+    for variant in variants:
+        groups.setdefault(variant.profile.name, []).append(variant)
+    return groups
+
+
+def parent_of(group: Sequence[VariantBuild]) -> VariantBuild | None:
+    """Return the float parent among the variants of a profile, or None if it was lost."""
+    return next((variant for variant in group if variant.artifact.files), None)
 
 
 def runs_here(profile: Profile) -> bool:
@@ -206,132 +232,6 @@ def run_reference(
         floors = [_floor_db(output.name, expected[: len(chosen)], runs) for runs in others]
         floors_db[output.name] = min((floor for floor in floors if floor is not None), default=None)
     return ReferenceOutputs(inputs, outputs, samples, expected, saturating_outputs(source), floors_db)
-
-
-def build_variant(
-    canonical: ir.Model,
-    target: BuildTarget,
-    precision: str,
-    reference: ReferenceOutputs,
-    before: Sequence[VariantBuild],
-    parent: VariantBuild | None = None,
-) -> VariantBuild:
-    """Compile and verify a variant; artifacts that variants in ``before`` verified are not run again."""
-    profile, compiled_as = target.profile, target.compiled_as(precision)
-    artifact = target.compiler.compile_model(canonical, profile, compiled_as)
-    if target.info.refine is not None:
-        artifact = target.info.refine(canonical, profile, compiled_as, artifact, reference.samples)
-    digest = files_digest(artifact.files)
-    name = f"{profile.name}-{precision}"
-    if parent is not None and (digest, artifact.options) == (parent.digest, parent.artifact.options):
-        copied, cause = deepcopy(parent.evidence), f"identical to {parent.name}"
-        return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, cause)
-    key = (target.name, precision, digest)
-    of_key = (t for t in before if (t.target.name, t.precision, t.digest) == key)
-    same = next((t for t in of_key if t.artifact.options == artifact.options), None)
-    if same is not None:
-        copied = deepcopy(same.evidence)
-        return VariantBuild(
-            name, target, precision, artifact, digest, copied, parent, same.outcome, same.reason
-        )
-    result = verify.verify(artifact, target.executor(), precision, reference)
-    return VariantBuild(
-        name, target, precision, artifact, digest, result.evidence, parent, result.outcome, result.reason
-    )
-
-
-def artifact_variant(
-    name: str,
-    target: BuildTarget,
-    precision: str,
-    artifact: Artifact,
-    forced: bool,
-    run: Callable[[VariantBuild], None],
-) -> VariantBuild:
-    """Return the variant of a compiled model after ``run``; one that can't run here has the reason."""
-    gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
-    evidence: Evidence = {"size_bytes": artifact.size_bytes}
-    variant = VariantBuild(name, target, precision, artifact, files_digest(artifact.files), evidence, None)
-    variant.forced = forced
-    if artifact.facts:
-        variant.evidence["compile"] = dict(artifact.facts)
-    missing = target.missing()
-    if missing is not None:
-        variant.reason = str(missing)
-    else:
-        run(variant)
-    return variant
-
-
-def lost_variant(
-    name: str, target: BuildTarget, precision: str, parent: VariantBuild | None, fault: Fault
-) -> VariantBuild:
-    """Return a rejected variant without an artifact, to report a fault."""
-    variant = VariantBuild(name, target, precision, Artifact({}), "", {"size_bytes": 0}, parent)
-    variant.lose(fault)
-    return variant
-
-
-def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults) -> None:
-    """Time the variants that verified, in turns, and reject those slower than their parent, and those that
-    do not run any more."""
-    by_key = _timings(variants, reference, faults)
-    ran = [variant for variant in variants if variant.timed]
-    for variant in ran:
-        variant.evidence["timing"] = by_key[variant.target.name, variant.to_time.digest]
-    for variant in ran:
-        if variant.parent is not None and variant.parent.timed:
-            compare = partial(_ratio_to_parent, variant, variant.parent, reference)
-            ratio = faults.contain(variant.profile.name, variant.name, compare)
-            if isinstance(ratio, Fault):
-                variant.lose(ratio)
-            elif ratio > variant.slower_limit:
-                variant.reject(f"{ratio:.2f}x the time of {variant.parent.name}")
-    for variant in ran:  # variants with the same bytes share their times; each gets its own copy
-        variant.evidence["timing"] = variant.evidence["timing"].copy()
-        if not runs_here(variant.profile):
-            variant.evidence["timing"]["elsewhere"] = True
-
-
-def _timings(
-    variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults
-) -> dict[tuple[str, str], Timing]:
-    """Map target and digest to the timing of variants that still run; others are lost to their fault."""
-    ran = [variant for variant in variants if variant.timed]
-    unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
-    runs = TIMED_RUNS if any(variant.parent is not None for variant in ran) else REPORTED_RUNS
-    together = f"timing {', '.join(variant.name for variant in ran)}"
-    try:
-        with breadcrumbs.at_risk(together):
-            return dict(zip(unique, time_in_turns(list(unique.values()), reference, runs), strict=True))
-    except Exception:  # whose it is shows when each runs alone
-        for variant in ran:
-            trial = faults.contain(variant.profile.name, variant.name, partial(_run_once, variant, reference))
-            if isinstance(trial, Fault):
-                variant.lose(trial)
-        if all(variant.timed for variant in ran):
-            if not breadcrumbs.has_ended(together):
-                raise
-            return {key: time_in_turns([timed], reference, runs)[0] for key, timed in unique.items()}
-    return _timings(variants, reference, faults)
-
-
-def _run_once(variant: VariantBuild, reference: ReferenceOutputs) -> None:
-    with ExitStack() as stack:
-        opened(stack, variant.to_time, reference, default_threads())[0].run(reference.samples[0])
-
-
-def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:
-    """Return the latency relative to the parent. A variant that seems too slow is timed again."""
-    timing, limit = variant.evidence["timing"], variant.slower_limit
-    if "stored_weights" in variant.evidence or variant.shrunk is not None:
-        timing["ratio"] = ratio_to_parent(variant.to_time, parent.to_time, reference)
-        return timing["ratio"]
-    parent_ms = parent.evidence["timing"]["min_ms"]
-    ratio = float(timing["min_ms"] / parent_ms)
-    if ratio <= limit:
-        return ratio
-    return confirmed_ratio(variant.to_time, parent.to_time, timing, parent_ms, limit, reference)
 
 
 def _floor_db(

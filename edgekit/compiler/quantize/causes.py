@@ -27,7 +27,7 @@ OUTLIERS = "outlier range"
 NARROW = "narrow channel"
 """Channels of one value differ so much that the narrow ones get a step or two."""
 DEPTHWISE = "depthwise range"
-"""The same where a depthwise Conv reads it: no sum over channels averages that noise away."""
+"""The same if a depthwise Conv reads it: no sum over channels averages that noise away."""
 PER_TENSOR = "per-tensor weight"
 """Output channels of a weight differ so much that one scale for all of them loses the small ones."""
 MIXED = "mixed-scale concat"
@@ -170,7 +170,6 @@ def _of_value(
 
 
 def _largest(observation: Observation) -> Array:
-    """Return the largest magnitude of each channel."""
     largest: Array = np.maximum(-observation.low, observation.high)
     return largest
 

@@ -57,7 +57,7 @@ class Recipe:
             al., arXiv 2210.17323).
         bias_correction: Whether the mean error of each output channel is subtracted from the bias.
         compensation: Ridge of the regression of the float outputs on the quantized inputs, in units of the
-            mean of the Hessian's diagonal; None: off.
+            mean of the Hessian's diagonal. None turns it off.
         samples: Number of calibration samples for rounding weights.
         positions: Number of output positions sampled for one node, over all samples.
     """

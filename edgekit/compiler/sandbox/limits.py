@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit.compiler.compress.training_length import training_length
+from edgekit.compiler.evaluate.label_files.folder import label_folders
 from edgekit.compiler.model.external_names import external_names
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.toolchains.environment import MEMORY_BYTES, environments_of
@@ -252,11 +253,10 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
                 yield os.path.realpath(folder)
             yield from linked_files(folder)
             if key == "samples":
-                labels = os.path.join(
-                    os.path.dirname(folder), "labels"
-                )  # as edgekit/compiler/evaluate/labels.py has it
-                yield os.path.realpath(labels)
-                yield from (*_linked(folder), *_linked(labels))
+                labels = [str(path) for path in label_folders(Path(os.fsdecode(folder)))]
+                yield from map(os.path.realpath, labels)
+                for path in (folder, *labels):
+                    yield from _linked(path)
 
 
 def _linked(folder: str) -> set[str]:

@@ -1,10 +1,10 @@
-"""The child's end: load a target's script and serve requests. Run by the Python of a toolchain.
+"""The child's end of a serving process: answer requests until stdin ends.
 
     python -I answering.py SCRIPT.py FOLDER
 
-EdgeKit can't be imported here. The script has ``answer(request, folder) -> dict``; it may keep loaded objects
-in its own globals. A line on stdin is a request in JSON. A line on stdout reports that the response is in
-FOLDER, in answer.json.
+So the Python of a toolchain runs it, which can't import EdgeKit. The script has ``answer(request, folder) ->
+dict``; it may keep loaded objects in its own globals. A line on stdin is a request in JSON. A line on stdout
+reports that the response is in FOLDER, in answer.json.
 """
 
 import json
@@ -12,17 +12,16 @@ import os
 import runpy
 import sys
 import traceback
+from functools import lru_cache
+from typing import Any, Callable  # noqa: UP035 - a toolchain's Python may be older than EdgeKit's
 
 
-def main(script: str, folder: str) -> None:
-    """Serve requests until stdin ends."""
+def serve(answer: Callable[[Any, str], Any], folder: str) -> None:
+    """Answer requests, each by the dict that ``answer(request, folder)`` returns."""
     channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what compilers print is no answer
-    answer = None
+    os.dup2(2, 1)  # what compilers and frameworks print is no answer
     for line in sys.stdin:
         try:
-            if answer is None:
-                answer = runpy.run_path(script)["answer"]
             response = answer(json.loads(line), folder)
         except Exception as problem:  # a compiler may raise anything
             traceback.print_exc()
@@ -33,6 +32,12 @@ def main(script: str, folder: str) -> None:
             json.dump(response, file)
         channel.write("done\n")
         channel.flush()
+
+
+def main(script: str, folder: str) -> None:
+    """Load the script at the first request, so that an error of it is answered."""
+    load = lru_cache()(lambda: runpy.run_path(script)["answer"])
+    serve(lambda request, folder: load()(request, folder), folder)
 
 
 if __name__ == "__main__":

@@ -74,8 +74,8 @@ def require(target: str, package: str, version: str, needed_for: str, install: s
     environment = environment_of(target)
     if environment is None:
         raise MissingDependency(f"{package} {version}", needed_for, install)
-    if (found := _version(str(environment.python), package)) != version:
-        needs = f"{needed_for} with {variable_of(target)}, which has {found or 'another package'},"
+    if (installed := _version(str(environment.python), package)) != version:
+        needs = f"{needed_for} with {variable_of(target)}, which has {installed or 'another package'},"
         raise MissingDependency(f"{package} {version}", needs, install)
     return environment
 

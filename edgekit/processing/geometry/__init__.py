@@ -1,1 +1,1 @@
-"""Shapes in a picture's plane: connected components, smallest rectangles, areas of polygons, warps."""
+"""Shapes in an image's plane: connected components, smallest rectangles, areas of polygons, warps."""

@@ -1,4 +1,4 @@
-"""Connected components of a mask, found by its runs: a picture has far fewer runs than pixels."""
+"""Connected components of a mask, found by its runs: an image has far fewer runs than pixels."""
 
 from __future__ import annotations
 

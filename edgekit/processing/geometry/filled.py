@@ -1,4 +1,4 @@
-"""Means over filled polygons of a picture, of many polygons at once."""
+"""Means over filled polygons of an image, of many polygons at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a picture within four corners, made upright: what goes from one model of a cascade to the next.
+"""The part of an image within four corners, made upright: what goes from one model of a cascade to the next.
 
 cubic    cv2.warpPerspective(INTER_CUBIC, BORDER_REPLICATE): within 1 of 255
 linear   cv2.warpPerspective(INTER_LINEAR, BORDER_REPLICATE): within 1 of 255
@@ -30,7 +30,7 @@ def crop_text(frame: Array, corners: Array) -> Array:
         corners: [4, 2] as ``TextRegions`` has them.
 
     Returns:
-        uint8 [h, w, 3], as large as the region; turned left by a quarter where it is ``TALL``.
+        uint8 [h, w, 3], as large as the region; turned left by a quarter if it is ``TALL``.
 
     Raises:
         UsageError: the corners enclose nothing.

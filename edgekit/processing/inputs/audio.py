@@ -1,4 +1,4 @@
-"""An input that is a sound, or features of one: ``kind = "audio"`` in a card."""
+"""An input that is a recording, or features of one: ``kind = "audio"`` in a card."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WINDOW_LIMIT = 1 << 24
 
 @dataclass(frozen=True)
 class AudioInput:
-    """Audio input: a window of a sound, or its features.
+    """Audio input: a window of a recording, or its features.
 
     Attributes:
         name: The input's name in the model.

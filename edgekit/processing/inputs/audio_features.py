@@ -116,7 +116,6 @@ def read_features(table: Json, rate: int, location: str) -> Features:
     """Read the features of a card's table.
 
     Args:
-        table: The card's ``features``.
         rate: Sample rate in Hz.
         location: Begins every error's text.
 

@@ -1,4 +1,4 @@
-"""An input that is one picture: ``kind = "image"`` in a card."""
+"""An input that is one image: ``kind = "image"`` in a card."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "dtype": ("float32", "float16", "uint8", "int8", "uint16", "int16", "int32", "int64"),
 }
 MAX_SIDE = 1 << 16
-"""Maximum length of a picture's shorter side before a crop, in pixels."""
+"""Maximum length of an image's shorter side before a crop, in pixels."""
 REQUIRED = ("layout", "colour", "resize")
 """What a card has to say: a wrong guess would cost accuracy in silence."""
 ONLY_WITH: Mapping[str, tuple[str, ...]] = {
@@ -51,11 +51,11 @@ class ImageInput:
         layout: Order of the four dimensions.
         colour: Colour order that the model was trained with.
         resize: ``stretch``: to the input's size. ``letterbox``: keeps the aspect ratio, the rest is ``pad``.
-            ``center-crop``: the centre, with the input's aspect ratio. ``resize-crop``: the picture is scaled
+            ``center-crop``: the centre, with the input's aspect ratio. ``resize-crop``: the image is scaled
             until its shorter side is the input's divided by ``crop``, then the centre is cut out
             (torchvision, transformers). ``fit-height``, for a line of text: full height, aligned left,
             squeezed if too long, the rest is ``pad``.
-        place: Letterbox: position of the picture.
+        place: Letterbox: position of the image.
         pad: Letterbox and fit-height: value of the rest, 0 to 255, before ``mean`` and ``std``.
         rounding: Letterbox: rounding of the shorter side's length. YOLOX rounds ``down``, Ultralytics to the
             ``nearest`` pixel. Resize-crop: rounding of the crop's position. transformers rounds ``down``,
@@ -100,7 +100,7 @@ class ImageInput:
 
     @property
     def shorter_side(self) -> int:
-        """Return the length of a picture's shorter side before the crop of ``resize-crop``, in pixels."""
+        """Return the length of an image's shorter side before the crop of ``resize-crop``, in pixels."""
         return round(min(min(self.width, self.height) / self.crop, 2.0**53))
 
     @property
@@ -110,7 +110,7 @@ class ImageInput:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Least and greatest value that a picture can give."""
+        """Least and greatest value that an image can give."""
         ends = [(x - mean) / std for mean, std in zip(self.mean, self.std, strict=True) for x in (0, 255)]
         low, high = min(ends), max(ends)
         if np.dtype(self.dtype).kind in "iu":

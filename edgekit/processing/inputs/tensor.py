@@ -25,8 +25,8 @@ class TensorInput:
         name: The input's name in the model.
         shape: Static shape. It replaces dynamic dimensions of the model.
         range: ``[least, greatest]`` value of random samples.
-        value: Constant that accompanies every image or sound: one number for all elements, or one for each,
-            row by row. Without it, the caller gives the array.
+        value: Constant that accompanies every image or recording: one number for all elements, or one for
+            each, row by row. Without it, the caller gives the array.
         dtype: Data type of ``value``.
     """
 

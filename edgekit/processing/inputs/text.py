@@ -35,7 +35,7 @@ class TextInput:
             1 for the second of a pair.
         tokenizer: (ids) Required: file in the card's folder, as the ``tokenizers`` package saves it.
         padding: (ids) Padding side.
-        pad_id: (ids) Token id for padding; -1: the tokenizer's own.
+        pad_id: (ids) Token id for padding. -1 means the tokenizer's own.
         special_tokens: (ids) Whether the tokenizer adds special tokens such as [CLS] and [SEP].
         pair: (ids) Whether the input is a pair of texts; the longer one is truncated first.
         dtype: Data type of the input.

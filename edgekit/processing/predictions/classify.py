@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Array, Json
 
 @dataclass(frozen=True)
 class Class:
-    """One class of an answer: its number, its name (the number where the card has no labels), its score."""
+    """One class of an answer: its number, its name (the number if the card has no labels), its score."""
 
     index: int
     label: str
@@ -20,12 +20,12 @@ class Class:
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """The best classes of a picture, best first.
+    """The best classes of an image, best first.
 
     Attributes:
         indices: int64 [k].
         scores: float32 [k], 0 to 1.
-        labels: The card's labels by class number; empty where it has none.
+        labels: The card's labels by class number; empty if it has none.
     """
 
     indices: Array

@@ -1,4 +1,4 @@
-"""A vector that stands for a face, a picture or a text: near ones are alike."""
+"""A vector that stands for a face, an image or a text: near ones are alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Embedding:
     """An embedding.
 
     Attributes:
-        vector: float32 [d]; of length 1 where the card normalizes, as is the default.
+        vector: float32 [d]; of length 1 if the card normalizes, as is the default.
     """
 
     vector: Array

@@ -1,4 +1,4 @@
-"""A picture that a model made of a frame."""
+"""An image that a model made of a frame."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.tensor_spec import Array, Json
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture.
+    """An image.
 
     Attributes:
         pixels: uint8 [height, width, 3] in RGB, or [height, width, 1] in grey.

@@ -19,7 +19,7 @@ class Matte:
     Attributes:
         alpha: float32 [height, width] of the frame, 0 (background) to 1 (foreground).
         foreground: uint8 [height, width, 3] RGB: the foreground's colours, of which pixels are
-            alpha x foreground + (1 - alpha) x background; None where the model gives none.
+            alpha x foreground + (1 - alpha) x background; None if the model gives none.
     """
 
     alpha: Array
@@ -29,7 +29,7 @@ class Matte:
         """Composite the foreground over another background.
 
         Args:
-            frame: uint8 [height, width, 3] that the matte is of, RGB where there is a ``foreground``.
+            frame: uint8 [height, width, 3] that the matte is of, RGB if there is a ``foreground``.
             background: uint8 [height, width, 3], or one colour [3].
 
         Returns:

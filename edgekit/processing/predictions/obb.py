@@ -34,7 +34,7 @@ class OrientedDetections:
             reach beyond the frame.
         scores: float32 [n], 0 to 1.
         classes: int64 [n].
-        labels: The card's labels by class number; empty where it has none.
+        labels: The card's labels by class number; empty if it has none.
     """
 
     boxes: Array

@@ -20,10 +20,10 @@ class KeypointInstance:
         index: Class number.
         label: Label of the class.
         score: 0 to 1.
-        box: x1, y1, x2, y2 in the frame's pixels; None where the model gives none.
+        box: x1, y1, x2, y2 in the frame's pixels; None if the model gives none.
         points: x, y in the frame's pixels.
-        point_scores: 0 to 1 for each point; empty where the model gives none.
-        depths: z for each point; empty where the model gives none.
+        point_scores: 0 to 1 for each point; empty if the model gives none.
+        depths: z for each point; empty if the model gives none.
     """
 
     index: int
@@ -108,7 +108,6 @@ class Keypoints:
 
 
 def _position_text(instance: KeypointInstance) -> str:
-    """Describe the box, or the extent of the points, and the number of visible points."""
     xs, ys = [x for x, _ in instance.points], [y for _, y in instance.points]
     box = instance.box or (min(xs), min(ys), max(xs), max(ys))
     visible_count = sum(score >= VISIBLE_SCORE for score in instance.point_scores)

@@ -1,4 +1,4 @@
-"""Text read from a picture of one line."""
+"""Text read from an image of one line."""
 
 from __future__ import annotations
 

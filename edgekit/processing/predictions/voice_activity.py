@@ -1,4 +1,4 @@
-"""Speech in a sound: its probability in one window, and its segments in the whole."""
+"""Speech in a recording: its probability in one window, and its segments in the whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class VoiceActivity:
 
 @dataclass(frozen=True)
 class SpeechSegment:
-    """A part of a sound in which somebody speaks, in seconds from its begin."""
+    """A part of a recording in which somebody speaks, in seconds from its begin."""
 
     start_s: float
     end_s: float
@@ -41,7 +41,7 @@ class SpeechSegment:
 
 @dataclass(frozen=True)
 class SpeechSegments:
-    """All parts of a sound in which somebody speaks, in order."""
+    """All parts of a recording in which somebody speaks, in order."""
 
     segments: Sequence[SpeechSegment]
 

@@ -1,4 +1,4 @@
-"""Predictions for the windows of a sound."""
+"""Predictions for the windows of a recording."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True, eq=False)
 class WindowPrediction:
-    """Prediction for a window from ``start_s`` to ``end_s``, in seconds from the sound's start."""
+    """Prediction for a window from ``start_s`` to ``end_s``, in seconds from the recording's start."""
 
     start_s: float
     end_s: float
@@ -32,7 +32,7 @@ class WindowPrediction:
 
 @dataclass(frozen=True, eq=False)
 class WindowPredictions:
-    """Predictions for all windows of a sound, in order."""
+    """Predictions for all windows of a recording, in order."""
 
     windows: Sequence[WindowPrediction]
 

@@ -18,7 +18,6 @@ def text_of(
     """Return the text of tokens, without spaces at its ends.
 
     Args:
-        tokens: Token ids.
         pieces: Text of each token as the vocabulary spells it.
         end: Token from which on tokens are special, and have no text.
         spelling: ``byte-level`` or ``sentencepiece``.

@@ -134,7 +134,6 @@ def _extra_files(variant: Variant, files: Mapping[str, bytes], title: str) -> di
 
 
 def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Convert the files for apps with the target's ``app_files``."""
     from edgekit.processing.card import parse_card
     from edgekit.target import registry
 
@@ -147,7 +146,6 @@ def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict
 
 
 def _for_npus(variant: Variant, files: Mapping[str, bytes], npus: Sequence[str]) -> dict[str, bytes]:
-    """Compile the files for the NPUs of chips with the target's ``npu_files``."""
     from edgekit.target import registry
 
     compile_for = registry.compiler(variant.target).TARGET.npu_files

@@ -39,12 +39,7 @@ WARM_UP = "golden"
 
 
 class TritonModel(NamedTuple):
-    """A model of the repository.
-
-    Attributes:
-        name: Name of its folder and of the model.
-        files: Path below the folder -> content.
-    """
+    """A model of the repository."""
 
     name: str
     files: Mapping[str, bytes]
@@ -54,9 +49,7 @@ def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> li
     """Write a model repository, whole or not at all.
 
     Args:
-        bundle: To export.
-        folder: Made if absent.
-        names: Variants; empty: all that a backend of Triton runs.
+        names: Variants. Empty means all that a backend of Triton runs.
 
     Returns:
         The files.
@@ -109,7 +102,6 @@ def triton_models(bundle: Bundle, names: Sequence[str] = ()) -> list[TritonModel
 
 
 def _preferred(variants: Sequence[Variant]) -> Variant:
-    """Return the variant that a session would run: the fastest of the source model."""
     whole = [variant for variant in variants if variant.shrunk is None] or variants
     times_ms = {variant.name: time_ms for variant in whole if (time_ms := p50_ms(variant)) is not None}
     return fastest_first(whole, times_ms)[0]
@@ -162,7 +154,6 @@ def _model(bundle: Bundle, variant: Variant, form: TritonForm) -> TritonModel:
 
 
 def _row(array: Any, batch: int) -> bytes:
-    """Return the first row of a batch, which Triton repeats, or the whole array if there is no batch."""
     content: bytes = (array[:1] if batch else array).tobytes()
     return content
 
@@ -236,11 +227,11 @@ def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
     if card.task is None or image.name not in {spec.name for spec in bundle.inputs}:
         return []
     prepare, decode, whole = (_title(bundle, part) for part in ("prepare", "decode", "ensemble"))
-    picture, size = TensorSpec("IMAGE", "uint8", (-1, -1, 3)), TensorSpec("SIZE", "int32", (2,))
+    frame, size = TensorSpec("IMAGE", "uint8", (-1, -1, 3)), TensorSpec("SIZE", "int32", (2,))
     answer = 'output [{ name: "PREDICTION" data_type: TYPE_STRING dims: [ 1 ] }]'
     content = json.dumps(bundle.card).encode()
     python = [f"backend: {_text('python')}", "max_batch_size: 0"]
-    first = [f"name: {_text(prepare)}", *python, _tensor("input", picture),
+    first = [f"name: {_text(prepare)}", *python, _tensor("input", frame),
              *(_tensor("output", spec) for spec in bundle.inputs), _tensor("output", size)]  # fmt: skip
     last = [f"name: {_text(decode)}", *python, *(_tensor("input", spec) for spec in bundle.outputs),
             _tensor("input", size), answer]  # fmt: skip
@@ -252,7 +243,7 @@ def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
         _step(decode, {**outer, "SIZE": "size"}, {"PREDICTION": "PREDICTION"}),
     ]
     both = [f"name: {_text(whole)}", f"platform: {_text('ensemble')}", "max_batch_size: 0",
-            _tensor("input", picture), answer,
+            _tensor("input", frame), answer,
             f"ensemble_scheduling {{ step [ {', '.join(steps)} ] }}"]  # fmt: skip
     script = Path(__file__).with_name("triton_steps.py").read_bytes()
     shared_files = {f"{VERSION}/model.py": script, f"{VERSION}/card.json": content}

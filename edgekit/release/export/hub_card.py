@@ -51,7 +51,7 @@ PIPELINES = {
     "transcribe": {"audio": "automatic-speech-recognition"},
     "voice-activity": {"audio": "voice-activity-detection"},
 }  # fmt: skip
-"""Task of a card -> kind of its input -> the hub's name of the task; "": of any input."""
+"""Task of a card -> kind of its input -> the hub's name of the task. "" means of any input."""
 LICENSES = {
     **{name: name.lower() for name in (
         "Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "CC0-1.0", "CC-BY-4.0",
@@ -68,10 +68,7 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
     """Return the README of a bundle.
 
     Args:
-        hub: The hub's library, whose writer of YAML is used.
-        bundle: The bundle.
         address: Address ``hf://OWNER/NAME`` of its repository.
-        file: Name of the bundle in it.
         sha256: SHA-256 of the file, as hexadecimal digits.
 
     Raises:
@@ -127,7 +124,6 @@ def _about(bundle: Bundle) -> dict[str, Any]:
 
 
 def _metadata(hub: Any, bundle: Bundle) -> Any:
-    """Return the metadata at the head of the README, by which the hub lists the model."""
     card, about = bundle.manifest["card"] or {}, _about(bundle)
     kinds = [str(entry.get("kind")) for entry in (card.get("inputs") or {}).values()]
     by_kind = PIPELINES.get(str((card.get("task") or {}).get("kind")), {})
@@ -142,7 +138,6 @@ def _metadata(hub: Any, bundle: Bundle) -> Any:
 
 
 def _commands(bundle: Bundle, address: str, file: str) -> list[str]:
-    """Return the commands that run a bundle."""
     if is_generation(bundle.card):
         run = f"edgekit generate {address} -p Hello"
     elif bundle.card is not None and predicts_in_parts(parse_card(bundle.card)):

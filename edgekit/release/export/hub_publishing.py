@@ -48,9 +48,6 @@ class Publication(NamedTuple):
     """Result of a publication.
 
     Attributes:
-        address: Address of the commit.
-        url: Page of the repository.
-        files: Names of the files that were sent.
         is_new: Whether the repository was created; it is private then.
         keeps_readme: Whether it has a README that somebody else wrote, which stays.
     """
@@ -70,8 +67,8 @@ def publish(address: HubAddress, path: Path, model: str = "") -> Publication:
 
     Args:
         address: ``hf://OWNER/NAME``.
-        path: The bundle; the signature file beside it, where there is one, goes with it.
-        model: Name of the bundle in the repository, without its suffix; "": the file's.
+        path: The bundle; the signature file next to it, if any, goes with it.
+        model: Name of the bundle in the repository, without its suffix. "" means the file's.
 
     Raises:
         UsageError: the address has a revision or a file, a name is not permitted, or the token is missing.
@@ -117,7 +114,6 @@ def publish(address: HubAddress, path: Path, model: str = "") -> Publication:
 
 
 def _is_own(hub: Any, pinned: HubAddress, files: Mapping[str, Listed]) -> bool:
-    """Return whether a repository's README was written by an earlier publication."""
     if files[README].size_bytes > README_BYTES:
         return False
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:

@@ -46,94 +46,58 @@ class DeviceInterval(NamedTuple):
 
 
 @dataclass
-class _Process:
-    """One process of a device with one bundle."""
-
-    last: DeviceRow
-    first_sent: float = math.inf
-    points: dict[float, Amounts] = field(default_factory=dict)
-
-    def add(self, row: DeviceRow) -> None:
-        self.points[row.until] = amounts_of(row)
-        self.first_sent = min(self.first_sent, row.until)
-        if row.until >= self.last.until:
-            self.last = row
-
-    def intervals(self, start: float) -> Iterator[DeviceInterval]:
-        """Return the counts between its rows, from its start on."""
-        before = Amounts()
-        for until, amounts in sorted(self.points.items()):
-            # Counts never fall: a row in which one does contradicts the one before.
-            if all(now >= was for now, was in zip(amounts, before, strict=True)):
-                yield DeviceInterval(start, until, amounts.less(before))
-                start, before = until, amounts
-
-
-@dataclass
 class Device:
-    """One device of a model."""
+    """One device of a model.
+
+    Attributes:
+        processes: Bundle and start of each process -> its rows by the time of sending.
+    """
 
     name: str
-    device_class: str = ""
-    channel: str = ""
-    until: float = 0.0
-    given_up: Mapping[str, str] = field(default_factory=dict)
-    processes: dict[tuple[str, float], _Process] = field(default_factory=dict)
+    processes: dict[tuple[str, float], dict[float, DeviceRow]] = field(default_factory=dict)
 
     def add(self, row: DeviceRow) -> None:
-        key = row.bundle, row.since
-        if key not in self.processes:
-            self.processes[key] = _Process(row)
-        self.processes[key].add(row)
-        if row.until >= self.until:
-            self.device_class, self.channel = row.device_class, row.channel
-            self.until, self.given_up = row.until, row.given_up
+        self.processes.setdefault((row.bundle, row.since), {})[row.until] = row
 
     @property
     def newest(self) -> DeviceRow:
         """Its last row."""
-        return max((process.last for process in self.processes.values()), key=lambda row: row.until)
+        return max((rows[max(rows)] for rows in self.processes.values()), key=lambda row: row.until)
 
     def last_rows(self, bundle: str) -> list[DeviceRow]:
         """Return the last row of each process that ran a bundle."""
-        return [process.last for (digest, _), process in self.processes.items() if digest == bundle]
+        return [rows[max(rows)] for (digest, _), rows in self.processes.items() if digest == bundle]
 
-    def start_s(self, bundle: str, process: _Process) -> float:
-        """Return the start of one of its processes, corrected if its own rows contradict it."""
-        since = process.last.since if process.last.since >= EARLIEST else process.first_sent
-        before = (
-            other.last.until
-            for (digest, _), other in self.processes.items()
-            if digest != bundle and other.last.until <= process.first_sent
-        )
-        return max([since, *before])
+    def _processes_of(self, bundle: str) -> Iterator[tuple[float, Mapping[float, DeviceRow]]]:
+        """Yield start and rows of a bundle's processes, the start corrected if other rows contradict it."""
+        ends = [max(rows) for (digest, _), rows in self.processes.items() if digest != bundle]
+        for (digest, since), rows in self.processes.items():
+            if digest == bundle:
+                first = min(rows)
+                start = since if since >= EARLIEST else first
+                yield max([start, *(end for end in ends if end <= first)]), rows
 
     def first_s(self, bundle: str) -> float | None:
         """Return the time at which it first ran a bundle, or None."""
-        starts = (
-            self.start_s(digest, entry) for (digest, _), entry in self.processes.items() if digest == bundle
-        )
-        return min(starts, default=None)
+        return min((start for start, _ in self._processes_of(bundle)), default=None)
 
     def intervals(self, bundle: str) -> list[DeviceInterval]:
         """Return its counts with a bundle by interval, the oldest first."""
-        unsorted = [
-            interval
-            for (digest, _), process in self.processes.items()
-            if digest == bundle
-            for interval in process.intervals(self.start_s(bundle, process))
-        ]
-        return sorted(unsorted, key=lambda interval: interval.end)
+        intervals = []
+        for start, rows in self._processes_of(bundle):
+            before = Amounts()
+            for until in sorted(rows):
+                amounts = amounts_of(rows[until])
+                # Counts never fall: a row in which one does contradicts the one before.
+                if all(now >= was for now, was in zip(amounts, before, strict=True)):
+                    intervals.append(DeviceInterval(start, until, amounts.less(before)))
+                    start, before = until, amounts
+        return sorted(intervals, key=lambda interval: interval.end)
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """The devices of one model.
-
-    Attributes:
-        model: The model.
-        devices: Devices by name.
-    """
+    """The devices of one model, by name."""
 
     model: str
     devices: Mapping[str, Device]
@@ -165,13 +129,10 @@ def first_time(starts: Iterable[float]) -> float:
 
 def fleets(rows: Iterable[DeviceRow]) -> dict[str, Fleet]:
     """Group rows by model. They may be in any order and repeated."""
-    devices_by_model: dict[str, dict[str, Device]] = {}
+    models: dict[str, dict[str, Device]] = {}
     for row in rows:
-        devices = devices_by_model.setdefault(row.model, {})
-        if row.device not in devices:
-            devices[row.device] = Device(row.device)
-        devices[row.device].add(row)
-    return {model: Fleet(model, devices_by_model[model]) for model in sorted(devices_by_model)}
+        models.setdefault(row.model, {}).setdefault(row.device, Device(row.device)).add(row)
+    return {model: Fleet(model, models[model]) for model in sorted(models)}
 
 
 def amounts_of(row: DeviceRow) -> Amounts:

@@ -2,9 +2,9 @@
 
 Each device counts once, by its first responses under the new conditions minus its earlier ones. Devices
 differ more from each other than two releases do. A sequential test compares the two groups of devices, and
-may be evaluated after every report: by means (:mod:`edgekit.release.fleet.sequential_test`), or by ranks in a
-fleet with too few devices for it (:mod:`edgekit.release.fleet.rank_test`). A hundredth of the devices
-may report anything without changing a decision: means are trimmed by as many at both ends.
+may be evaluated after every report: by means, or by ranks in a fleet with too few devices for that
+(:mod:`edgekit.release.fleet.sequential_test`). A hundredth of the devices may report anything without
+changing a decision: means are trimmed by as many at both ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from typing import Any, Literal
 
 from edgekit.errors import UsageError
 from edgekit.release.fleet.devices import Amounts, Device, DeviceInterval, Fleet, first_time, ignored
-from edgekit.release.fleet.rank_test import LEAST_OF_BOTH, shift_interval
-from edgekit.release.fleet.sequential_test import LEAST, mean_interval, trimmed_mean
+from edgekit.release.fleet.sequential_test import (
+    LEAST,
+    LEAST_OF_BOTH,
+    mean_interval,
+    shift_interval,
+    trimmed_mean,
+)
 from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.store.health import burns_faster
 
@@ -38,7 +43,6 @@ class Measure:
     """Measure by which bundles are compared; a larger value is worse.
 
     Attributes:
-        name: Name for people.
         margin: Largest difference that does not matter.
         value: Function that computes the value from counts, or None if they do not contain it.
         percent: Whether values are logarithms, and differences percents of a time; else points.
@@ -55,7 +59,6 @@ class MeasureResult:
     """Result of comparing the devices by one measure.
 
     Attributes:
-        measure: The measure.
         devices: Number of devices that count, with the old and with the new bundle.
         difference: Value of the new bundle minus that of the old one; larger is worse.
         low, high: Confidence interval of the true difference, valid at all times.
@@ -84,19 +87,27 @@ class MeasureResult:
             return "-"
         return f"{100 * math.expm1(value):+.1f} %" if self.measure.percent else f"{100 * value:+.2f} points"
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "measure": self.measure.name,
+            "devices": dict(zip(("baseline", "candidate"), self.devices, strict=True)),
+            "worse_by": self.difference,
+            "low": self.low if math.isfinite(self.low) else None,
+            "high": self.high if math.isfinite(self.high) else None,
+            "margin": self.measure.margin,
+            "decision": self.decision,
+        }
+
 
 @dataclass(frozen=True)
 class Verdict:
     """Decision on a rollout.
 
     Attributes:
-        baseline, candidate: Digests of the old and the new bundle.
         reached: Number of devices that have run the candidate.
-        devices: Number of all devices.
         given_up: Number of devices whose store has dropped the candidate.
-        given_up_too_often: Whether devices drop the candidate more often than the baseline, by the
-            sequential test of :mod:`edgekit.runtime.store.health`.
-        findings: Results by measure.
+        given_up_too_often: Whether that is more often than for the baseline, by the sequential test of
+            :mod:`edgekit.runtime.store.health`.
     """
 
     baseline: str
@@ -121,47 +132,45 @@ class Verdict:
         return self.decision == "wait" and self.devices < LEAST_OF_BOTH
 
     @property
-    def counted(self) -> tuple[int, int]:
-        """Return how many devices count by every measure, with the old and with the new bundle."""
-        old, new = (min((f.devices[group] for f in self.findings), default=0) for group in (0, 1))
-        return old, new
-
-    @property
     def needs_devices(self) -> bool:
         """Return whether it waits although nearly all devices with the candidate have counted. Each counts
         once, so only additional devices add information."""
         minimum = 1 if is_small(self.devices) else LEAST
         enough = max(minimum, COUNTED * (self.reached - self.given_up))
-        return self.decision == "wait" and self.counted[1] >= enough
+        return self.decision == "wait" and self._counted(1) >= enough
+
+    def _counted(self, group: int) -> int:
+        """Return how many devices count by every measure, with the old (0) or the new bundle (1)."""
+        return min((finding.devices[group] for finding in self.findings), default=0)
 
     def sentence(self) -> str:
         """Describe the decision and its reason in a sentence."""
+        gave_up = f", of which {self.given_up} dropped it" if self.given_up else ""
+        reached = f"bundle {self.candidate} is on {self.reached} of {self.devices} devices{gave_up}"
+        return f"{self._reason()}; {reached}"
+
+    def _reason(self) -> str:
+        old, new = self._counted(0), self._counted(1)
+        needed = LEAST_OF_BOTH // 2 if is_small(self.devices) else LEAST
         if self.decision == "stop":
             worse = [f"{f.measure.name} got worse" for f in self.findings if f.decision == "stop"]
-            text = f"stop: {' and '.join([*worse, *['devices drop it'] * self.given_up_too_often])}"
-        elif self.decision == "promote":
-            text = "promote: no metric got worse by its margin"
-        else:
-            text = f"{'no verdict' if self.is_impossible else 'wait'}: {self._missing()}"
-        gave_up = f", of which {self.given_up} dropped it" if self.given_up else ""
-        return f"{text}; bundle {self.candidate} is on {self.reached} of {self.devices} devices{gave_up}"
-
-    def _missing(self) -> str:
+            return f"stop: {' and '.join([*worse, *['devices drop it'] * self.given_up_too_often])}"
+        if self.decision == "promote":
+            return "promote: no metric got worse by its margin"
         if self.is_impossible:
             return (
-                f"{self.devices} devices are too few for a verdict, also later: at least {LEAST_OF_BOTH} "
-                "must report, half of them with the new bundle; compare the table, or roll out to a larger "
-                "fleet"
+                f"no verdict: {self.devices} devices are too few for a verdict, also later: at least "
+                f"{LEAST_OF_BOTH} must report, half of them with the new bundle; compare the table, or roll "
+                "out to a larger fleet"
             )
-        (old, new), needed = self.counted, LEAST_OF_BOTH // 2 if is_small(self.devices) else LEAST
         if min(old, new) < needed:
             return (
-                f"{needed} devices with each bundle are needed that have answered enough before and after; "
-                f"{new} with the new one and {old} with the old one have"
+                f"wait: {needed} devices with each bundle are needed that have answered enough before and "
+                f"after; {new} with the new one and {old} with the old one have"
             )
         if self.needs_devices:
-            return "the devices of this stage cannot settle the difference: add devices"
-        return "the difference is not known well enough yet"
+            return "wait: the devices of this stage cannot settle the difference: add devices"
+        return "wait: the difference is not known well enough yet"
 
     def as_json(self) -> dict[str, Any]:
         names = ("decision", "baseline", "candidate", "reached", "devices", "given_up", "needs_devices")
@@ -169,18 +178,7 @@ class Verdict:
             **{name: getattr(self, name) for name in names},
             "impossible": self.is_impossible,
             "given_up_too_often": self.given_up_too_often,
-            "findings": [
-                {
-                    "measure": finding.measure.name,
-                    "devices": dict(zip(("baseline", "candidate"), finding.devices, strict=True)),
-                    "worse_by": finding.difference,
-                    "low": finding.low if math.isfinite(finding.low) else None,
-                    "high": finding.high if math.isfinite(finding.high) else None,
-                    "margin": finding.measure.margin,
-                    "decision": finding.decision,
-                }
-                for finding in self.findings
-            ],
+            "findings": [finding.as_json() for finding in self.findings],
         }
 
 
@@ -215,9 +213,6 @@ def judged(
     """Decide on a new bundle by the devices of a fleet.
 
     Args:
-        fleet: The devices.
-        baseline: Digest of the old bundle.
-        candidate: Digest of the new one.
         compared: Measures; default: ``measures()``. A measure that no device reports is skipped.
         answers: Minimum number of responses for a device to count.
         alpha: Significance level of the test, for all measures together.
@@ -226,7 +221,8 @@ def judged(
         UsageError: no device has run one of the bundles.
     """
     devices = list(fleet.devices.values())
-    reported = {*fleet.bundles, *(bundle for device in devices for bundle in device.given_up)}
+    given_up = {device.name: device.newest.given_up for device in devices}
+    reported = {*fleet.bundles, *(bundle for bundles in given_up.values() for bundle in bundles)}
     for digest in (baseline, candidate):
         if digest not in reported:
             raise UsageError(f"no device reports bundle {digest}; reported are {', '.join(sorted(reported))}")
@@ -237,21 +233,14 @@ def judged(
         for device in devices
         if (start := starts[device.name]) is not None and (device.first_s(baseline) or math.inf) < start
     )
-    lost, lost_before = (
-        {device.name for device in devices if bundle in device.given_up} for bundle in (candidate, baseline)
-    )
     selected = tuple(compared) or measures()
-    results: list[MeasureResult] = []
+    results = []
     for measure in selected:
         # One that got the candidate later was among the others until then.
-        old, new = (
-            [
-                value
-                for device in devices
-                if (value := _value(device, measure, baseline, bundle, began, answers)) is not None
-            ]
-            for bundle in (baseline, candidate)
-        )
+        changes = (_change(device, measure, baseline, baseline, began, answers) for device in devices)
+        old = [change for change in changes if change is not None]
+        changes = (_change(device, measure, baseline, candidate, began, answers) for device in devices)
+        new = [change for change in changes if change is not None]
         if not old and not new:
             continue
         level = alpha / len(selected)
@@ -261,9 +250,10 @@ def judged(
             means = trimmed_mean(old, ignored(len(old))), trimmed_mean(new, ignored(len(new)))
             interval = mean_interval(*means, measure.margin, level)
         results.append(MeasureResult(measure, (len(old), len(new)), *interval))
-    reached = sum(start is not None or name in lost for name, start in starts.items())
-    too_often = burns_faster(Counts(reached, failed=len(lost)), (len(devices), len(lost_before)))
-    return Verdict(baseline, candidate, reached, len(devices), len(lost), too_often, tuple(results))
+    reached = sum(start is not None or candidate in given_up[name] for name, start in starts.items())
+    lost, lost_before = (sum(digest in b for b in given_up.values()) for digest in (candidate, baseline))
+    too_often = burns_faster(Counts(reached, failed=lost), (len(devices), lost_before))
+    return Verdict(baseline, candidate, reached, len(devices), lost, too_often, tuple(results))
 
 
 def is_small(devices: int) -> bool:
@@ -271,10 +261,10 @@ def is_small(devices: int) -> bool:
     return devices < 2 * LEAST
 
 
-def _value(
+def _change(
     device: Device, measure: Measure, baseline: str, bundle: str, began: float, answers: int
 ) -> float | None:
-    """Compare a device's first responses since the rollout's start with earlier ones; None: too few."""
+    """Compare a device's first responses since the rollout's start with earlier ones. None means too few."""
     old = device.intervals(baseline)
     before = _first([interval for interval in reversed(old) if interval.end <= began], answers)
     after = _first([interval for interval in device.intervals(bundle) if interval.start >= began], answers)

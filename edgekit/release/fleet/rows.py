@@ -37,9 +37,7 @@ class DeviceRow:
     """Cumulative counts that a process of a device has reported.
 
     Attributes:
-        device, device_class, channel, model, version: Values that the device reported.
         bundle: First 12 digits of the bundle's digest.
-        variant, engine: Variant and engine that ran at that time.
         since: Start of the counts in Unix seconds; it identifies the process. It is before EARLIEST if the
             process started before the device's clock was set.
         until: Time of sending in Unix seconds.
@@ -48,7 +46,6 @@ class DeviceRow:
         times: Number of measured end-to-end request times, and their sum in seconds.
         buckets: Histogram of these times: index of the first bucket, and counts (``metrics/histogram.py``).
         scores: Number of the app's own scores, and their sum.
-        given_up: Bundles that the device's store dropped -> reason.
     """
 
     device: str
@@ -83,7 +80,6 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Dev
 
     Args:
         paths: ``.jsonl`` and ``.ndjson``: a row a line; ``.json``: one row, as a FolderSink writes it.
-        unused: Is filled.
         now: Unix seconds: a row that was sent more than a day later, or before EARLIEST, is not used.
 
     Raises:
@@ -120,7 +116,7 @@ def decoded(line: bytes) -> DeviceRow:
     if not isinstance(row, dict):
         raise RowError("it is not an object")
     try:
-        return _of_otlp(row) if "resourceMetrics" in row else _of_snapshot(row)
+        return _row(_snapshot_of(row) if "resourceMetrics" in row else row)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as problem:
         raise RowError(f"it is not a device's row: {type(problem).__name__}: {problem}") from None
 
@@ -140,25 +136,8 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _of_snapshot(snapshot: dict[str, Any]) -> DeviceRow:
-    report = snapshot["report"]
-    if report["format"] != FORMAT:
-        raise RowError(
-            f"its format is {printable(str(report['format']))[:20]}; the supported one is {FORMAT}"
-        )
-    stages = [entry for entry in snapshot["stages"] if entry["stage"] == END_TO_END]
-    return _row(
-        report,
-        snapshot,
-        (snapshot["since"], snapshot["until"]),
-        snapshot["outcomes"],
-        [(e["count"], e["sum"], e["scale"], e["offset"], e["bucket_counts"]) for e in stages],
-        (report["scores"]["count"], report["scores"]["sum"]),
-        {entry["bundle"]: entry["reason"] for entry in report["given_up"]},
-    )
-
-
-def _of_otlp(document: dict[str, Any]) -> DeviceRow:
+def _snapshot_of(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the snapshot from which an OTLP body was made, as far as a row needs it."""
     resource = document["resourceMetrics"][0]
     about = _attributes(resource["resource"])
     metrics = {metric["name"]: metric for metric in resource["scopeMetrics"][0]["metrics"]}
@@ -167,64 +146,66 @@ def _of_otlp(document: dict[str, Any]) -> DeviceRow:
         return list(metrics[name][kind]["dataPoints"]) if name in metrics else []
 
     info = points(otlp.MODEL, "gauge")[0]
-    times = [
-        (
-            int(point["count"]),
-            point["sum"],
-            point["scale"],
-            point["positive"]["offset"],
-            [int(count) for count in point["positive"]["bucketCounts"]],
-        )
+    stages = [
+        {
+            "stage": END_TO_END,
+            "count": int(point["count"]),
+            "sum": point["sum"],
+            "scale": point["scale"],
+            "offset": point["positive"]["offset"],
+            "bucket_counts": [int(count) for count in point["positive"]["bucketCounts"]],
+        }
         for point in points(otlp.INFERENCE, "exponentialHistogram")
     ]
-    outcomes = {_attributes(point)["outcome"]: int(point["asInt"]) for point in points(otlp.INFERENCES)}
-    scores = sum(int(point["asInt"]) for point in points(otlp.SCORES))
-    given_up = [_attributes(point) for point in points(otlp.GIVEN_UP, "gauge")]
-    return _row(
-        {name: about.get(key, "") for key, name in otlp.FLEET.items()},
-        _attributes(info),
-        (int(info["startTimeUnixNano"]) / 1e9, int(info["timeUnixNano"]) / 1e9),
-        outcomes,
-        times,
-        (scores, sum(point["asDouble"] for point in points(otlp.SCORE_SUM))),
-        {entry["bundle"]: entry["reason"] for entry in given_up},
-    )
+    scores = {
+        "count": sum(int(point["asInt"]) for point in points(otlp.SCORES)),
+        "sum": sum(point["asDouble"] for point in points(otlp.SCORE_SUM)),
+    }
+    return {
+        **_attributes(info),
+        "since": int(info["startTimeUnixNano"]) / 1e9,
+        "until": int(info["timeUnixNano"]) / 1e9,
+        "outcomes": {_attributes(point)["outcome"]: int(point["asInt"]) for point in points(otlp.INFERENCES)},
+        "stages": stages,
+        "report": {
+            "format": FORMAT,
+            **{name: about.get(key, "") for key, name in otlp.FLEET.items()},
+            "scores": scores,
+            "given_up": [_attributes(point) for point in points(otlp.GIVEN_UP, "gauge")],
+        },
+    }
 
 
 def _attributes(holder: dict[str, Any]) -> dict[str, str]:
     return {entry["key"]: entry["value"]["stringValue"] for entry in holder["attributes"]}
 
 
-def _row(
-    about: Mapping[str, Any],
-    runs: Mapping[str, Any],
-    period: tuple[Any, Any],
-    outcomes: Mapping[str, Any],
-    times: Sequence[tuple[Any, Any, Any, Any, Any]],
-    scores: tuple[Any, Any],
-    given_up: Mapping[Any, Any],
-) -> DeviceRow:
+def _row(snapshot: dict[str, Any]) -> DeviceRow:
     """Check the fields of a row from an untrusted sender, and return the row."""
-    for field in ("device", "class"):
-        if NAME.fullmatch(about[field]) is None:
-            raise RowError(f"its {field} {printable(about[field])[:80]!r} is not a name")
-    if about["channel"] and NAME.fullmatch(about["channel"]) is None:
-        raise RowError(f"its channel {printable(about['channel'])[:80]!r} is not a name")
-    words = {key: _text(runs[key]) for key in ("model", "version", "bundle", "variant", "engine")}
-    since, until = (_number(value) for value in period)
+    report = snapshot["report"]
+    if report["format"] != FORMAT:
+        found = printable(str(report["format"]))[:20]
+        raise RowError(f"its format is {found}; the supported one is {FORMAT}")
+    scores, given_up = report["scores"], report["given_up"]
+    for field in ("device", "class", "channel"):
+        if NAME.fullmatch(report[field]) is None and (report[field] or field != "channel"):
+            raise RowError(f"its {field} {printable(report[field])[:80]!r} is not a name")
+    words = {key: _text(snapshot[key]) for key in ("model", "version", "bundle", "variant", "engine")}
+    since, until = _number(snapshot["since"]), _number(snapshot["until"])
     if since > until:
         raise RowError("it was sent before its counts began")
-    counts = {key: _count(outcomes.get(key, 0)) for key in ("ok", "fallback", "failed")}
-    count, seconds = sum(_count(value[0]) for value in times), sum(_number(value[1]) for value in times)
+    counts = {key: _count(snapshot["outcomes"].get(key, 0)) for key in ("ok", "fallback", "failed")}
+    stages = [entry for entry in snapshot["stages"] if entry["stage"] == END_TO_END]
+    count, seconds = sum(_count(e["count"]) for e in stages), sum(_number(e["sum"]) for e in stages)
     if seconds > count * MOST:
         raise RowError("the sum of its times is too large for their number")
-    score_count, score_sum = _count(scores[0]), _number(scores[1])
+    score_count, score_sum = _count(scores["count"]), _number(scores["sum"])
     if score_sum > score_count:
         raise RowError("its scores are over 1")
     return DeviceRow(
-        about["device"],
-        about["class"],
-        about["channel"],
+        report["device"],
+        report["class"],
+        report["channel"],
         **words,
         since=since,
         until=until,
@@ -232,17 +213,18 @@ def _row(
         failed=counts["failed"],
         fallback=counts["fallback"],
         times=(count, seconds),
-        buckets=_buckets(times),
+        buckets=_buckets(stages),
         scores=(score_count, score_sum),
-        given_up={_text(bundle): _text(reason) for bundle, reason in given_up.items()},
+        given_up={_text(entry["bundle"]): _text(entry["reason"]) for entry in given_up},
     )
 
 
-def _buckets(times: Sequence[tuple[Any, Any, Any, Any, Any]]) -> tuple[int, tuple[int, ...]]:
+def _buckets(stages: Sequence[Mapping[str, Any]]) -> tuple[int, tuple[int, ...]]:
     """Add up the buckets of all engines. Return the first bucket's index, and the counts."""
     counts: dict[int, int] = {}
-    for _, _, scale, offset, values in times:
-        if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(values) > 1000:
+    for entry in stages:
+        offset, values = entry["offset"], entry["bucket_counts"]
+        if entry["scale"] != SCALE or type(offset) is not int or abs(offset) > 1000 or len(values) > 1000:
             raise RowError("its buckets are not EdgeKit's")
         for index, count in enumerate(values, offset):
             counts[index] = counts.get(index, 0) + _count(count)

@@ -20,13 +20,10 @@ class FleetRow:
     """The devices of a channel and class whose newest bundle is this one.
 
     Attributes:
-        channel, device_class, bundle, version: Values that the row's devices share.
         devices: Number of devices that run it now.
         amounts: Counts with this bundle, including devices of this channel and class that have another one
             now.
-        p50_ms, p95_ms: End-to-end time in milliseconds, within 2.2 %; None: not reported.
-        given_up: Number of devices whose store has dropped it.
-        variants: Variant and engine -> devices that run it.
+        p50_ms, p95_ms: End-to-end time in milliseconds, within 2.2 %. None means not reported.
     """
 
     channel: str
@@ -73,8 +70,9 @@ def lines_of(fleet: Fleet) -> list[FleetRow]:
     """Return a line for each channel, class and bundle."""
     groups: dict[tuple[str, str, str], list[Device]] = {}
     for device in fleet.devices.values():
-        for bundle in dict.fromkeys([*(digest for digest, _ in device.processes), *device.given_up]):
-            groups.setdefault((device.channel, device.device_class, bundle), []).append(device)
+        last = device.newest
+        for bundle in dict.fromkeys([*(digest for digest, _ in device.processes), *last.given_up]):
+            groups.setdefault((last.channel, last.device_class, bundle), []).append(device)
     order = {bundle: number for number, bundle in enumerate(fleet.bundles)}
     keys = sorted(groups, key=lambda key: (*key[:2], order.get(key[2], -1), key[2]))
     return [_line(*key, groups[key]) for key in keys]
@@ -98,7 +96,7 @@ def _line(channel: str, device_class: str, bundle: str, devices: Sequence[Device
         amounts,
         _quantile_ms(buckets, 0.5),
         _quantile_ms(buckets, 0.95),
-        sum(bundle in device.given_up for device in devices),
+        sum(bundle in device.newest.given_up for device in devices),
         dict(variants.most_common()),
     )
 

@@ -7,7 +7,6 @@ http_files        files of a server, read with limits of size, time and speed
 tuf_metadata      what a channel says, after python-tuf has checked it
 releases          which release a device installs: decisions without disk or network
 delta             the difference between two bundles: made by the publisher, applied on the device
-onnx_tensors      where an ONNX file keeps its weights, for that
 download          a file by its sha256, resumed where it was left
 update            one run on the device: read, decide, fetch, install
 polling           runs repeated, at random times

@@ -132,7 +132,6 @@ def _tensors(content: bytes) -> dict[str, tuple[int, int]]:
 
 
 def _ranges(bundle: Bundle) -> dict[str, tuple[int, int]]:
-    """Return the offset and size of each entry in the file, by name."""
     start = aligned(HEADER.size + len(bundle._manifest_bytes))
     return {e["name"]: (start + e["offset"], e["size"]) for e in bundle.manifest["entries"]}
 
@@ -194,7 +193,6 @@ def _smallest(
 
 
 def _difference(new: bytes, old: bytes, width: int, phase: int) -> bytes:
-    """new - old as zigzag numbers, in planes of bytes."""
     change = _numbers(new, width, phase) - _numbers(old, width, phase)
     signed = change.view(f"<i{width}")
     folded = ((signed << 1) ^ (signed >> (8 * width - 1))).view(np.uint8)
@@ -211,11 +209,6 @@ def _numbers(content: bytes, width: int, phase: int) -> Array:
 
 def apply_delta(old: Path, delta: Path, out: BinaryIO) -> None:
     """Write the new file.
-
-    Args:
-        old: The old file.
-        delta: The difference, of ``make_delta``.
-        out: Output file.
 
     Raises:
         DeltaError: the difference is malformed or to another file, or the result has another sha256.

@@ -42,8 +42,6 @@ def download(
     """Fetch a file.
 
     Args:
-        files: The repository.
-        target: Target to fetch, with its size and hash.
         folder: Private to this user; created.
 
     Returns:
@@ -127,7 +125,6 @@ def remove_others(folder: Path, needed: set[str]) -> None:
 
 
 def _resumed(file: BinaryIO, size_bytes: int) -> tuple[hashlib._Hash, int]:
-    """Return the hash and the size of the bytes that are already downloaded."""
     file.seek(0)
     digest, received = hashlib.sha256(), 0
     while piece := file.read(READ_BYTES):

@@ -1,7 +1,7 @@
 """Files of a web server, read with limits: bytes, the time of each step, and the least speed.
 
 No proxy is used, whatever the environment says, unless one is given. A redirect is followed only to the same
-scheme. Everything that is read is checked by its caller against a signed size and hash, so http will do where
+scheme. Everything that is read is checked by its caller against a signed size and hash, so http will do if
 nobody minds who sees what a device fetches.
 """
 
@@ -11,11 +11,11 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPResponse
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from edgekit._version import __version__
 from edgekit.errors import UsageError
@@ -35,7 +35,6 @@ class DownloadLimits:
     """Limits of a request and its retries, in seconds and bytes.
 
     Attributes:
-        connect_s: Timeout for connecting.
         head_s: Timeout for the complete header of the response.
         silence_s: Maximum time between two chunks of a body.
         slow_after_s: Time after which the average speed of a body must be at least ``slow_bytes_per_s``.
@@ -59,10 +58,10 @@ class DownloadLimits:
 
 
 class FetchError(Exception):
-    """A file did not come.
+    """A file could not be fetched.
 
     Attributes:
-        status: The HTTP status, 0 where there was none.
+        status: The HTTP status, or 0 without a response.
         retryable: Whether the same request may succeed.
         retry_after_s: Delay that the server requests, in seconds.
     """
@@ -80,7 +79,7 @@ class Body:
 
     Attributes:
         start: Offset of its first byte in the file.
-        pieces: Its content, each piece at most ``CHUNK_BYTES``; raises FetchError where it ends too early.
+        pieces: Its content, each piece at most ``CHUNK_BYTES``; raises FetchError if it ends too early.
     """
 
     start: int
@@ -92,16 +91,14 @@ class HttpFiles:
 
     Args:
         url: ``https://host/folder`` or ``http://host:port/folder``.
-        proxy: ``http://host:port`` of a proxy; "": none.
-        limits: See :class:`DownloadLimits`.
-        clock: Seconds that only grow; for the least speed.
-        sleep: Waits before a repetition.
+        proxy: ``http://host:port`` of a proxy, if there is one.
+        clock: Monotonic clock in seconds, for the minimum speed.
 
     Attributes:
-        server_time: The last ``Date`` header, "" where there was none. Not signed: a hint for people only.
+        server_time: The last ``Date`` header, or "". Not signed: a hint for people only.
 
     Raises:
-        UsageError: ``url`` or ``proxy`` is not one.
+        UsageError: ``url`` or ``proxy`` is invalid.
     """
 
     def __init__(
@@ -114,8 +111,8 @@ class HttpFiles:
     ) -> None:
         self.url = url.rstrip("/") + "/"
         http.url_parts(self.url)
-        self._proxy = http.url_parts(proxy) if proxy else None
-        if self._proxy is not None and self._proxy.scheme != "http":
+        self._proxy = proxy
+        if proxy and http.url_parts(proxy).scheme != "http":
             raise UsageError(f"{proxy!r} is not a proxy; expected http://host:port")
         self.limits = limits or DownloadLimits()
         self.server_time = ""
@@ -124,35 +121,28 @@ class HttpFiles:
         self._connected = False
 
     def read(self, path: str, limit_bytes: int) -> bytes:
-        """Fetch a small file; retry where that may help.
+        """Fetch a small file; retry if that may help.
 
         Raises:
             FetchError: it did not come, or has more than ``limit_bytes``.
         """
 
-        def once() -> bytes:
-            content = bytearray()
-            with self.open(path) as body:
-                for piece in body.pieces:
-                    content += piece
-                    if len(content) > limit_bytes:
-                        raise FetchError(f"{path} has more than {limit_bytes} bytes", retryable=False)
-            return bytes(content)
-
         failed = 0
         while True:
             try:
-                return once()
+                content = bytearray()
+                with self.open(path) as body:
+                    for piece in body.pieces:
+                        content += piece
+                        if len(content) > limit_bytes:
+                            raise FetchError(f"{path} has more than {limit_bytes} bytes", retryable=False)
+                return bytes(content)
             except FetchError as problem:
                 failed += 1
                 self.wait_after(problem, failed)
 
     def wait_after(self, problem: FetchError, failed: int) -> None:
         """Wait before a request is repeated.
-
-        Args:
-            problem: Error of the request.
-            failed: Number of consecutive failures.
 
         Raises:
             FetchError: it is of no use, or has been tried often enough.
@@ -177,13 +167,10 @@ class HttpFiles:
         """
         url = path if path.startswith(self.url) else self.url + quote(path)
         connection, response = self._follow(url, offset)
-        try:
+        with response, closing(connection):
             yield Body(_start(response, offset), self._pieces(connection, response))
-        finally:
-            response.close()
-            connection.drop()
 
-    def _follow(self, url: str, offset: int) -> tuple[http.TimedConnection, HTTPResponse]:
+    def _follow(self, url: str, offset: int) -> tuple[http.HttpConnection, HTTPResponse]:
         scheme = urlsplit(url).scheme
         for _ in range(REDIRECTS_LIMIT + 1):
             connection, response = self._request(url, offset)
@@ -191,7 +178,7 @@ class HttpFiles:
                 return connection, response
             status, target = response.status, response.headers.get("Location", "")
             after_s = http.seconds_of(response.headers.get("Retry-After", "")) or 0.0
-            connection.drop()
+            response.close()
             if status not in (301, 302, 303, 307, 308) or not target:
                 raise FetchError(f"{url}: HTTP status {status}", status, status in AGAIN, after_s)
             url = urljoin(url, target)
@@ -199,55 +186,38 @@ class HttpFiles:
                 raise FetchError(f"{url}: a redirect from {scheme} to another scheme", retryable=False)
         raise FetchError(f"{url}: more than {REDIRECTS_LIMIT} redirects", retryable=False)
 
-    def _request(self, url: str, offset: int) -> tuple[http.TimedConnection, HTTPResponse]:
+    def _request(self, url: str, offset: int) -> tuple[http.HttpConnection, HTTPResponse]:
         try:
             parts = http.url_parts(url)
         except UsageError as problem:
             raise FetchError(str(problem), retryable=False) from None
-        connection = self._connection(parts)
-        connection.end_s = time.monotonic() + self.limits.head_s
+        if parts.scheme == "https" and self._context is None:
+            self._context = http.default_context()
+        connection = http.HttpConnection(
+            f"{parts.scheme}://{parts.netloc}",
+            {"User-Agent": f"edgekit/{__version__}", "Connection": "close"},
+            self._context,
+            connect_s=self.limits.connect_s,
+            proxy=self._proxy,
+        )
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        if self._proxy is not None and parts.scheme == "http":
-            path = f"http://{parts.netloc}{path}"
-        headers = {
-            "Host": parts.netloc,
-            "User-Agent": f"edgekit/{__version__}",
-            "Accept-Encoding": "identity",
-            "Connection": "close",
-        }
-        if offset:
-            headers["Range"] = f"bytes={offset}-"
+        wanted = {"Range": f"bytes={offset}-"} if offset else {}
         try:
-            connection.request("GET", path, None, headers)
-            response = connection.getresponse()
-        except (OSError, HTTPException, ValueError) as problem:
-            self._connected = self._connected or connection.connected
-            connection.drop()
-            raise FetchError(f"{url}: {http.reason_of(problem)}") from None
+            response = connection.begin("GET", path, time.monotonic() + self.limits.head_s, headers=wanted)
+        except http.ConnectionFailedError as problem:
+            self._connected = self._connected or not problem.unsent
+            raise FetchError(f"{url}: {problem}") from None
         self._connected = True
         self.server_time = (response.headers.get("Date") or self.server_time)[:64]
         return connection, response
 
-    def _connection(self, parts: SplitResult) -> http.TimedConnection:
-        context = None
-        if parts.scheme == "https":
-            context = self._context = self._context or http.default_context()
-        host, port = http.address_of(parts)
-        if self._proxy is None:
-            return http.TimedConnection(host, port, context, self.limits.connect_s)
-        through = (str(self._proxy.hostname), self._proxy.port or 80)
-        connection = http.TimedConnection(*through, context, self.limits.connect_s)
-        if context is not None:
-            connection.set_tunnel(host, port)
-        return connection
-
-    def _pieces(self, connection: http.TimedConnection, response: HTTPResponse) -> Iterator[bytes]:
+    def _pieces(self, connection: http.HttpConnection, response: HTTPResponse) -> Iterator[bytes]:
         began, received, declared = self._clock(), 0, response.length
         while declared is None or received < declared:
             connection.end_s = time.monotonic() + self.limits.silence_s
             try:
                 piece = response.read1(CHUNK_BYTES)
-            except (OSError, HTTPException, ValueError) as problem:
+            except http.FAILURES as problem:
                 raise FetchError(f"the response stopped: {http.reason_of(problem)}") from None
             if not piece:
                 break
@@ -264,7 +234,6 @@ class HttpFiles:
 
 
 def _start(response: HTTPResponse, offset: int) -> int:
-    """Return the offset of a response's body in the file."""
     if response.status == 200:
         return 0
     match = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))

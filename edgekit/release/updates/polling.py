@@ -46,8 +46,6 @@ def poll(
     Args:
         run: One update; whether it succeeded.
         every_s: The mean interval in seconds.
-        sleep: Waits.
-        draw: A random number between two.
     """
     sleep(draw(0.0, FIRST_PART * every_s))
     failed = 0

@@ -31,14 +31,7 @@ WORTH = 0.9
 
 @dataclass(frozen=True)
 class Published:
-    """A bundle in a channel.
-
-    Attributes:
-        target: Name of its target in TUF's metadata.
-        release: Release number.
-        size_bytes: Size of the file in bytes.
-        notes: Other actions, and those that failed.
-    """
+    """A bundle in a channel."""
 
     target: str
     release: int
@@ -63,10 +56,8 @@ def publish(
     channel is named after its source.
 
     Args:
-        repository: Target repository.
-        bundle: The file; its signature file beside it, where there is one, is published too.
-        channel: The channel.
-        model: The model's name; "": see above.
+        bundle: The file; its signature file next to it, if any, is published too.
+        model: The model's name. "" means as above.
         percent: Share of the devices that install it, 0 to 100.
         keep: Maximum number of releases that the channel lists.
         deltas: To how many of the releases before it differences are made.
@@ -203,7 +194,7 @@ def set_stopped(repository: Repository, channel: str, reason: str) -> None:
 def refresh(repository: Repository) -> tuple[str, ...]:
     """Sign snapshot and timestamp again, and every channel, so that none expires. Returns what was signed.
 
-    Root and targets hold for a year and need the offline keys; they are signed where these are given.
+    Root and targets hold for a year and need the offline keys; they are signed if these are given.
     """
     roles = {channel: repository.load(channel) for channel in repository.channels()}
     for channel, metadata in roles.items():
@@ -260,7 +251,7 @@ def _add_file(repository: Repository, metadata: Any, path: str, file: Path, cust
 
 
 def _add_delta(repository: Repository, metadata: Any, old: str, new: str) -> str:
-    """Publish the difference from one release to another where it is small enough; what was done."""
+    """Publish the difference from one release to another if it is small enough. Return what was done."""
     targets = metadata.signed.targets
     before, after = (_place(repository, path, targets[path].hashes["sha256"]) for path in (old, new))
     custom = targets[new].custom[KEY]

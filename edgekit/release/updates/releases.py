@@ -36,9 +36,6 @@ class Target:
     Attributes:
         path: Its name, e.g. ``stable/detector/3.edgekit``.
         url_path: Path relative to the repository's URL.
-        size_bytes: Its size.
-        sha256: Its hash, as hexadecimal digits.
-        custom: Other signed data of the target, not checked yet.
     """
 
     path: str
@@ -53,7 +50,6 @@ class Channel:
     """Index of a channel.
 
     Attributes:
-        name: Name of the channel.
         issued: Time of the last signature, UTC.
         stopped: Reason why the channel is stopped, or "" if it is not.
         models: Model -> its releases, the newest first.
@@ -68,7 +64,6 @@ class Channel:
         """Return the model to update: the requested one, the only one, or the only one the device follows.
 
         Args:
-            requested: Requested model, or "".
             followed: Models of the channel of which this device has installed a release.
 
         Raises:
@@ -95,8 +90,6 @@ class Release:
 
     Attributes:
         number: Release number from 1; a device only installs a lower one if its own is withdrawn.
-        target: Target with its file.
-        bundle: Digest of the bundle.
         buckets: Number of the ``BUCKETS`` equal groups of devices that install it.
         withdrawn: Reason why it is withdrawn, or "" if it is not.
         signature: Target with its signature file, or "".
@@ -114,12 +107,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Choice:
-    """Choice of a release for a device.
-
-    Attributes:
-        release: Release to install, or None.
-        notes: Skipped releases, with the reason.
-    """
+    """Choice of a release for a device."""
 
     release: Release | None
     notes: tuple[str, ...]
@@ -151,8 +139,6 @@ def choose(
 
     Args:
         releases: The channel's, the newest first.
-        read: Asks the channel about one.
-        device: The device's id.
         installed: The release that it has, 0: none of this channel.
         refused: Digests of bundles that its store has dropped, with the reason.
     """

@@ -41,11 +41,6 @@ def now_utc() -> datetime:
 class Repository:
     """One repository.
 
-    Args:
-        folder: The folder that is served.
-        keys: Keys of its roles.
-        now: The time, UTC.
-
     Raises:
         UsageError: by each method: a key or a file is missing, or malformed.
         MissingDependency: the package ``tuf`` is not installed.

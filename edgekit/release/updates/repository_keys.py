@@ -34,7 +34,6 @@ class RoleKeys:
     Args:
         online: Folder with the keys of snapshot, timestamp and the channels.
         offline: Folder with the keys of root and targets; None if neither is signed.
-        repository: The folder that is served.
 
     Raises:
         UsageError: a folder of keys is inside the one that is served.

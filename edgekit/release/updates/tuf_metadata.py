@@ -34,9 +34,6 @@ class ChannelState:
     """A channel as it is now.
 
     Attributes:
-        channel: Index of the channel.
-        release: Asks it about a release by its number.
-        target: Asks it about a file by its name.
         clock_note: Error of this device's clock, or "".
     """
 
@@ -53,10 +50,8 @@ def open_channel(
     """Fetch and check what a channel says.
 
     Args:
-        files: The repository.
         folder: Folder whose ``metadata`` holds trusted metadata; private to this user.
         root: The root metadata that the device was given.
-        name: The channel.
         now: The device's clock, UTC.
 
     Raises:
@@ -189,12 +184,10 @@ def _explained(files: HttpFiles, now: Callable[[], datetime]) -> Iterator[None]:
 
 
 def _stored(folder: Path) -> list[Path]:
-    """Return the metadata files of a folder, roots first."""
     return [*sorted(folder.glob("root_history/*.json")), *sorted(folder.glob("*.json"))]
 
 
 def _keep(draft: Path, destination: Path) -> None:
-    """Write what was accepted to the disk, and flush it."""
     for path in _stored(draft):
         if path.is_symlink():  # root.json: which root is newest is seen from the history
             continue

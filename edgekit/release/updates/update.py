@@ -3,7 +3,7 @@
     STORE/updates/metadata       what of TUF's metadata is trusted
     STORE/updates/root.json      the root that the device was given
     STORE/updates/downloads      files that are coming, or wait for their install
-    STORE/updates/device         this device's id, where none is given; it is never sent
+    STORE/updates/device         this device's id, if none is given; it is never sent
     STORE/updates/CHANNEL.MODEL.json   what was installed from a channel
 
 It runs in a process of its own, so that python-tuf's 26 MB and 0.3 s are not the app's.
@@ -47,7 +47,6 @@ class Updated:
 
     Attributes:
         outcome: ``installed``, ``up to date``, ``no release for this device`` or ``stopped``.
-        model: Name of the model.
         release: Number of the device's current release, or 0 if it has none of this channel.
         bundle: Digest of that release's bundle, or "".
         fetched_bytes: Number of bytes downloaded for it.
@@ -76,15 +75,11 @@ def update(
     """Bring a store to the channel's release for this device.
 
     Args:
-        store: The device's store.
-        files: The repository.
-        channel: Its channel.
-        model: The model; "": the channel's only one, or the one of several whose release this device has.
-        root: Root metadata; None: that of an earlier run.
-        device: The device's id for rollouts; "": a random id that is stored here.
+        model: The model. "" means the channel's only one, or the one of several whose release this device
+            has.
+        root: Root metadata. None means that of an earlier run.
+        device: The device's id for rollouts. "" means a random id that is stored here.
         size_limit_bytes: Maximum size of a fetched bundle.
-        now: Clock, UTC.
-        dry_run: Report the release to install, but do not install it.
 
     Raises:
         UpdateError: it is rejected or cannot be fetched, or another update runs. The store is unchanged.
@@ -156,7 +151,8 @@ def _updated(
 def _install(
     store: Store, files: HttpFiles, downloads: Path, state: ChannelState, release: Release, notes: list[str]
 ) -> int:
-    """Fetch a release, as a difference where there is one, and install it; how many bytes were downloaded."""
+    """Fetch a release, as a difference if there is one, and install it. Return the number of downloaded
+    bytes."""
     slot = store.slot(release.bundle)
     if release.bundle in store.state.named and slot.exists() and sha256_of(slot) == release.target.sha256:
         store.install(slot)  # it is kept here, its signature with it
@@ -200,7 +196,6 @@ def _delta(store: Store, state: ChannelState, release: Release) -> tuple[Path, T
 
 
 def _root(folder: Path, root: Path | None) -> bytes:
-    """Return the root metadata to start from."""
     path = folder / "root.json" if root is None else root
     try:
         if root is None:
@@ -216,7 +211,6 @@ def _root(folder: Path, root: Path | None) -> bytes:
 
 
 def _device(folder: Path) -> str:
-    """Return the device's random id. It is drawn at the first call and stored."""
     path = folder / "device"
     try:
         identifier = ownership.read_own(path, 64).decode("ascii", "replace").strip()

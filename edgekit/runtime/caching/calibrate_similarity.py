@@ -40,10 +40,6 @@ OVERLAP = 0.5
 def same_prediction(one: Any, other: Any) -> bool:
     """Return whether the top class is the same, or every confident detection of either matches in the other.
 
-    Args:
-        one: A prediction of ``Session.predict``.
-        other: Another one, of the same session.
-
     Raises:
         UsageError: the task has neither classes nor boxes.
     """
@@ -66,13 +62,9 @@ class SimilarityCalibration:
     """Measured error rate of the similarity cache, and the limit derived from it.
 
     Attributes:
-        model: Digest of the bundle it was measured on.
-        limit: Frames up to this distance (``frame_signature.distance``) count as similar; 0: none do.
-        references: Number of cached predictions; 1: a motion gate.
-        bound: Accepted share of false hits.
+        limit: Frames up to this distance (``frame_signature.distance``) count as similar. 0 means none.
+        references: Number of cached predictions. 1 means a motion gate.
         frames: Frames of the test half; the other half chose the limit.
-        hits: Number of those frames that the cache would have answered.
-        false_hits: Hits whose cached prediction differed.
         false_rate: Upper bound of the true rate, with 95 % confidence; 1.0 without hits.
     """
 
@@ -155,12 +147,9 @@ def measure(
     hits: use frames of many hours, not of one minute.
 
     Args:
-        runs: The session or budget to be cached.
         frames: uint8 [rows, columns, 3], in order; read once, none is kept.
-        order: Their colour order.
-        references: Number of cached predictions; 1: a motion gate.
+        references: Number of cached predictions. 1 means a motion gate.
         bound: Accepted share of false hits, above 0 and below 1.
-        same: Whether two predictions are the same to the app.
 
     Raises:
         UsageError: an argument is invalid, or there are fewer than two frames.

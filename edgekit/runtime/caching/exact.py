@@ -48,10 +48,6 @@ class ExactCache:
         size_bytes: Limit of all inputs and outputs; the least recently used entries are removed first.
         metrics: Counts each hit, as the outcome ``reused``.
 
-    Attributes:
-        hits: Requests answered from the cache.
-        misses: Requests that were run.
-
     Raises:
         UsageError: ``size_bytes`` is not positive.
     """

@@ -27,12 +27,7 @@ class Similar:
 
     Args:
         runs: Predicts on a cache miss; when its active variant changes, the cache is cleared.
-        calibration: Calibration of this model, which must be granted.
         metrics: Counts each hit, as the outcome ``reused``.
-
-    Attributes:
-        hits: Predictions from the cache.
-        misses: Predictions that were run.
 
     Raises:
         UsageError: the calibration is not granted, or of another model.

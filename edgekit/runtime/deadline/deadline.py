@@ -30,7 +30,7 @@ HANG_S, HANG_RATIO = 10.0, 10.0
 """A run that has not returned after so long hangs: in seconds, or in deadlines or first runs of that variant
 if these are longer. A machine that is busy, or swaps, takes several times as long as usual."""
 LOADABLE_S = 1.0
-"""The same, or one more deadline, where no standby runs and another variant may be loaded."""
+"""The same, or one more deadline, if no standby runs and another variant may be loaded."""
 ABANDONED_LIMIT = 3
 """Hung runs from which on no hung variant is retried: each holds a thread and a model."""
 
@@ -39,8 +39,7 @@ class LateAnswer(NamedTuple):
     """Result of a request that missed its deadline.
 
     Attributes:
-        outputs: The first good answer; None: there was none.
-        problem: Exception of the active variant, or its timeout.
+        outputs: The first good answer. None means there was none.
         standby: The standby's variant if the outputs are its; "" if they are not.
         failed: The standby's variant and its failure, if it failed.
     """
@@ -55,7 +54,6 @@ class Deadline:
     """The deadline of one session, its standby variant and its hung runs.
 
     Attributes:
-        deadline_s: Deadline of a whole request.
         late: Number of answers after their deadline.
         latest_s: Longest time of an answer after its deadline, from the beginning of the request.
     """

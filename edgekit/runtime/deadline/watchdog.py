@@ -46,7 +46,6 @@ def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
     """Compute the time limit of a run, so that the fallback still meets the deadline.
 
     Args:
-        deadline_s: Deadline of the whole request.
         fallback_s: Time of the fallback's run; None if there is none, or it is unknown.
 
     >>> round(cutoff_s(0.1, 0.01), 3), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
@@ -62,8 +61,7 @@ class FirstAnswer(NamedTuple):
     """The end of :func:`first_answer`.
 
     Attributes:
-        runner: The runner whose outputs these are; None: none gave any.
-        outputs: Its outputs.
+        runner: The runner whose outputs these are, or None.
         problems: Exceptions of the others, or the timeout, by ``id`` of the runner.
     """
 
@@ -84,9 +82,6 @@ def first_answer(
     Args:
         slow_runner: Its last run timed out.
         standby: An idle runner, or None.
-        feeds: Those of the run.
-        check: Raises what is wrong with outputs.
-        limit_s: Longest time to wait.
     """
     replies = slow_runner.replies
     running = {id(slow_runner.state): slow_runner}
@@ -124,17 +119,10 @@ def _next_reply(replies: Replies, limit_s: float, running: Collection[WatchedRun
 class WatchedRunner:
     """A runner in a thread of its own. One call at a time, as with any runner; the first is ``load``.
 
-    Args:
-        open_runner: Opens it, in that thread.
-        limit_s: Timeout of ``run``.
-
     Attributes:
         limit_s: The same; may be changed.
         began_s: When the last run began, on ``time.monotonic()``.
         first_run_s: Time of the first run; 0 before it.
-        timed_out: The last call timed out.
-        replies: Queue in which the result of the last run arrives.
-        state: The thread's.
     """
 
     device = precision = ""

@@ -51,7 +51,6 @@ class EngineLimits:
 
     Attributes:
         seconds: Timeout. Engines of small networks take minutes on an Orin Nano.
-        memory_mb: Resident memory of the child.
         floor_mb: Available memory below which the child is killed, for the sake of other processes.
         needs_disk_mb: Free disk required to start a build.
         needs_memory_mb: Available memory required to start a build.
@@ -69,11 +68,9 @@ class BuildResult:
     """The result of a build's child process.
 
     Attributes:
-        code: Its exit code; negative for the signal that killed it.
         killed: Why this process killed it; empty if it did not.
         result: Its result file; empty if missing or unreadable.
         sha256: SHA-256 of the engine file; empty if there is none.
-        log: The last line of its output.
     """
 
     code: int
@@ -115,10 +112,7 @@ class EngineBuild:
     """An engine being built. ``stage`` is one of STAGES; ``reason`` is the reason of a failure.
 
     Args:
-        store: The engine store.
-        name: The fingerprint.
         command: The builder's command line; the output folder is appended.
-        limits: Resource limits.
     """
 
     def __init__(self, store: EngineStore, name: str, command: Sequence[str], limits: EngineLimits) -> None:

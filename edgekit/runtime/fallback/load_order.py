@@ -29,8 +29,6 @@ def rank_variants(
     """Return the load order of a session.
 
     Args:
-        bundle: Has the variants.
-        options: Its engine or its variant is tried first.
         local_times: Times that sessions measured on this device: variant -> (ms, engine).
 
     Raises:

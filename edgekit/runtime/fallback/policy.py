@@ -7,7 +7,7 @@
 
 Sort keys: the requested variant, variants that compute the source model and no smaller one, the requested
 engine, verified variants, a deferral before the others and its small variant after them, variants built for
-this kind of processor (if the times are from another kind), estimated time, and size where none is known
+this kind of processor (if the times are from another kind), estimated time, and size if none is known
 (edgekit/bundle/speed_order.py). A rejected variant is never a candidate.
 ``failures`` only grows during a request, so the loop over the candidates ends.
 """
@@ -42,11 +42,7 @@ class Failure(NamedTuple):
     """Why a variant does not run here.
 
     Attributes:
-        reason: For the user.
-        missing: Its engine is not installed.
-        still_running: It timed out and may still be running.
         blame: The cause, as :func:`edgekit.errors.blame_of` gives it.
-        non_finite: Its outputs were NaN or infinite.
         rejected: It failed on this input twice, and computed a known one.
     """
 
@@ -66,7 +62,6 @@ class Cooldown(NamedTuple):
     """Backoff state of a variant that failed while running.
 
     Attributes:
-        failures: Consecutive failures.
         until_s: When it may be retried, on the caller's clock.
         recovered_s: Since when it has been usable again; None while it is not.
     """
@@ -119,8 +114,6 @@ def built_for_processor(
     Relative times on another kind of processor say little about this one; the profile says more.
 
     Args:
-        variants: All of the bundle.
-        profiles: The bundle's, by name.
         kind: Result of ``cpu.processor_kind()``.
     """
     timings = [v.evidence.get("timing") for v in variants]
@@ -144,13 +137,11 @@ def built_for_instructions(variants: Sequence[Variant], profiles: Mapping[str, J
 
 
 def _arch(profile: Json) -> str:
-    """Return the processor kind that a profile names, or ""."""
     arch = _fact(profile, "arch")
     return processor_kind(arch) if isinstance(arch, str) and arch else ""
 
 
 def _fact(profile: Json, name: str) -> Json:
-    """Return a fact of a profile, or None; the profile is unvalidated JSON."""
     for key in ("facts", name, "value"):
         profile = profile.get(key) if isinstance(profile, dict) else None
     return profile
@@ -167,8 +158,6 @@ def rank(
     """Order the variants of a bundle.
 
     Args:
-        variants: All of them, in the order of the bundle.
-        times_ms: Expected times by variant name, of :func:`estimates`.
         requested: The engine to try first, or None.
         preferred: Result of :func:`built_for_processor`; ranked before the others whatever the times are.
         named: The variant to try before all others, or None.
@@ -232,12 +221,6 @@ def due_for_retry(
 ) -> RankedVariant | None:
     """Return the best variant that ranks before the active one and whose cooldown is over. None if there is
     none.
-
-    Args:
-        order: The load order.
-        cooldowns: Variants that failed while running, by name.
-        active: The active variant; None if none is loaded.
-        now_s: On the clock of the cooldowns.
     """
     cooled = (c for c, cooldown in _cooling(order, cooldowns, active) if cooldown.until_s <= now_s)
     return next(cooled, None)

@@ -24,7 +24,7 @@ class VariantHealth:
     """Failures and cooldowns by variant name.
 
     Attributes:
-        bad_input: Backoff since the last input that no variant could compute; None: there was none.
+        bad_input: Backoff since the last input that no variant could compute. None means there was none.
     """
 
     def __init__(self) -> None:

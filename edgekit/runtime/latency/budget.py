@@ -50,7 +50,6 @@ class Alert:
 
     Attributes:
         stage: Stage of ``processing/latency_contract.py``, or ``end_to_end``.
-        text: The message.
     """
 
     stage: str
@@ -71,16 +70,13 @@ class Budget(Closing):
 
     Args:
         session: Must outlive this. More accurate and faster variants of its engine are loaded as replicas.
-        latency: The contract; None: the card's.
+        latency: The contract. None means the card's.
         on_alert: Called with each :class:`Alert`; it must return at once.
-        metrics: Records the times and outcome of every prediction.
         signals: Reads heat and power (``system_signals.read``), every 5 s: on a throttled device a faster
             variant is used. If it raises, it is not called again, and ``notes`` says why.
         clock: Monotonic, in seconds.
 
     Attributes:
-        bundle: The session's.
-        history: The last switches, each with its reason and cost.
         notes: Variants and signals that are not used, and why, e.g. one that could not be loaded.
 
     Raises:
@@ -200,7 +196,6 @@ class Budget(Closing):
         self._notify()
 
     def _notify(self) -> None:
-        """Pass on the alerts, also those that an interrupted prediction left."""
         while self._untold:
             try:
                 alert = self._untold.popleft()
@@ -266,7 +261,6 @@ class Budget(Closing):
             self._switch(state, whole_s)
 
     def _read_signals(self) -> str:
-        """Return why the device should use a faster variant, or ""."""
         try:
             return "" if self._signals is None else self._signals().strained
         except Exception as problem:  # the app's function: it must not cost a prediction

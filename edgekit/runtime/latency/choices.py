@@ -34,9 +34,8 @@ def choices(
     is the first, and the CPU's variants follow.
 
     Args:
-        session: With an active variant.
         beside_copy: Times of a run in ms, measured now, by name: of the active accelerated copy and of its
-            variant on the CPU. Empty: those of the CPU cannot be chosen.
+            variant on the CPU. Empty means those of the CPU cannot be chosen.
     """
     active, known_ms = variant_of(session, session.active.variant), times_ms(session, beside_copy)
     copy = active.options.get(ACCELERATOR)
@@ -76,12 +75,7 @@ def _engine_variants(session: SessionProtocol) -> list[Variant]:
 def times_ms(
     session: SessionProtocol, measured: Mapping[str, float] = MappingProxyType({})
 ) -> Mapping[str, float]:
-    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known.
-
-    Args:
-        session: With an active variant.
-        measured: Times that were measured here just now.
-    """
+    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known."""
     built = {
         v.name: timings.milliseconds_of(v.evidence.get("timing"))
         for v in _engine_variants(session)

@@ -77,7 +77,6 @@ class DriftState:
         score: The sum, from 0 to ``LIMIT``.
         lasted: Measurements since it left 0.
         excess: Sum of the logarithms over the centre since then.
-        drifted: It was reported as slower, and has not recovered.
     """
 
     score: float = 0.0

@@ -32,9 +32,6 @@ class PrecisionChoice:
     """A variant to choose from.
 
     Attributes:
-        name: The variant's.
-        time_ms: A run's expected time here.
-        accuracy: For messages.
         device: ``cpu``, ``gpu`` or ``npu``.
     """
 
@@ -50,9 +47,8 @@ class SwitchingState:
 
     Attributes:
         index: Index into the choices; 0 is the most accurate.
-        since_s: Time of the last switch, on the caller's clock; None: there was none.
+        since_s: Time of the last switch, on the caller's clock. None means there was none.
         hold_off_s: Minimum time until the next switch.
-        switched_back: The last switch was to a more accurate variant.
     """
 
     index: int = 0
@@ -84,12 +80,8 @@ def decide(
     """Return the next state; the same object if nothing changes.
 
     Args:
-        state: The current state.
         choices: The most accurate first, each faster than the one before on the same device.
         infer_s: Engine times of the last predictions, in seconds.
-        whole_s: End-to-end times of these predictions.
-        limit_s: Limit of their p95.
-        now_s: On the clock of the state.
         strained: The device is throttled or low on battery (``system_signals.py``).
     """
     if state.since_s is not None and now_s - state.since_s < state.hold_off_s:

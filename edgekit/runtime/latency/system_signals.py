@@ -23,14 +23,13 @@ PASSIVE = ("passive", "hot", "critical")
 
 
 class Signals(NamedTuple):
-    """One reading; None: not reported.
+    """One reading. None means not reported.
 
     Attributes:
         temperature_c: Temperature of the hottest zone.
         hot: Whether a zone has reached the trip point at which the kernel throttles.
         clock_share: The processor's maximum clock now, as a share of its full clock.
         throttled: Whether the board reports throttling (Raspberry Pi).
-        battery_share: Remaining charge.
         on_battery: Whether the device runs on battery.
         load: Runnable processes per core, over the last minute.
         pressure: Share of the last 10 s in which some process waited for a core.

@@ -31,9 +31,6 @@ def check_golden(
     """Run a variant on the golden vectors.
 
     Args:
-        runner: The variant, loaded.
-        golden: Feeds and the reference's outputs.
-        output_checks: Checks names, dtypes, shapes and NaN.
         limits_db: Lowest SNR by output, as :func:`limits_db` gives it.
 
     Raises:

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class VariantLoader:
-    """Opens the variants of one bundle.
-
-    Attributes:
-        notes: Warnings, e.g. an unusable cache.
-    """
+    """Opens the variants of one bundle."""
 
     def __init__(
         self, bundle: Bundle, options: SessionOptions, output_checks: OutputChecks, deadline: Deadline | None

@@ -11,8 +11,9 @@ result is useless. All-infinite is accepted if the model knows the kind: the log
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,63 @@ from edgekit.target.shape_range import RangeShapes
 from edgekit.target.tensor_checks import not_finite, wrong_answer
 from edgekit.tensor_spec import Array, Signature, TensorSpec, is_finite
 
-if TYPE_CHECKING:
-    from edgekit.runtime.loading.non_finite_kinds import NonFiniteKinds
+
+class NonFiniteKinds(NamedTuple):
+    """The kinds of non-finite values in an output.
+
+    Attributes:
+        all_nan: One whole non-empty output is NaN.
+    """
+
+    nan: bool = False
+    high: bool = False
+    low: bool = False
+    all_nan: bool = False
+
+    def allow(self, values: Array) -> bool:
+        """Return whether an output holds only these kinds. This takes one or two passes over it, each faster
+        than ``isfinite``."""
+        if not values.size:
+            return True
+        if not self.nan:  # max and min of an array with NaN are NaN, and every comparison with NaN is False
+            return bool(
+                (self.high or values.max() < math.inf)
+                and (self.low or values.min() > -math.inf)
+                and (not (self.high and self.low) or values.max() >= -math.inf)
+            )
+        top = np.fmax.reduce(values, axis=None)  # ignores NaN; NaN if all are
+        if np.isnan(top):
+            return self.all_nan
+        return bool(
+            (self.high or top < math.inf) and (self.low or np.fmin.reduce(values, axis=None) > -math.inf)
+        )
+
+    def __str__(self) -> str:
+        named = (("NaN", self.nan), ("+inf", self.high), ("-inf", self.low))
+        return " and ".join(name for name, is_present in named if is_present) or "finite numbers"
+
+
+def kinds_of(outputs: Sequence[Array]) -> NonFiniteKinds:
+    """Return the kinds that several arrays of one output hold together."""
+    nan = [np.isnan(values) for values in outputs]
+    return NonFiniteKinds(
+        any(mask.any() for mask in nan),
+        any((values == math.inf).any() for values in outputs),
+        any((values == -math.inf).any() for values in outputs),
+        any(mask.size > 0 and mask.all() for mask in nan),
+    )
+
+
+def unexpected_kinds(name: str, values: Array, allowed: NonFiniteKinds) -> NonFiniteOutputError:
+    """Return the error for non-finite values of a kind that an output's golden outputs lack."""
+    kinds = kinds_of([values])
+    only = "nothing but NaN" if kinds.all_nan else str(kinds)
+    return NonFiniteOutputError(
+        f"output {name} contains {only}, but its golden outputs "
+        f"{allowed}{' among numbers' if kinds.all_nan and allowed.nan else ''}, so it is invalid; the input "
+        "or this variant's arithmetic is at fault: try another engine or precision"
+    )
+
 
 Golden = Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]
 
@@ -31,7 +87,6 @@ class OutputChecks:
     """Checks the outputs of one bundle's variants.
 
     Args:
-        outputs: The model's output specs.
         golden: Feeds and reference outputs, or a function that reads them on first use.
         shapes: The model's shapes if it has several. Outputs may be those of any: the runner compares them
             with the shape that it ran.
@@ -71,8 +126,6 @@ class OutputChecks:
         if self._kinds:
             for name, kinds in self._kinds:
                 if not kinds.allow(outputs[name]):
-                    from edgekit.runtime.loading.non_finite_kinds import unexpected_kinds
-
                     raise unexpected_kinds(name, outputs[name], kinds)
 
     def _fit_another(self, outputs: Mapping[str, Array]) -> bool:
@@ -82,8 +135,6 @@ class OutputChecks:
         return signature is not None and _fit(outputs, signature.outputs)
 
     def _check_non_finite(self, name: str, values: Array) -> None:
-        from edgekit.runtime.loading.non_finite_kinds import kinds_of  # here: few models need it
-
         golden = self._golden() if callable(self._golden) else self._golden
         kinds = kinds_of([outputs[name] for _, outputs in golden])
         if not any(kinds):
@@ -103,11 +154,6 @@ def _fit(outputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> bool:
 def error_of_inputs(name: str, problem: Exception, feeds: Mapping[str, Array]) -> NonFiniteOutputError | None:
     """Return the error of a request whose outputs are not finite because its inputs are not, or None if that
     is not the problem. No variant is at fault: another one would compute NaN too.
-
-    Args:
-        name: Variant that ran.
-        problem: Exception of the run or of its check.
-        feeds: Inputs of the run.
     """
     if not isinstance(problem, NonFiniteOutputError) or not (lines := non_finite_inputs(feeds)):
         return None

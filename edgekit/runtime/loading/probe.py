@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
-from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
 
 PROBE_SECONDS = 60.0
@@ -38,6 +38,8 @@ file rightly in the next process."""
 MEMORY_MB = 4096
 """Address space of the child beyond ten times the variant's files; engines reserve far more than they use."""
 RECORDS_LIMIT, RECORD_LIMIT_BYTES = 2000, 16_384
+TRIALS = {"decoder": "edgekit.generate.device.decoder_trial"}
+"""Option of a variant that does not run on arrays -> module with its ``trial`` and the data for it."""
 RESULT, REQUEST, VERSION = "result.json", "request.json", "engine"
 CRASHES = frozenset({"SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT", "SIGSYS", "SIGTRAP"})
 """Signals caused by the variant or the engine itself, which will recur. After any other signal, a timeout or
@@ -140,10 +142,9 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
     """Interpret the end of a probe's child.
 
     Args:
-        code: Its exit code, negative for a signal; None: it was killed after the timeout.
+        code: Its exit code, negative for a signal. None means it was killed after the timeout.
         result: Its result file; empty if missing or unreadable.
         engine: Name and version of the engine it was about to load with.
-        seconds: The timeout.
 
     >>> judge_exit(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
     ('it crashed the probe process (SIGFPE)', 'ONNX Runtime 1.31.1')
@@ -179,7 +180,7 @@ def _request(
         "options": dict(variant.options),
         "threads": threads,
         "golden": [len(bundle.golden), len(bundle.golden_of(variant))],
-        **_prompt(bundle, variant),
+        **_trial(bundle, variant),
         "limits_db": golden_check.limits_db(variant, [spec.name for spec in bundle.outputs]),
         # A GPU's driver reserves any amount of address space.
         "memory_mb": 0 if registry.ACCELERATOR in variant.options else MEMORY_MB + 10 * size_mb,
@@ -187,13 +188,12 @@ def _request(
     }
 
 
-def _prompt(bundle: Bundle, variant: Variant) -> dict[str, Json]:
-    """Return the first golden prompt of a language model."""
-    if OPTION not in variant.options:
+def _trial(bundle: Bundle, variant: Variant) -> dict[str, Json]:
+    """Return the option whose module tries the variant, with what the trial needs of the bundle."""
+    option = next((option for option in TRIALS if option in variant.options), None)
+    if option is None:
         return {}
-    about = bundle.manifest.get("extensions", {}).get("language_model")
-    prompts = about.get("prompts") if isinstance(about, dict) else None
-    return {"prompt": prompts[0] if isinstance(prompts, list) and prompts else [0]}
+    return {"trial": option, "trial_data": import_module(TRIALS[option]).trial_data(bundle)}
 
 
 def _key(bundle: Bundle, variant: Variant) -> str:

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
-import numpy as np
-
-from edgekit.errors import EngineError, MissingDependency, ProfileError, blame_of, reason_of
+from edgekit.errors import MissingDependency, ProfileError, blame_of, reason_of
 from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.loading import golden_check
 from edgekit.runtime.loading.output_checks import OutputChecks
-from edgekit.runtime.loading.probe import REQUEST, RESULT, VERSION
+from edgekit.runtime.loading.probe import REQUEST, RESULT, TRIALS, VERSION
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import parse_npy
 from edgekit.target import registry
 from edgekit.tensor_spec import Array, Json, Signature, TensorSpec, specs_of, thinned_specs
 
 REQUEST_LIMIT_BYTES = 16 << 20
-CAPACITY = 64
-"""Tokens of a language model's cache: every build has as many."""
 
 
 def main(folder: Path) -> None:
@@ -56,10 +53,11 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
     version = registry.version_of(request["target"], request["options"])
     (folder / VERSION).write_bytes(strict_json.encode({"engine": version}))
     files = {name: Path(path) for name, path in request["files"].items()}
-    if "prompt" in request:
-        _try_decoder(files, request)
-        return
     options, threads = request["options"], request["threads"]
+    if "trial" in request:
+        trial = import_module(TRIALS[request["trial"]])
+        trial.try_variant(request["target"], files, options, threads, request["trial_data"])
+        return
     runner = registry.open_runner(engine, files, inputs, outputs, options, threads)
     try:
         feeds = {spec.name: spec.zeros() for spec in inputs}
@@ -69,20 +67,6 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
         golden_check.check_golden(runner, golden, checks, request["limits_db"])
     finally:
         runner.close()
-
-
-def _try_decoder(files: Mapping[str, Path], request: Mapping[str, Json]) -> None:
-    """Read the first golden prompt and write one token."""
-    decoder = registry.open_decoder(
-        request["target"], files, request["options"], request["threads"], CAPACITY
-    )
-    try:
-        logits = decoder.forward(request["prompt"][: CAPACITY - 1])
-        logits = decoder.forward([int(logits[-1].argmax())])
-        if not np.isfinite(logits.max()):
-            raise EngineError("the decoder's logits are NaN or infinite")
-    finally:
-        decoder.close()
 
 
 def _arrays(folder: Path, prefix: str, specs: Sequence[TensorSpec]) -> dict[str, Array]:

@@ -14,13 +14,16 @@ import math
 import re
 import threading
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import unspecific
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Json
+
+if TYPE_CHECKING:
+    from edgekit.runtime.store.bundle_store import Store
 
 FORMAT = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/-]{0,79}")
@@ -29,34 +32,19 @@ DIGEST_CHARS = 12
 """Of a bundle's digest, as in a snapshot."""
 
 
-class _ReportState(Protocol):
-    @property
-    def given_up(self) -> tuple[tuple[str, str], ...]: ...
-
-
-class ReportedStore(Protocol):
-    """Part of :class:`edgekit.runtime.Store` that a report reads."""
-
-    @property
-    def state(self) -> _ReportState: ...
-
-
 class DeviceReport:
     """Encodes snapshots as rows of a fleet. Thread-safe.
 
     Args:
         device: Name of the device, its own in the fleet.
         device_class: Class of the device, e.g. ``rpi5``: devices of a class are compared with each other.
-        channel: Channel of its updates.
         store: The store that the session came from: bundles that it gave up are reported.
 
     Raises:
         UsageError: a name has other characters than letters, digits, spaces and ``._:/-``, or over 80.
     """
 
-    def __init__(
-        self, device: str, device_class: str, channel: str = "", store: ReportedStore | None = None
-    ) -> None:
+    def __init__(self, device: str, device_class: str, channel: str = "", store: Store | None = None) -> None:
         for field, name in (("device", device), ("device_class", device_class), ("channel", channel)):
             if NAME.fullmatch(name) is None and (name or field != "channel"):
                 raise UsageError(

@@ -39,7 +39,6 @@ class MetricsExporter(Closing):
     """Puts snapshots of metrics into an outbox, as rows of the kind ``metric``.
 
     Args:
-        metrics: The source.
         outbox: The destination; it must outlive this.
         encode: Encodes a row: ``plain``, or ``otlp.body`` for a collector.
         every_s: Interval; an hour after a day without a delivery.

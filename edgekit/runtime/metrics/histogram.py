@@ -41,10 +41,6 @@ class Histogram:
     """Counts by bucket. Not thread-safe: use one per thread and ``add``, or a lock.
 
     Attributes:
-        count: Number of values.
-        sum: Sum of all values.
-        low: The minimum; infinity if empty.
-        high: The maximum.
         zeros: Values of at most 2 ** -30, 0 included.
     """
 

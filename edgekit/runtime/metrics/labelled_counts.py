@@ -24,13 +24,7 @@ _NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNOREC
 
 
 class Counts(NamedTuple):
-    """Number of results of a model so far.
-
-    Attributes:
-        answers: All results.
-        fallback: Results of a variant other than the best.
-        failed: Calls that raised an error.
-    """
+    """Number of results of a model so far."""
 
     answers: int = 0
     fallback: int = 0

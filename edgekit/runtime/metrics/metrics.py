@@ -15,9 +15,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.processing.latency_contract import END_TO_END
@@ -29,32 +29,10 @@ from edgekit.system.interrupts import pass_on
 from edgekit.target import deferral
 from edgekit.tensor_spec import Array, Json
 
-DROPPED = ("age", "room", "memory")
-"""Rules by which an outbox drops rows (docs/outbox.md); the counts are named ``dropped_`` and the rule."""
+if TYPE_CHECKING:
+    from edgekit.runtime.traces.traces import TracedSession, Traces
+
 FILE_LIMIT_BYTES = 16 << 20
-
-
-class Stages(Protocol):
-    """Stages of a session's ``predict``."""
-
-    def prepare(self, frame: Any, order: str = "rgb") -> tuple[dict[str, Array], Any]:
-        """Prepare like ``Session.prepare``."""
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run like ``Session.run``."""
-
-    def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
-        """Decode like ``Session.decode``."""
-
-
-class SpanRecorder(Protocol):
-    """Part of :class:`edgekit.runtime.Traces` that metrics use."""
-
-    def span(self, name: str) -> AbstractContextManager[object]:
-        """Return a span, to be entered."""
-
-    def session(self, session: SessionProtocol) -> Stages:
-        """Return a session whose stages are spans."""
 
 
 class Metrics:
@@ -62,16 +40,15 @@ class Metrics:
 
     Args:
         session: Its calls are counted if they are made through this object.
-        outbox: Its counts are included.
-        traces: A ``Traces``, which records spans of each call and of its stages; None: none.
+        traces: Records spans of each call and of its stages, if given.
     """
 
     def __init__(
-        self, session: SessionProtocol, outbox: Outbox | None = None, *, traces: SpanRecorder | None = None
+        self, session: SessionProtocol, outbox: Outbox | None = None, *, traces: Traces | None = None
     ) -> None:
         self._session, self._outbox = session, outbox
         self._traces = traces
-        self._runs: Stages = session if traces is None else traces.session(session)
+        self._runs: SessionProtocol | TracedSession = session if traces is None else traces.session(session)
         self._lock = threading.Lock()
         self._times, self._fallbacks = StageTimes(), FallbackCounts()
         self._outcomes: dict[str, int] = {}
@@ -111,8 +88,7 @@ class Metrics:
         """Record the time of a request by stage; ``end_to_end`` is the sum.
 
         Args:
-            seconds: Seconds by stage.
-            engine: The one that ran it; None: the active one.
+            engine: The one that ran it. None means the active one.
         """
         engine = self._session.active.engine if engine is None else engine
         with self._lock:
@@ -127,7 +103,7 @@ class Metrics:
 
         Args:
             outcome: ``ok``, which becomes ``fallback`` if not the best variant ran it, or ``failed``.
-            fell_back: Whether another variant than the best ran it; None: whether one is active now.
+            fell_back: Whether another variant than the best ran it; by default, whether one is active now.
         """
         session = self._session
         if outcome == "ok" and (session.fallbacks if fell_back is None else fell_back):
@@ -176,7 +152,6 @@ class Metrics:
             }
 
     def _counted_deferrals(self) -> dict[str, Json]:
-        """Return the counts of a deferral: all answers, and the large variant's answers."""
         return {"answers": self._deferrals[0], "deferred": self._deferrals[1]}
 
     def _rows(self) -> dict[str, int] | None:
@@ -200,7 +175,7 @@ def _deferrals_of(session: SessionProtocol) -> tuple[int, int] | None:
 
 
 def timed_predict(
-    session: Stages,
+    session: SessionProtocol | TracedSession,
     run: Callable[[Mapping[str, Array]], dict[str, Array]],
     frame: Array,
     order: str,

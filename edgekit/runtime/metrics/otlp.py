@@ -18,7 +18,7 @@ from typing import Any
 
 from edgekit._version import __version__
 from edgekit.processing.latency_contract import END_TO_END
-from edgekit.runtime.metrics.metrics import DROPPED
+from edgekit.runtime.outbox.rows import DROPPED
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Json
 
@@ -58,76 +58,60 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
     times = {"startTimeUnixNano": _nano(snapshot["since"]), "timeUnixNano": _nano(snapshot["until"])}
     model = {"model": snapshot["model"], "version": snapshot["version"]}
 
-    def points(rows: list[tuple[dict[str, str], int]]) -> list[Json]:
-        return [
-            {"attributes": attributes_of({**model, **labels}), **times, "asInt": str(n)} for labels, n in rows
-        ]
+    def point(labels: Mapping[str, str], value: Mapping[str, Json]) -> Json:
+        return {"attributes": attributes_of(labels), **times, **value}
 
-    histograms: dict[str, list[Json]] = {INFERENCE: [], STAGE: []}
+    def count(labels: Mapping[str, str], number: int) -> Json:
+        return point(labels, {"asInt": str(number)})
+
+    durations: dict[str, list[Json]] = {INFERENCE: [], STAGE: []}
     for entry in snapshot["stages"]:
-        labels = {"engine": entry["engine"], "path": "local"}
-        whole = entry["stage"] == END_TO_END
-        attributes = attributes_of(
-            {**model, **labels} if whole else {**model, **labels, "stage": entry["stage"]}
-        )
-        point = {"attributes": attributes, **times, **_histogram(entry)}
-        histograms[INFERENCE if whole else STAGE].append(point)
-    metrics: list[Json] = [
-        {
-            "name": name,
-            "unit": "s",
-            "exponentialHistogram": {"aggregationTemporality": CUMULATIVE, "dataPoints": data_points},
-        }
-        for name, data_points in histograms.items()
-        if data_points
+        labels = {**model, "engine": entry["engine"], "path": "local"}
+        if entry["stage"] == END_TO_END:
+            durations[INFERENCE].append(point(labels, _histogram(entry)))
+        else:
+            durations[STAGE].append(point({**labels, "stage": entry["stage"]}, _histogram(entry)))
+    metrics = [
+        *(_metric(name, "s", "exponentialHistogram", points) for name, points in durations.items()),
+        _metric(
+            INFERENCES,
+            "{inference}",
+            "sum",
+            [count({**model, "outcome": outcome}, n) for outcome, n in snapshot["outcomes"].items()],
+        ),
+        _metric(
+            FALLBACKS,
+            "{change}",
+            "sum",
+            [
+                count({**model, **{key: hop[key] for key in ("from", "to", "reason")}}, hop["count"])
+                for hop in snapshot["fallbacks"]
+            ],
+        ),
     ]
-    outcomes = [({"outcome": outcome}, count) for outcome, count in snapshot["outcomes"].items()]
-    fallbacks = [
-        ({key: fallback[key] for key in ("from", "to", "reason")}, fallback["count"])
-        for fallback in snapshot["fallbacks"]
-    ]
-    for name, unit, rows in ((INFERENCES, "{inference}", outcomes), (FALLBACKS, "{change}", fallbacks)):
-        if rows:
-            counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": points(rows)}
-            metrics.append({"name": name, "unit": unit, "sum": counted})
-    metrics += _outbox(snapshot.get("outbox"), times)
-    metrics += _report(snapshot.get("report"), times)
+    if (rows := snapshot.get("outbox")) is not None:
+        dropped = [count({"reason": rule}, rows[f"dropped_{rule}"]) for rule in DROPPED]
+        waiting = [count({}, rows["waiting"] + rows["pending"])]
+        metrics.append(_metric("edgekit.outbox.depth", "{row}", "gauge", waiting))
+        metrics.append(_metric("edgekit.outbox.dropped", "{row}", "sum", dropped))
+    if (report := snapshot.get("report")) is not None:
+        scores, given_up = report["scores"], report["given_up"]
+        if scores["count"]:
+            metrics.append(_metric(SCORES, "{score}", "sum", [count({}, scores["count"])]))
+            metrics.append(_metric(SCORE_SUM, "1", "sum", [point({}, {"asDouble": scores["sum"]})]))
+        metrics.append(_metric(GIVEN_UP, "1", "gauge", [count(entry, 1) for entry in given_up]))
     runs = {key: str(snapshot[key]) for key in ("bundle", "variant", "engine", "device", "precision")}
-    return [*metrics, {"name": MODEL, "unit": "1", "gauge": {"dataPoints": points([(runs, 1)])}}]
+    metrics.append(_metric(MODEL, "1", "gauge", [count({**model, **runs}, 1)]))
+    return [metric for metric in metrics if metric]
 
 
-def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Json]:
-    if rows is None:
-        return []
-    waiting = {"attributes": [], **times, "asInt": str(rows["waiting"] + rows["pending"])}
-    dropped: list[Json] = [
-        {"attributes": attributes_of({"reason": rule}), **times, "asInt": str(rows[f"dropped_{rule}"])}
-        for rule in DROPPED
-    ]
-    summed = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": dropped}
-    return [
-        {"name": "edgekit.outbox.depth", "unit": "{row}", "gauge": {"dataPoints": [waiting]}},
-        {"name": "edgekit.outbox.dropped", "unit": "{row}", "sum": summed},
-    ]
-
-
-def _report(report: Mapping[str, Any] | None, times: Mapping[str, str]) -> list[Json]:
-    """Return the metrics of a device in a fleet: the app's scores, and the bundles that its store gave up."""
-    if report is None:
-        return []
-    scores, metrics = report["scores"], list[Json]()
-    if scores["count"]:
-        counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True}
-        count = {"attributes": [], **times, "asInt": str(scores["count"])}
-        total = {"attributes": [], **times, "asDouble": scores["sum"]}
-        metrics.append({"name": SCORES, "unit": "{score}", "sum": {**counted, "dataPoints": [count]}})
-        metrics.append({"name": SCORE_SUM, "unit": "1", "sum": {**counted, "dataPoints": [total]}})
-    given_up: list[Json] = [
-        {"attributes": attributes_of(entry), **times, "asInt": "1"} for entry in report["given_up"]
-    ]
-    if given_up:
-        metrics.append({"name": GIVEN_UP, "unit": "1", "gauge": {"dataPoints": given_up}})
-    return metrics
+def _metric(name: str, unit: str, kind: str, points: list[Json]) -> Json:
+    """Return a metric, or {} without points."""
+    if not points:
+        return {}
+    how = {} if kind == "gauge" else {"aggregationTemporality": CUMULATIVE}
+    how |= {"isMonotonic": True} if kind == "sum" else {}
+    return {"name": name, "unit": unit, kind: {**how, "dataPoints": points}}
 
 
 def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.histogram import at_most
-from edgekit.runtime.metrics.metrics import DROPPED, Metrics
-from edgekit.runtime.metrics.text_metrics import TextMetrics
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.outbox.rows import DROPPED
 from edgekit.system.closing import Closing
+from edgekit.tensor_spec import Json
 
 LOOPBACK = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,11 +39,7 @@ TEXT_TIMES = {
 
 
 def text(snapshot: Mapping[str, Any]) -> str:
-    """Return a snapshot in the text format, version 0.0.4.
-
-    Args:
-        snapshot: Result of ``Metrics.snapshot``.
-    """
+    """Return a snapshot in the text format, version 0.0.4."""
     model = {"model": snapshot["model"], "version": snapshot["version"]}
     lines = _family("edgekit_model_info", "gauge", "What runs.")
     active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
@@ -79,11 +76,7 @@ def text(snapshot: Mapping[str, Any]) -> str:
 
 
 def texts(snapshot: Mapping[str, Any]) -> str:
-    """Return the metrics of texts in the text format, version 0.0.4.
-
-    Args:
-        snapshot: Result of ``TextMetrics.snapshot``.
-    """
+    """Return the metrics of texts in the text format, version 0.0.4."""
     lines: list[str] = []
     if "variant" in snapshot:
         active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
@@ -132,6 +125,12 @@ def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+class Snapshots(Protocol):
+    """Metrics of a ``Session`` or of a ``TextSession``."""
+
+    def snapshot(self) -> dict[str, Json]: ...
+
+
 class Page(Closing):
     """``/metrics`` on loopback, not reachable from other machines. One thread while it is open.
 
@@ -139,14 +138,11 @@ class Page(Closing):
         metrics: Read at each request; of a ``Session`` or of a ``TextSession``.
         port: 0: any free one.
 
-    Attributes:
-        url: Address of the page.
-
     Raises:
         OSError: the port is taken.
     """
 
-    def __init__(self, metrics: Metrics | TextMetrics, port: int = 0) -> None:
+    def __init__(self, metrics: Snapshots, port: int = 0) -> None:
         self._server = ThreadingHTTPServer((LOOPBACK, port), _handler(metrics))
         self._server.daemon_threads = True
         self.url = f"http://{LOOPBACK}:{self._server.server_address[1]}/metrics"
@@ -162,7 +158,7 @@ class Page(Closing):
         self._thread.join()
 
 
-def _handler(metrics: Metrics | TextMetrics) -> type[BaseHTTPRequestHandler]:
+def _handler(metrics: Snapshots) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 5.0  # of a stalled client
 

@@ -53,7 +53,6 @@ def connected(path: object, size_bytes: int) -> sqlite3.Connection:
     """Return a connection for an untrusted file: no functions in its schema, bounded work, text as raw bytes.
 
     Args:
-        path: The file.
         size_bytes: Size of the file and its log: bounds the work and the size of a value.
     """
     connection = sqlite3.connect(str(path), timeout=0.2, isolation_level=None, check_same_thread=False)
@@ -143,13 +142,7 @@ def is_damage(problem: Exception) -> bool:
 
 
 class Rescue(NamedTuple):
-    """Rows and counts that SQLite read from a damaged file.
-
-    Attributes:
-        parcels: The rows with correct checksums, by number.
-        damaged: Number of rows with wrong ones.
-        counts: Counts by name, without the clock.
-    """
+    """Rows and counts that SQLite read from a damaged file."""
 
     parcels: list[Parcel]
     damaged: int

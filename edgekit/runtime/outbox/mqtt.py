@@ -31,13 +31,9 @@ class MqttSink:
     """Each row a message; its key is the user property ``idempotency-key``.
 
     Args:
-        host: Host name of the broker.
-        port: TCP port of the broker.
         topic: ``{kind}`` in it is replaced by the row's kind.
         timeout_s: For connecting, and for the confirmation of one row.
-        username: If the broker requires one.
-        password: Likewise.
-        context: For TLS; None: no TLS.
+        context: For TLS. None means no TLS.
 
     Raises:
         MissingDependency: paho-mqtt is not installed.

@@ -29,8 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from edgekit.errors import UsageError
-from edgekit.runtime.outbox.receipt import Receipt, refuse_fork
-from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel
+from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel, Receipt, refuse_fork
 from edgekit.runtime.outbox.sinks import RowRefusedError, Sink, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
 from edgekit.system.closing import Closing
@@ -57,8 +56,6 @@ class Delivery:
     """The result of one delivery round.
 
     Attributes:
-        delivered: Rows that the sink accepted.
-        refused: Rows that it refused.
         down: Why the round was stopped; empty if it was completed.
         retry_after_s: When the sink wants to be retried, if it said so.
     """
@@ -79,9 +76,7 @@ class Outbox(Closing):
 
     Args:
         folder: Its own; one process at a time.
-        sink: The destination; closed with the outbox. None: the app calls ``deliver``.
-        limits: Size limits.
-        commit_s: Group commit interval.
+        sink: The destination; closed with the outbox. None means the app calls ``deliver``.
         close_s: Longest time in which ``close`` delivers stored rows; the rest stays for the next process.
 
     Raises:
@@ -203,7 +198,6 @@ class Outbox(Closing):
             self._arrived.notify_all()
 
     def _free_memory(self) -> None:
-        """Drop the least important rows, the oldest first, until the others are within the limit."""
         for rows in self._pending.values():
             while rows and self._pending_bytes > self._limits.memory_bytes:
                 parcel, receipt = rows.popleft()

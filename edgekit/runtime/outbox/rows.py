@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
+import threading
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit.errors import UsageError
+
 PRIORITIES = {"result": 2, "metric": 1, "log": 0}
 """If there is too little room, rows are dropped in this order, the lowest first."""
+DROPPED = ("age", "room", "memory")
+"""Rules by which rows are dropped (docs/outbox.md); the counts are named ``dropped_`` and the rule."""
 ROW_BYTES = 100
 """Overhead of a row besides its key and body."""
 KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
@@ -25,7 +32,6 @@ class OutboxLimits:
         size_bytes: Maximum size of all rows, keys and bodies; above it the least important, then the oldest,
             are dropped.
         age_s: Older rows are dropped.
-        row_bytes: Maximum size of a body.
         tries: Refusals by the backend after which a row is quarantined.
         memory_bytes: Maximum size of rows waiting for the disk, beside as many that are being written.
     """
@@ -44,10 +50,7 @@ class Parcel:
     Attributes:
         key: Unique; a backend drops repetitions by it.
         kind: ``result``, ``metric`` or ``log``.
-        body: Body that the app put.
         made_unix_s: When, on the device's clock, which may have been wrong.
-        tries: Number of times that a backend refused it.
-        reason: Its last reason.
     """
 
     key: str
@@ -78,3 +81,51 @@ def parcel_of(row: tuple[Any, ...]) -> Parcel | None:
     tries = tries if isinstance(tries, int) and tries >= 0 else 0
     parcel = Parcel(key, kind, body, made_unix_s, tries, reason if isinstance(reason, str) else "")
     return parcel if crc_of(parcel) == crc else None
+
+
+def refuse_fork(pid: int) -> None:
+    """Check that this process opened the outbox. Raises UsageError if it was forked from the one that did."""
+    if os.getpid() != pid:
+        raise UsageError(
+            f"the outbox was opened by process {pid}, and this is {os.getpid()}, forked from it, where "
+            "nothing is stored or delivered; open one here, with a folder of its own"
+        )
+
+
+class Receipt:
+    """The state of one row: ``waiting``, ``stored``, or ``dropped`` before it was stored."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.state = "waiting"
+        self._pid = os.getpid()
+        self._waiters: list[threading.Lock] = []
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the disk. True: the row is stored; False: it was dropped, or the timeout is over.
+
+        Raises:
+            UsageError: it would block in a forked process, where no thread stores rows.
+        """
+        if self.state == "waiting":
+            refuse_fork(self._pid)
+            # One lock for each waiting thread: an Event's own could stay locked after a Ctrl-C, and block the
+            # thread that resolves the receipt forever.
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._waiters.append(waiter)
+            try:
+                if self.state == "waiting":
+                    longest_s = threading.TIMEOUT_MAX
+                    waiter.acquire(timeout=-1 if timeout_s is None else min(max(timeout_s, 0.0), longest_s))
+            finally:
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)
+        return self.state == "stored"
+
+    def resolve(self, state: str) -> None:
+        """Set the final state and wake the waiting threads. Only the outbox calls it."""
+        self.state = state
+        while self._waiters:
+            with contextlib.suppress(IndexError):  # the waiting thread has timed out
+                self._waiters.pop().release()

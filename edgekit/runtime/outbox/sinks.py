@@ -31,7 +31,7 @@ class SinkDownError(Exception):
     """The destination accepts nothing at present.
 
     Attributes:
-        retry_after_s: When it wants to be retried; None: it did not say.
+        retry_after_s: When it wants to be retried. None means it did not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -49,12 +49,7 @@ class Sink(Protocol):
 
 
 class FolderSink:
-    """Writes each row to a file of its own, ``KIND-KEY`` and a suffix, atomically.
-
-    Args:
-        folder: Created if missing.
-        suffix: Suffix of the files, e.g. ``.json``.
-    """
+    """Writes each row to a file of its own, ``KIND-KEY`` and a suffix, atomically."""
 
     def __init__(self, folder: str | Path, suffix: str = ".bin") -> None:
         if not re.fullmatch(r"(\.[A-Za-z0-9]{1,16})*", suffix):
@@ -83,9 +78,7 @@ class HttpSink:
     Args:
         url: The endpoint, e.g. ``https://backend.example/rows``.
         headers: Headers of every request, e.g. ``{"Authorization": "Bearer ..."}``.
-        timeout_s: Time limit for one row.
-        content_type: Media type of the bodies.
-        context: For https; None: the system's certificates.
+        context: For https. None means the system's certificates.
     """
 
     def __init__(

@@ -110,7 +110,6 @@ class OutboxStore:
         A row whose key exists already is ignored.
 
         Args:
-            parcels: The rows.
             lost: Number of rows dropped before they came here, to be counted.
 
         Returns:
@@ -162,11 +161,6 @@ class OutboxStore:
         """Return the next rows to deliver: the most important first, of these the oldest.
 
         A row whose checksum is wrong is removed and counted as ``damaged``.
-
-        Args:
-            limit: Maximum number of rows.
-            limit_bytes: Stop once the rows have this size.
-            excluded: Keys of rows to skip.
         """
         parcels: list[Parcel] = []
         damaged: list[int] = []
@@ -235,7 +229,6 @@ class OutboxStore:
         return self._connections[-1]
 
     def _take_lock(self) -> None:
-        """Take the folder's lock, a file of its own because a data file may be damaged and replaced."""
         self._connections.append(connected(self.folder / "lock", 0))
         self._connections[-1].execute("BEGIN EXCLUSIVE")
 
@@ -317,7 +310,6 @@ class OutboxStore:
         self._start_s: float = stored.get("clock_s", 0.0) + max(away_s, 0.0) - self._monotonic_s()
 
     def _now_s(self) -> float:
-        """Return the seconds of an internal clock, which setting the device's clock does not affect."""
         return self._start_s + self._monotonic_s()
 
     def _rebuild(self, number: int, path: Path, fault: str) -> None:
@@ -355,7 +347,6 @@ class OutboxStore:
         self._connect(new)
 
     def _clear(self, number: int) -> None:
-        """Remove the leftovers of an interrupted rebuild."""
         remove(self.folder / "draft.db")
         for path in self.folder.glob("rows-*.db*"):
             if not path.name.startswith(f"rows-{number}.db"):

@@ -69,7 +69,6 @@ def about_tensors(shapes: Sequence[Signature]) -> dict[str, list[Json]]:
 
 
 def _about(specs: Sequence[TensorSpec]) -> Json:
-    """Describe a tensor by its specs at each shape."""
     sizes = [set(dims) for dims in zip(*(spec.shape for spec in specs), strict=True)]
     shape = [dims.pop() if len(dims) == 1 else -1 for dims in sizes]
     return {"name": specs[-1].name, "datatype": DATATYPES[specs[-1].dtype], "shape": shape}
@@ -79,7 +78,7 @@ class AnswerError(Exception):
     """The server's response is invalid.
 
     Attributes:
-        retry_after_s: When the server wants to be retried; None: it did not say.
+        retry_after_s: When the server wants to be retried. None means it did not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -104,10 +103,9 @@ class Client:
 
     Args:
         connection: The connection; its URL is what precedes ``/v2``.
-        model: Its name on the server.
         shapes: Inputs and outputs of the local model at each of its shapes, the largest last; the server's
             must match those of the largest.
-        version: Version of the model on the server; empty: the server's default.
+        version: Version of the model on the server. Empty means the server's default.
 
     Raises:
         UsageError: the shape of an output depends on the data.
@@ -177,7 +175,6 @@ class Client:
         Args:
             feeds: Every input, contiguous, of the declared dtype and one of the shapes.
             end_s: The deadline, on ``time.monotonic()``.
-            binary: In Triton's binary form; else in JSON.
             more_headers: Further headers, e.g. ``traceparent``.
 
         Raises:

@@ -1,7 +1,7 @@
 """When to run a request on the server and when on the device. Pure decisions: no clock, no thread, no socket.
 
     plan = decide("remote-first", deadline_s, local_s, remote_s, why_not)
-    plan.remote_at_s, plan.local_at_s      # seconds after the request's arrival; None: not at all
+    plan.remote_at_s, plan.local_at_s      # seconds after the request's arrival, or None
 
 All times are arguments, in seconds, so that 10,000 schedules are tested in a second.
 """
@@ -40,9 +40,8 @@ class CallPlan:
     """Plan of a request: where it runs, and when.
 
     Attributes:
-        remote_at_s: Start on the server, in seconds after the request's arrival; None: not there.
-        local_at_s: Start on the device, likewise; None: only if the server fails.
-        reason: The reason, for the user.
+        remote_at_s: Start on the server, in seconds after the request's arrival. None means not there.
+        local_at_s: Start on the device, likewise. None means only if the server fails.
     """
 
     remote_at_s: float | None
@@ -56,10 +55,9 @@ def decide(
     """Decide where to run a request.
 
     Args:
-        policy: One of ``POLICIES``.
         deadline_s: Time limit of the request, in seconds.
-        local_s: p95 of the device, in seconds; None: unknown.
-        remote_s: p95 of the server, in seconds; None: unknown.
+        local_s: p95 of the device, in seconds. None means unknown.
+        remote_s: p95 of the server, in seconds. None means unknown.
         objection: Reason not to use the server now; empty if it may be used.
 
     >>> decide("remote-first", 0.1, 0.02, 0.03, "")
@@ -95,10 +93,7 @@ def second_opinion(
     """Return the reason that the server does not repeat a run of the device, or "" if it does.
 
     Args:
-        confidence: In the device's outputs.
-        threshold: The confidence that is enough.
-        left_s: Time left until the deadline.
-        remote_s: p95 of the server; None: unknown.
+        remote_s: p95 of the server. None means unknown.
         objection: Why the server must not be used now.
     """
     if confidence >= threshold:
@@ -141,12 +136,8 @@ class Breaker:
 
     Attributes:
         state: ``closed``, ``open``, ``probing`` or ``half-open``.
-        until_s: When an open one may probe.
         pauses: Number of times that it opened since it was last closed.
-        calls: Since it was last closed.
-        failed, slow: Moving averages.
         trying: Half-open, and the one trial call is running.
-        reason: Why it is open.
     """
 
     state: str = "open"
@@ -184,11 +175,9 @@ class Breaker:
         """Return the state after the result of a request.
 
         Args:
-            valid: Whether it had valid outputs.
             slow: Whether it was too late to be useful.
             now_s: Time on the caller's clock, in seconds.
             chance: A random number from 0 to 1.
-            reason: The error.
         """
         if self.state == "half-open":
             return Breaker("closed", reason="") if valid and not slow else self._open(now_s, chance, reason)
@@ -219,5 +208,5 @@ class Retries:
         return Retries(min(RETRIES_SAVED, self.left + RETRY_SHARE))
 
     def spend(self) -> Retries | None:
-        """Use one; None: there is none left."""
+        """Use one. Return None if there is none left."""
         return Retries(self.left - 1) if self.left >= 1 else None

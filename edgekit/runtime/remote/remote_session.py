@@ -15,6 +15,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,7 +55,6 @@ class RemoteResult(dict[str, Array]):
 
     Attributes:
         path: ``local`` or ``remote``.
-        reason: For the user.
         took_ms: From the request to the outputs.
     """
 
@@ -77,18 +77,15 @@ class RemoteSession(Closing):
     is open, the device runs all requests.
 
     Args:
-        session: The device's part.
         url: The server's, without ``/v2``.
-        model: Its name there.
-        policy: One of the four.
         deadline_ms: Deadline of a request. The local run itself is not interrupted; see
             ``Session(deadline_ms=)`` for runs that hang.
         confidence: For that policy: computes a confidence from the device's outputs.
         threshold: The confidence from which the device's outputs are kept.
-        version: Version of the model on the server; empty: the server's default.
+        version: Version of the model on the server. Empty means the server's default.
         headers: Headers of every request, e.g. an authorization.
-        context: For https; None: the system's certificates.
-        traces: Records spans of each request, and sends the server ``traceparent``; None: neither.
+        context: For https. None means the system's certificates.
+        traces: Records spans of each request, and sends the server ``traceparent``. None means neither.
 
     Raises:
         UsageError: an argument is invalid, or the protocol cannot encode the model's inputs or outputs.
@@ -199,7 +196,6 @@ class RemoteSession(Closing):
         began_s: float,
         span: Span | None,
     ) -> RemoteResult:
-        """Return the server's outputs after the device failed; raise the device's error without them."""
         if call is None and self.policy != "local-only" and not objection:
             call = self._send(feeds, began_s + self._deadline_s)
         if call is not None and span is not None:
@@ -216,8 +212,6 @@ class RemoteSession(Closing):
         objection: str,
         began_s: float,
     ) -> RemoteResult:
-        """Return the device's outputs if their confidence is high enough, or if the server does not respond
-        in time. Otherwise return the server's outputs."""
         assert self._confidence is not None
         device_confidence, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
         left_s = end_s - time.monotonic()
@@ -264,11 +258,8 @@ class RemoteSession(Closing):
             self._breaker = self._breaker.request_sent()
         # Copies: the caller may reuse the arrays as soon as it has outputs.
         copies = {name: np.array(array, order="C") for name, array in feeds.items()}
-        if self._traces is None:
-            call = Call(lambda client: self._infer(client, copies, end_s))
-        else:
-            span = self._traces.client_span()  # here: in the caller's thread
-            call = Call(lambda client: self._infer_traced(client, copies, end_s, span))
+        span = None if self._traces is None else self._traces.client_span()  # here: in the caller's thread
+        call = Call(lambda client: self._infer(client, copies, end_s, span))
         self._calls.begin(call)
         return call
 
@@ -283,35 +274,26 @@ class RemoteSession(Closing):
                 self._form = form
             self._breaker = self._breaker.probed(ready, time.monotonic(), random.random(), reason)
 
-    def _infer_traced(
-        self, client: Client, feeds: Mapping[str, Array], end_s: float, span: Span
-    ) -> dict[str, Array]:
-        with span:
-            return self._infer(client, feeds, end_s, span.context.headers)
-
     def _infer(
-        self,
-        client: Client,
-        feeds: Mapping[str, Array],
-        end_s: float,
-        headers: Mapping[str, str] | None = None,
+        self, client: Client, feeds: Mapping[str, Array], end_s: float, span: Span | None
     ) -> dict[str, Array]:
         began_s, reason, outputs = time.monotonic(), "", None
         try:
-            outputs = self._infer_with_retry(client, feeds, end_s, headers)
-            self._sound.check(outputs)
+            with span or nullcontext():
+                headers = None if span is None else span.context.headers
+                received = self._infer_with_retry(client, feeds, end_s, headers)
+                self._sound.check(received)
+            outputs = received
         except (ConnectionFailedError, AnswerError, EdgeKitError) as problem:
-            reason, outputs = str(problem), None
+            reason = str(problem)
         took_s = time.monotonic() - began_s
         with self._lock:
             if outputs is not None or time.monotonic() >= end_s:
                 self._remote.add(took_s)  # a lower bound for a request that timed out
             slow = took_s > (latest_start_s(self._deadline_s, self._local.p95_s()) or self._deadline_s)
-            text = reason or f"it took {1000 * took_s:.0f} ms"
-            is_valid = outputs is not None
-            self._breaker = self._breaker.after_result(
-                is_valid, slow, time.monotonic(), random.random(), text
-            )
+            reason_shown = reason or f"it took {1000 * took_s:.0f} ms"
+            now_s, chance = time.monotonic(), random.random()
+            self._breaker = self._breaker.after_result(outputs is not None, slow, now_s, chance, reason_shown)
         if outputs is None:
             raise AnswerError(reason)
         return outputs

@@ -66,10 +66,6 @@ class Batching:
         one: Batch size 1: the first dimension of all inputs and outputs is 1.
         many: Batch size N, with as many threads, and the same shapes.
 
-    Attributes:
-        size: N.
-        batches: Speed of batches by the shapes of a request's inputs.
-
     Raises:
         UsageError: the models or their shapes differ, or rows depend on each other.
     """
@@ -159,7 +155,6 @@ def compared(one: SessionProtocol, batching: Batching, inputs: Sequence[TensorSp
 
 
 def _size(one: SessionProtocol, many: SessionProtocol) -> int:
-    """Return the batch size, of two sessions that match."""
     if one.bundle.manifest["source"]["sha256"] != many.bundle.manifest["source"]["sha256"]:
         raise UsageError(f"{one.bundle.name} and {many.bundle.name} are not from the same model")
     if one.threads != many.threads:

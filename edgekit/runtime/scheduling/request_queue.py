@@ -5,7 +5,7 @@
     outputs = future.result()                               # or: await asyncio.wrap_future(future)
 
 A request of a more urgent class (``priority``) goes before all others. ``Session.run_async`` has a queue of
-its own. With ``batching``, queued requests run as a batch where that was measured to be faster. One thread,
+its own. With ``batching``, queued requests run as a batch if that was measured to be faster. One thread,
 which ends after some idle seconds.
 """
 
@@ -54,7 +54,7 @@ class _Request(NamedTuple):
     future: Pending
     record: RunRecord | None
     batch: Batch | None
-    """Batches at its shape; requests of one batch have the same one. None: it runs alone."""
+    """Batches at its shape; requests of one batch have the same one. None means it runs alone."""
 
 
 class Requests(Closing):
@@ -64,8 +64,7 @@ class Requests(Closing):
 
     Args:
         runs: Runs the requests; it must outlive this.
-        limit: Maximum number of queued requests.
-        batching: Runs several requests at once where that is faster; None: one by one.
+        batching: Runs several requests at once if that is faster. None means one by one.
         delay_ms: Longest time that a request waits, while nothing runs, for others to fill a batch. 0: only
             requests that are queued anyway, during a run, are batched.
         shed: Refuse at once what, by the runs so far, would not be answered by its deadline, and do not
@@ -128,7 +127,6 @@ class Requests(Closing):
             deadline_ms: Time limit in ms. A request queued longer is not run: its future raises BusyError.
             priority: Priority class; smaller ones are run first. If the queue is full, a request of a larger
                 class is dropped: its future raises BusyError.
-            record: Is filled in, for traces.
 
         Returns:
             A future of the outputs, or of the error of ``Session.run``. ``cancel()`` removes the request.
@@ -203,7 +201,6 @@ class Requests(Closing):
         return left_s + alike * self._one_s.mean_s + (self._one_s.upper_s if alike or left_s else 0.0)
 
     def _run_s(self, batch: Batch | None, count: int) -> float:
-        """Estimate the seconds of so many requests of one shape."""
         if self._is_batched(batch, count):
             assert self._batching is not None
             return ceil(count / self._batching.size) * self._batch_s.mean_s

@@ -31,10 +31,9 @@ from edgekit.errors import BundleError, EdgeKitError, UsageError, blame_of, reas
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.session import Session
 from edgekit.runtime.store import health
-from edgekit.runtime.store.files import StoreFiles
+from edgekit.runtime.store.files import Slots, StoreFiles, version_of
 from edgekit.runtime.store.health import HealthWindow as HealthWindow
 from edgekit.runtime.store.health import Progress
-from edgekit.runtime.store.slots import Slots, version_of
 from edgekit.runtime.store.state import (
     FACTORY,
     confirmed,
@@ -64,9 +63,9 @@ class Store:
             for tools that start nothing.
         trusted_keys: PEM files of public keys. Given, only bundles that one of them has signed are run. Needs
             the extra ``trust``.
-        name: Name of one of several models, each with its own states; they share the slots. None: the only
-            one.
-        window: Time and predictions that a candidate needs before :meth:`observe` commits it. None: five
+        name: Name of one of several models, each with its own states; they share the slots. None means the
+            only one.
+        window: Time and predictions that a candidate needs before :meth:`observe` commits it. None means five
             minutes and 100 answers.
         clock: Monotonic, in seconds.
 
@@ -116,10 +115,9 @@ class Store:
         is; the next start takes it.
 
         Args:
-            bundle: The file.
-            signature: Its signature file, where the store has ``trusted_keys``; None: the bundle's name with
-                ``.sig`` added.
-            version: A whole number that rises with each release; None: the one in the bundle
+            signature: Its signature file, if the store has ``trusted_keys``. None means the bundle's name
+                with ``.sig`` added.
+            version: A whole number that rises with each release. None means the one in the bundle
                 (``extensions.version`` of its manifest), if it has one. Below the highest that was ever
                 committed only the bundles that are still kept are installed.
 
@@ -156,9 +154,6 @@ class Store:
     def open(self, **options: Any) -> Session:
         """Open a session on the current bundle, or on the next one that opens. A candidate runs its golden
         vectors first.
-
-        Args:
-            options: Options of ``Session``. A candidate is probed in a child, unless ``probe=False``.
 
         Raises:
             BundleError: no bundle opens, not even the factory's.
@@ -234,7 +229,7 @@ class Store:
         """Commit a bundle: it works, by the app's own checks. :meth:`observe` does this by itself.
 
         Args:
-            digest: Digest of the bundle; None: the one this object opened, even if another was installed
+            digest: Digest of the bundle. None means the one this object opened, even if another was installed
                 since. A bundle that was given up meanwhile, or whose file is gone, is not confirmed, and
                 ``notes`` says so.
 
@@ -258,8 +253,8 @@ class Store:
         """Give up a bundle that does not work, e.g. by the app's own checks; the next start uses another.
 
         Args:
-            reason: The reason, which is stored.
-            digest: Digest of the bundle; None: the one this object opened, even if another is installed now.
+            digest: Digest of the bundle. None means the one this object opened, even if another is installed
+                now.
 
         Raises:
             UsageError: this object opened nothing, and no digest is given.

@@ -49,8 +49,6 @@ class CandidateWatch(NamedTuple):
 
     Attributes:
         since_s: Its start or its last failure, in seconds of the caller's monotonic clock.
-        start_counts: Its counts then.
-        counts: Its counts now.
     """
 
     since_s: float
@@ -82,7 +80,6 @@ def burns_faster(counts: Counts, before: tuple[int, int]) -> bool:
     """Return whether a candidate has a larger share of bad answers than the committed model.
 
     Args:
-        counts: Counts of the candidate.
         before: Number of answers of the committed model, and of its bad ones.
 
     >>> burns_faster(Counts(3, 0, 3), (10_000, 4)), burns_faster(Counts(1000, 0, 10), (10_000, 100))
@@ -133,10 +130,7 @@ class WatchedBundle:
         """Decide whether a candidate is committed or rolled back now, with the reason for a rollback.
 
         Args:
-            counts: Its counts since its start.
             before: Number of answers of the committed model, and of its bad ones.
-            window: The trial that it must pass.
-            now_s: The time, in seconds.
         """
         self._watch = watched(self._watch, counts, now_s)
         if burns_faster(counts, before):

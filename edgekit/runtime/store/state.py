@@ -30,12 +30,10 @@ class StoreState:
     """The state of a store. Bundles are digests; "" is the factory's.
 
     Attributes:
-        serial: Incremented by each change.
         active: The bundle that was started last: a candidate, a committed one or the factory's.
         starts: Starts of it since it was last confirmed.
         staged: The installed bundle that the next start takes as its candidate; "" for none.
         good: Committed bundles, the newest first.
-        given_up: Given-up bundles: (digest, reason).
         stood_in: Committed bundles started as substitutes, because the active one could not be opened for a
             reason that may pass, and their starts since they were last confirmed: (digest, starts).
         minimum: The lowest version that is installed: the highest that was ever committed.
@@ -119,12 +117,7 @@ def refusal(state: StoreState, digest: str, version: int | None) -> str:
 
 
 def to_start(state: StoreState, skipped: Collection[str] = ()) -> str:
-    """Choose the bundle to start: staged or active, else the newest committed one, else the factory's.
-
-    Args:
-        state: The state.
-        skipped: Bundles skipped at this start.
-    """
+    """Choose the bundle to start: staged or active, else the newest committed one, else the factory's."""
     candidates = [state.staged] if state.staged else []
     candidates += [state.active, *state.good]
     return next((digest for digest in candidates if digest not in skipped), FACTORY)
@@ -227,7 +220,6 @@ def _counted(state: StoreState, digest: str, starts: int) -> StoreState:
 
 
 def _without_unused(state: StoreState) -> StoreState:
-    """Return the state without the versions and counts of removed bundles."""
     named = state.named
     return replace(
         state,

@@ -1,4 +1,4 @@
-"""State that a stream carries from one run to the next: a card's states, and the context of a sound."""
+"""State that a stream carries from one run to the next: a card's states, and the context of a recording."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ class Carried:
     Calls run one after the other, in the order in which they come. A run that fails carries nothing: the next
     one begins where it did. States are inputs and outputs of the source model, so that a fallback to another
     variant goes on with them.
-
-    Args:
-        session: Its card says what is carried.
     """
 
     def __init__(self, session: SessionProtocol) -> None:

@@ -26,9 +26,6 @@ class LatestFrame(Closing):
 
     Args:
         frames: Read in a thread of its own, which starts with the first call of ``next``.
-
-    Attributes:
-        dropped: Frames replaced by a newer one.
     """
 
     def __init__(self, frames: Iterable[Any]) -> None:

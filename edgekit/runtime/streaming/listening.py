@@ -1,4 +1,4 @@
-"""A long or a live sound, window by window."""
+"""Long or live audio, window by window."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
 
 
 class Listening:
-    """An iterator over the windows of one sound; made by ``Session.listen``.
+    """An iterator over the windows of one recording; made by ``Session.listen``.
 
-    It has states of its own, zero at the begin: several sounds can be listened to at a time, and
+    It has states of its own, zero at the start: several recordings can be listened to at a time, and
     ``Session.predict`` is not disturbed. The last window is filled up with zeros; samples that an earlier
     window held get none.
 
     Args:
-        session: Runs the windows; it must outlive this.
         sound: Floats (-1 to 1) or int16, [n] or [n, channels]; or an iterable of such pieces of any length,
             e.g. a microphone's: then a window is predicted as soon as it is complete.
-        rate: Samples a second, in Hz; None: the card's. Pieces must have the card's.
+        rate: Samples a second, in Hz. None means the card's. Pieces must have the card's.
         options: Decoding options that override the card's.
 
     Attributes:
         outputs: The raw outputs of the last window; empty before the first one.
 
     Raises:
-        UsageError: the card takes no sound, or pieces have another rate.
+        UsageError: the card takes no audio, or pieces have another rate.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Listening:
         return next(self._windows)
 
     def answer(self) -> Any:
-        """Return the prediction for the whole sound, from all windows that are left: the task's own, e.g.
+        """Return the prediction for the whole recording, from all windows that are left: the task's own, e.g.
         ``SpeechSegments`` of voice activity; else ``WindowPredictions``."""
         windows = list(self)
         if self._session.card.task is not None:
@@ -106,7 +105,7 @@ class Listening:
 
 
 def check_live_rate(source: AudioInput, rate: int | None) -> None:
-    """Check the rate of a sound that comes in pieces.
+    """Check the rate of a recording that comes in pieces.
 
     Raises:
         UsageError: it is not the card's.

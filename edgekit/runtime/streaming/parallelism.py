@@ -40,10 +40,7 @@ class Parallelism:
     """The runs that a stream makes in parallel.
 
     Attributes:
-        workers: Number of workers.
-        threads: Threads of each.
         ratio: Speedup of N single-threaded runs over one run with N threads; None if not measured.
-        runners: One for each worker.
     """
 
     def __init__(
@@ -77,11 +74,10 @@ def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bo
     """Return the parallelism of a session's stream.
 
     Args:
-        session: Its thread count is the limit.
-        workers: The number of single-threaded workers; 1: the session's own runner. None: the faster of 1 and
-            the session's thread count. Measuring takes about two seconds, once per variant, engine version
-            and device. On a GPU or an NPU it is 1, also while a requested one is being verified: its stage
-            overlaps with those on the CPU, and several runs of it would take turns.
+        workers: The number of single-threaded workers. 1 means the session's own runner, None the faster of
+            1 and the session's thread count. Measuring takes about two seconds, once per variant, engine
+            version and device. On a GPU or an NPU it is 1, also while a requested one is being verified: its
+            stage overlaps with those on the CPU, and several runs of it would take turns.
         newest: Whether only the newest frame of a live source is used.
 
     Raises:

@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 def predict_parts(
     session: SessionProtocol, item: Any, *, rate: int | None = None, **options: Any
 ) -> Iterator[Any]:
-    """Predict for a text that is written, or a long sound; iterate over the predictions so far.
+    """Predict for a string that is written, or a long recording; iterate over the predictions so far.
 
         for written in predict_parts(session, "A text."):
             show(written.text)
 
     Args:
-        session: Runs the model; it must outlive the iterator.
-        item: A text: a str. A sound: floats from -1 to 1 or int16, [n] or [n, channels].
-        rate: Sample rate of a sound in Hz; None: the card's.
+        item: A string. Audio: floats from -1 to 1 or int16, [n] or [n, channels].
+        rate: Sample rate of a recording in Hz. None means the card's.
         options: Decoding options that override the card's.
 
     Raises:

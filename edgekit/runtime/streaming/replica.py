@@ -39,8 +39,6 @@ class Replica:
 
     Args:
         session: Runs requests if this fails; it must outlive this.
-        variant: Name of one of the bundle's variants.
-        threads: Threads of one run.
 
     Attributes:
         failed: Why the session is used instead; "" while it is not.
@@ -48,7 +46,7 @@ class Replica:
     Raises:
         UsageError: there is no such variant, it has no files, or the session is closed.
         MissingDependency: its engine is not installed.
-        EngineError: it did not load, or, where the session has a deadline, it hangs.
+        EngineError: it did not load, or, if the session has a deadline, it hangs.
     """
 
     def __init__(self, session: SessionProtocol, variant: str, threads: int) -> None:
@@ -106,7 +104,6 @@ class Replica:
         return opened() if self._limit is None else _watched(session, self._limit, opened)
 
     def _open_checked(self) -> Runner:
-        """Open it, and compare it with the golden vectors."""
         runner, bundle = self._open(), self._session.bundle
         try:
             limits_db = golden_check.limits_db(self.variant, [spec.name for spec in self._session.outputs])

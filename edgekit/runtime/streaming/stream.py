@@ -66,8 +66,6 @@ class Result:
 
 @dataclass(slots=True)
 class _Task:
-    """A frame in flight."""
-
     number: int
     frame: Any
     began_s: float
@@ -94,9 +92,8 @@ class Stream(Closing):
             parallel.
         order: Colour order of the frames, ``rgb`` or ``bgr``.
         newest: Skip frames that arrived while others were processed; else every frame is processed.
-        workers: Number of workers; None: chosen by measuring. 1: three threads, one a stage, and the
-            session's runner.
-        metrics: Records each stage's time and each outcome.
+        workers: Number of workers. None means chosen by measuring. 1 means three threads, one a stage, and
+            the session's runner.
         options: Decoding options that override the card's.
 
     Raises:
@@ -253,7 +250,6 @@ class _Pipeline:
             waiter.acquire()
 
     def stop(self) -> None:
-        """Read no more frames, and skip unfinished ones."""
         with self._lock:
             self._stopped = True
             self._changed.notify()
@@ -324,7 +320,6 @@ def _steps(
     options: Mapping[str, Any],
     runner: SessionProtocol | Replica,
 ) -> Sequence[Step]:
-    """Return the steps of a frame, stage by stage."""
     initial = session.active.engine, bool(session.fallbacks)
 
     def decoded(task: _Task) -> None:

@@ -1,14 +1,14 @@
-"""Words of a live sound, while somebody speaks.
+"""Words of live audio, while somebody speaks.
 
     with Session("talk.edgekit") as session:
         for update in Transcriber(session).listen(microphone):
             print(update.text, end="", flush=True)
 
-The sound since the last cut is transcribed again and again as it grows. Words that two successive
-hypotheses share are committed (``processing/transcripts/agreement.py``), and all words where the speaker
-pauses. The sound is cut at a pause once it is longer than half of ``longest_s``, and at the latest at that
+The audio since the last cut is transcribed again and again as it grows. Words that two successive
+hypotheses share are committed (``processing/transcripts/agreement.py``), and all words when the speaker
+pauses. The audio is cut at a pause once it is longer than half of ``longest_s``, and at the latest at that
 length: memory and time do not grow. A slow machine makes fewer steps: a hypothesis starts only once the last
-one would be finished if the sound came from a microphone.
+one would be finished if the audio came from a microphone.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 STEP_S, PAUSE_S, LONGEST_S = 1.0, 0.7, 20.0
 PAD_S = 0.3
-"""Seconds of sound that are kept before the first speech, and read after the last."""
+"""Seconds of audio that are kept before the first speech, and read after the last."""
 SILENCE_S = 2.0
-"""Seconds of silence after which earlier sound is dropped from the context."""
+"""Seconds of silence after which earlier audio is dropped from the context."""
 SPEECH_S = 0.1
 """Minimum seconds of speech that are transcribed; a click is shorter."""
 
@@ -48,10 +48,8 @@ class TranscriptUpdate:
 
     Attributes:
         text: Words that are final, with the space before them: all of these texts in turn are the whole one.
-        provisional: Words after them, which may change.
-        start_s, end_s: Start and end of the transcribed sound, in seconds from its beginning.
-        is_end: Whether the speaker paused, or the sound was cut, after ``text``.
-        seconds: Time that it took.
+        start_s, end_s: Start and end of the transcribed audio, in seconds from its beginning.
+        is_end: Whether the speaker paused, or the audio was cut, after ``text``.
     """
 
     text: str
@@ -72,7 +70,7 @@ class TranscriptUpdate:
 
 
 class Transcriber:
-    """Transcribes one live sound. Not for several threads at once.
+    """Transcribes live audio. Not for several threads at once.
 
     A word is provisional after about a step and the time of one hypothesis, and final a step later.
 
@@ -80,12 +78,12 @@ class Transcriber:
         session: A session on a speech model; it must outlive this. If an engine fails, the same hypothesis
             runs on the next variant.
         voice_activity: A session on a model with the task ``voice-activity`` and the same rate, which finds
-            the pauses; None: loudness does.
-        rate: Samples a second of the blocks, in Hz; None: the card's, which they must have.
-        step_s: Seconds of new sound between two hypotheses.
+            the pauses. None means loudness does.
+        rate: Samples a second of the blocks, in Hz. None means the card's, which they must have.
+        step_s: Seconds of new audio between two hypotheses.
         pause_s: Seconds without speech that end a phrase.
-        longest_s: Seconds of sound that a hypothesis reads at most; then it is cut, at a pause if there was
-            one. None: 20, or the model's window if that is shorter.
+        longest_s: Seconds of audio that a hypothesis reads at most; then it is cut, at a pause if there was
+            one. None means 20, or the model's window if that is shorter.
         clock: Returns seconds; measures how long a hypothesis takes.
         options: Decoding options that override the card's, e.g. ``language``.
 
@@ -154,19 +152,19 @@ class Transcriber:
         """Transcribe the next block: floats (-1 to 1) or int16, [n] or [n, channels].
 
         Raises:
-            UsageError: it is not a sound.
+            UsageError: it is not audio.
             EngineError, NoVariantError: as ``Session.run``. The rest of the block is dropped; the next call
             goes on.
         """
-        sound, self._waiting = np.concatenate([self._waiting, mono(block, self._source)]), np.zeros(0)
+        audio, self._waiting = np.concatenate([self._waiting, mono(block, self._source)]), np.zeros(0)
         hop = self._detector.hop
-        for start in range(0, len(sound) - hop + 1, hop):
-            self._take(sound[start : start + hop])
-        self._waiting = sound[len(sound) - len(sound) % hop :]
+        for start in range(0, len(audio) - hop + 1, hop):
+            self._take(audio[start : start + hop])
+        self._waiting = audio[len(audio) - len(audio) % hop :]
         return self._fetched()
 
     def finish(self) -> list[TranscriptUpdate]:
-        """Commit all words. Further blocks go on in the same sound."""
+        """Commit all words. Further blocks go on in the same recording."""
         if len(self._waiting):
             frame = np.zeros(self._detector.hop)
             frame[: len(self._waiting)], self._waiting = self._waiting, np.zeros(0)
@@ -181,7 +179,6 @@ class Transcriber:
         return updates
 
     def _take(self, frame: Array) -> None:
-        """Add a frame, and run what is due after it."""
         speaks = self._detector.is_speech(frame)
         self._sound[self._length : self._length + len(frame)] = frame
         self._length += len(frame)
@@ -226,7 +223,7 @@ class Transcriber:
         self._report(new, "", self._length, True, seconds)
 
     def _shorten(self) -> None:
-        """Cut a sound that has become too long, at its last pause, or else where it is quiet."""
+        """Cut a recording that has become too long, at its last pause, or else where it is quiet."""
         if self._settled:
             self._agreement.drop(self._settled_words)
             self._cut(self._settled)
@@ -241,13 +238,11 @@ class Transcriber:
         self._cut(end)
 
     def _restart(self) -> None:
-        """Begin anew, with the silence at the end."""
         self._agreement = LocalAgreement()
         self._cut(self._length - min(self._length, self._pad))
         self._speech = self._speech_end = 0
 
     def _transcribed(self, end: int) -> tuple[str, float]:
-        """Return the text of the sound before ``end``, and the seconds that it took."""
         began_s = self._clock()
         try:
             prediction = processing.predict_whole(
@@ -260,7 +255,6 @@ class Transcriber:
         return prediction.text, seconds
 
     def _report(self, new: str, provisional: str, end: int, is_end: bool, seconds: float) -> None:
-        """Queue an update, if there is anything new."""
         was_open, was_provisional = self._is_open, self._provisional
         self._is_open, self._provisional = (was_open or bool(new)) and not is_end, provisional
         if not new and provisional == was_provisional and not (is_end and was_open):
@@ -281,7 +275,6 @@ class Transcriber:
         return f" {text}" if needs else text
 
     def _cut(self, count: int) -> None:
-        """Drop the first samples, and what was read of them."""
         self._sound[: self._length - count] = self._sound[count : self._length].copy()
         self._length -= count
         self._speech_end = max(0, self._speech_end - count)

@@ -1,4 +1,4 @@
-"""Detection of speech in a few milliseconds of a live sound: by a model, or by loudness."""
+"""Detection of speech in a few milliseconds of live audio: by a model, or by loudness."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FRAME_S = 0.032
 MEMORY_S = 10.0
 """The noise is the quietest frame of so many seconds."""
 ABOVE_NOISE_DB, HYSTERESIS_DB = 12.0, 5.0
-"""A frame is speech where it is louder than the noise by so much; speech ends where one is quieter than that
+"""A frame is speech if it is louder than the noise by so much; speech ends if one is quieter than that
 by the second."""
 NOISE_DB = -60.0, -45.0
-"""Least and greatest level that counts as noise, of full scale: a sound may begin amid speech."""
+"""Least and greatest level that counts as noise, of full scale: a recording may begin amid speech."""
 TINY = 1e-12
 
 
 class VoiceDetector(Protocol):
-    """Judges a sound frame by frame.
+    """Judges a recording frame by frame.
 
     Attributes:
         hop: Samples of a frame.
@@ -67,7 +67,7 @@ class ModelDetector:
 
     Args:
         session: A session on the model; it must outlive this.
-        rate: The sound's samples a second, in Hz.
+        rate: The audio's samples a second, in Hz.
 
     Raises:
         UsageError: the model has another task or another rate.

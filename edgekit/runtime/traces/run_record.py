@@ -18,11 +18,9 @@ class RunRecord:
         context: Span of the request: log messages of its run have its id.
 
     Attributes:
-        queued_s: Start of waiting, on the clock of ``time.monotonic``; 0: it was not queued.
-        run_start_s, run_end_s: Start and end of the run; 0: it did not run.
-        active: Variant that ran it; None: it did not run.
-        fallbacks: Changes of the variant during the run.
-        batch_size: Number of requests in its batch.
+        queued_s: Start of waiting, on the clock of ``time.monotonic``, or 0 if it was not queued.
+        run_start_s, run_end_s: Start and end of the run, or 0 if it did not run.
+        active: Variant that ran it. None means it did not run.
     """
 
     def __init__(self, context: TraceContext) -> None:
@@ -34,12 +32,8 @@ class RunRecord:
 
     @contextmanager
     def running(self, runs: Any, batch_size: int = 1) -> Iterator[None]:
-        """Record the run while the block runs. A second run, after a batch that failed, replaces the first.
-
-        Args:
-            runs: The session, or what stands before it.
-            batch_size: Number of requests in the batch.
-        """
+        """Record the run while the block runs. A second run, after a batch that failed, replaces the
+        first."""
         before = getattr(runs, "history", ())
         token = CURRENT.set(self._context)
         self.run_start_s, self.batch_size = time.monotonic(), batch_size

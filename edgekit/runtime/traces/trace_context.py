@@ -33,7 +33,6 @@ class TraceContext(NamedTuple):
     Attributes:
         trace_id: 32 hexadecimal digits, the same in all processes.
         span_id: 16 hexadecimal digits.
-        sampled: Whether the span is recorded.
         state: Value of ``tracestate``; "" if there is none.
     """
 
@@ -59,7 +58,7 @@ class TraceContext(NamedTuple):
 
 
 CURRENT: ContextVar[TraceContext | None] = ContextVar("edgekit_trace", default=None)
-"""Span in which the caller's thread or task is; None: it is in none."""
+"""Span in which the caller's thread or task is. None means it is in none."""
 
 
 def new_trace(share: float = 1.0) -> TraceContext:
@@ -74,7 +73,7 @@ def new_trace(share: float = 1.0) -> TraceContext:
 
 
 def parsed(parents: Sequence[str], states: Sequence[str] = ()) -> TraceContext | None:
-    """Return the context of a request's sender; None where it sent none, or a malformed one.
+    """Return the context of a request's sender, or None if it sent none or a malformed one.
 
     Args:
         parents: Values of all headers ``traceparent``; several are malformed.

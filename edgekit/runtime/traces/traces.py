@@ -47,7 +47,6 @@ class Traces:
 
     Args:
         outbox: Destination of the rows, of the kind ``log``: they are dropped first. It must outlive this.
-        resource: Resource attributes, e.g. ``service.name`` and ``device.id``.
         share: Share of the traces that are recorded, 0 to 1. A server follows the device's choice.
 
     Attributes:
@@ -80,9 +79,7 @@ class Traces:
 
         Args:
             name: Name, of a small set: no ids and no data.
-            attributes: Attributes that are known at its start.
             traceparent: Header of the request that it is a part of, if another process sent one.
-            kind: OTLP's kind of the span.
         """
         above = (parsed([traceparent]) if traceparent else None) or CURRENT.get()
         context = new_trace(self._share) if above is None else above.child()
@@ -125,11 +122,7 @@ class Traces:
 
 
 class Span:
-    """One step of a request. While it is entered, spans that begin in the same thread are below it.
-
-    Attributes:
-        context: Its ids, for the next process.
-    """
+    """One step of a request. While it is entered, spans that begin in the same thread are below it."""
 
     def __init__(
         self,
@@ -208,12 +201,7 @@ class Span:
 
 
 class TracedSession:
-    """Session whose preparation, runs and decoding are spans, named as the stages of metrics.
-
-    Args:
-        session: The session, which stays open.
-        traces: Recorder of the spans.
-    """
+    """Session whose preparation, runs and decoding are spans, named as the stages of metrics."""
 
     def __init__(self, session: SessionProtocol, traces: Traces) -> None:
         self._session, self._traces = session, traces

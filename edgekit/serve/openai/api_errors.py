@@ -20,7 +20,6 @@ class ApiError(RequestError):
     """Error of one field of a request.
 
     Attributes:
-        param: Name of the field, or None.
         code: The API's code of the error, or None.
     """
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from edgekit.generate.device.chat_template import MESSAGES_LIMIT
+from edgekit.generate.device.options import checked_options
+from edgekit.generate.device.text_session import TextSession
+from edgekit.generate.device.text_stream import TextStream
 from edgekit.runtime import Session
-from edgekit.runtime.generate.chat_template import MESSAGES_LIMIT
-from edgekit.runtime.generate.options import checked_options
-from edgekit.runtime.generate.text_session import TextSession
-from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.request_fields import (
     CHAT_ONLY,
@@ -36,7 +36,7 @@ CHAT_FIELDS = (
 )  # fmt: skip
 COMPLETION_FIELDS = (*COMMON, "prompt")
 COMPLETION_TOKENS = 16
-"""Tokens of a completion where the request does not say, as in the API."""
+"""Tokens of a completion if the request does not say, as in the API."""
 PARTS = 1024
 """Maximum number of parts of a message's content."""
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
@@ -52,7 +52,6 @@ class TextRequest(NamedTuple):
         prompt: Text to continue, or messages of a chat.
         options: Arguments of ``GenerateOptions``.
         tools: Functions that the model may call.
-        stream: Whether the response is streamed.
         usage: Whether the last event of a stream has the usage.
     """
 
@@ -147,7 +146,7 @@ def _stops(options: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _schema_of(form: Any) -> Mapping[str, Any] | None:
-    """Return the schema of a ``response_format``; None where the answer is any text."""
+    """Return the schema of a ``response_format``; None if the answer is any text."""
     if form is None:
         return None
     kind = form.get("type") if isinstance(form, dict) else None

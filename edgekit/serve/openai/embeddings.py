@@ -46,12 +46,6 @@ def embeds_texts(model: ServedModel | ServedText) -> bool:
 async def embeddings(service: Service, model: ServedModel, body: Mapping[str, Any], lease: Lease) -> bytes:
     """Return the body of the response to a request.
 
-    Args:
-        service: Service that runs the texts, one after the other.
-        model: Model that makes the vectors.
-        body: The request.
-        lease: Holds the memory of the vectors and the response, too.
-
     Raises:
         ApiError: a field is malformed or not supported. As ``Service.run``.
     """
@@ -83,7 +77,6 @@ async def embeddings(service: Service, model: ServedModel, body: Mapping[str, An
 
 
 async def _vector(service: Service, model: ServedModel, text: str) -> tuple[np.ndarray[Any, Any], int]:
-    """Return a text's vector, and the number of its tokens."""
     began_s = time.monotonic()
     try:
         with traced("prepare"):

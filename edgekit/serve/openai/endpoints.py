@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 
+from edgekit.generate.device.adapter import is_adapter_name
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.openai.api_errors import ApiError, error_object, response_of
 from edgekit.serve.openai.chat_requests import read_chat, read_completion, read_text2text
 from edgekit.serve.openai.embeddings import embeddings, embeds_texts
 from edgekit.serve.openai.multipart import FIELD_BYTES, PARTS, boundary_of, read_form
 from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
-from edgekit.serve.openai.text_responses import JSON, ResponseWriter, event, json_bytes
-from edgekit.serve.openai.transcript_responses import TranscriptWriter
+from edgekit.serve.openai.text_responses import JSON, ResponseWriter, TranscriptWriter, event, json_bytes
 from edgekit.serve.openai.transcriptions import BODY_BYTES as FORM_BYTES
 from edgekit.serve.openai.transcriptions import read_transcription
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.request_memory import parsed_bytes
 from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import ServedModel
-from edgekit.serve.served_parts import ServedParts
-from edgekit.serve.served_speech import ServedSpeech
+from edgekit.serve.served_parts import ServedParts, ServedSpeech, ServedText2Text
 from edgekit.serve.served_text import ServedText
-from edgekit.serve.served_text2text import ServedText2Text
-from edgekit.target.adapter import is_adapter_name
 
 if TYPE_CHECKING:
     from edgekit.serve.openai.chat_requests import TextRequest
@@ -47,11 +44,7 @@ EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-contr
 
 
 class OpenAiPath:
-    """Handles requests below ``/v1``.
-
-    Args:
-        service: Service that runs the requests.
-    """
+    """Handles requests below ``/v1``."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._since = service, int(time.time())
@@ -208,7 +201,6 @@ async def _respond(
     receive: Any,
     send: Any,
 ) -> None:
-    """Send a text, whole or streamed. A client that hangs up ends it."""
     watching = asyncio.ensure_future(_disconnected(receive))
     watching.add_done_callback(lambda _: run.cancel())  # also at the end, where it does nothing
     try:
@@ -284,7 +276,6 @@ async def _send_content(send: Any, kind: bytes, content: bytes) -> None:
 
 
 async def _disconnected(receive: Any) -> None:
-    """Wait until the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -30,7 +30,7 @@ class MultipartForm(NamedTuple):
 
     Attributes:
         fields: Texts by name, each in order; a ``[]`` at the end of a name is dropped.
-        file: Content of the field ``file``; None where there is none.
+        file: Content of the field ``file``; None if there is none.
     """
 
     fields: Mapping[str, Sequence[str]]
@@ -51,10 +51,6 @@ def boundary_of(headers: Mapping[bytes, bytes]) -> bytes:
 
 def read_form(body: bytes, boundary: bytes) -> MultipartForm:
     """Read the parts of a form.
-
-    Args:
-        body: Body of the request.
-        boundary: Boundary of its parts, from :func:`boundary_of`.
 
     Raises:
         ApiError: the form is malformed or exceeds a limit.
@@ -98,7 +94,6 @@ def _text_of(content: memoryview, name: str) -> str:
 
 
 def _name_of(head: bytes, part: int) -> tuple[str, bool]:
-    """Return the name of a part's field, and whether it is one of a list."""
     field_name = ""
     for line in head.decode("utf-8", "replace").split("\r\n"):
         key, _, value = line.partition(":")
@@ -115,7 +110,7 @@ def _name_of(head: bytes, part: int) -> tuple[str, bool]:
 
 
 def _parameter(text: str, name: str) -> str:
-    """Return a parameter of a header; "" where it is absent or the header malformed.
+    """Return a parameter of a header; "" if it is absent or the header malformed.
 
     >>> _parameter(' name="a"; filename="; name=b"', "name"), _parameter(" filename=x; name=file", "name")
     ('a', 'file')

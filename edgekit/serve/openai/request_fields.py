@@ -86,8 +86,6 @@ def check_fields(body: Mapping[str, Any], honored: Iterable[str], neutral: Itera
     """Check that each field is known, and that those that are not supported have neutral values.
 
     Args:
-        body: The request.
-        honored: Fields that the endpoint reads.
         neutral: Fields of NEUTRAL that the endpoint has.
 
     Raises:

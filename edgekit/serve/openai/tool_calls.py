@@ -23,11 +23,10 @@ class Tools(NamedTuple):
     """Functions of a request.
 
     Attributes:
-        listed: Functions as the template lists them; empty where the model may call none.
-        names: Their names.
-        form: TAGS or OBJECT; "": the model may call none.
+        listed: Functions as the template lists them; empty if the model may call none.
+        form: TAGS or OBJECT. "" means the model may call none.
         begin: Text with which a forced call begins.
-        schema: Schema of a forced call; None: the model chooses.
+        schema: Schema of a forced call. None means the model chooses.
         many: Whether an answer may have several calls.
     """
 
@@ -54,11 +53,6 @@ def form_of(template: str, special: Sequence[str]) -> str:
 
 def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -> Tools:
     """Read ``tools``, ``tool_choice`` and ``parallel_tool_calls``.
-
-    Args:
-        body: The request.
-        template: Template of the model's chats.
-        special: Texts of its special tokens.
 
     Raises:
         ApiError: one is malformed, or the model's template has no place for functions.
@@ -113,7 +107,7 @@ def _function(tool: Any, location: str) -> dict[str, Any]:
 
 
 def _forced(choice: Any, names: Sequence[str]) -> Sequence[str]:
-    """Return the functions of which one must be called; empty: the model chooses."""
+    """Return the functions of which one must be called. Empty means the model chooses."""
     if choice in (None, "auto"):
         return ()
     if choice == "required":
@@ -130,7 +124,6 @@ def _forced(choice: Any, names: Sequence[str]) -> Sequence[str]:
 
 
 def _call_schema(functions: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
-    """Return the schema of a call of one of these functions. Shared definitions move to its root."""
     shared: dict[str, Any] = {}
     forms = []
     for function in functions:
@@ -178,7 +171,7 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def _call(text: str, names: frozenset[str]) -> dict[str, Any] | None:
-    """Return a call; None where the text is not a valid one. A model may write anything."""
+    """Return a call; None if the text is not a valid one. A model may write anything."""
     try:
         call = orjson.loads(text)
         name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))

@@ -1,4 +1,4 @@
-"""``/v1/audio/transcriptions`` and ``/v1/audio/translations``: forms with a sound, for speech models."""
+"""``/v1/audio/transcriptions`` and ``/v1/audio/translations``: forms with a recording, for speech models."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from edgekit.serve.openai.multipart import FORM_BYTES, MultipartForm
 from edgekit.serve.openai.request_fields import check_fields
 
 if TYPE_CHECKING:
-    from edgekit.serve.served_speech import ServedSpeech
+    from edgekit.serve.served_parts import ServedSpeech
 
 FILE_BYTES = 25 << 20
-"""Maximum size of a sound, as in the API."""
+"""Maximum size of a recording, as in the API."""
 BODY_BYTES = FILE_BYTES + FORM_BYTES
 SECONDS = 3600
-"""Maximum length of a sound."""
+"""Maximum length of a recording."""
 LEAST_RATE_HZ = 4000
-"""A sound of fewer samples a second has no words, and is longer than its bytes suggest."""
+"""Audio of fewer samples a second has no words, and is longer than its bytes suggest."""
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 FIELDS = (
     "model",
@@ -33,7 +33,7 @@ FIELDS = (
     "prompt",
 )
 FILTER_BYTES = 2 << 20
-"""Memory of the filter that changes a sound's rate."""
+"""Memory of the filter that changes the rate of audio."""
 
 
 class TranscriptionRequest(NamedTuple):
@@ -41,11 +41,8 @@ class TranscriptionRequest(NamedTuple):
 
     Attributes:
         sound: A WAV file, whose format was checked.
-        seconds: Its length.
         options: Options of ``Session.predict``.
-        form: One of FORMATS.
-        stream: Whether the response is streamed.
-        decoded_bytes: Maximum memory of the sound while it is decoded, and afterwards.
+        decoded_bytes: Maximum memory of the audio while it is decoded, and afterwards.
     """
 
     sound: memoryview
@@ -59,15 +56,13 @@ class TranscriptionRequest(NamedTuple):
 def read_transcription(
     form: MultipartForm, model: ServedSpeech, translate: bool = False
 ) -> TranscriptionRequest:
-    """Read a form. The sound is not decoded.
+    """Read a form. The audio is not decoded.
 
     Args:
-        form: The form.
-        model: The model.
         translate: Whether an English text is requested, whatever is spoken.
 
     Raises:
-        ApiError: a field is malformed or not supported, or the sound is not a WAV file, or too long.
+        ApiError: a field is malformed or not supported, or the audio is not a WAV file, or too long.
     """
     fields = {name: _single(name, texts) for name, texts in form.fields.items()}
     check_fields(fields, FIELDS, ())
@@ -143,11 +138,10 @@ def _checked_format(sound: memoryview) -> WavFormat:
 
 
 def decoded_bytes(wav_format: WavFormat, rate: int) -> int:
-    """Return the maximum memory of a sound while it is decoded (``sound_files``, ``mono`` and ``resample``).
-    Its samples at the model's rate take less afterwards.
+    """Return the maximum memory of a recording while it is decoded (``sound_files``, ``mono`` and
+    ``resample``). Its samples at the model's rate take less afterwards.
 
     Args:
-        wav_format: Format of the file.
         rate: The model's samples a second, in Hz.
 
     >>> decoded_bytes(WavFormat(1, 16, 1, 16000, 44, 1000), 16000)

@@ -29,8 +29,6 @@ def encode(kind: Any, value: Any, *without: str) -> Json:
     """Return a value as JSON, floats with every digit.
 
     Args:
-        kind: Its type.
-        value: The value.
         without: Fields of a dataclass that are not written, because the reader has them itself.
     """
     origin: Any = get_origin(kind) or kind
@@ -55,8 +53,6 @@ def decode(kind: Any, value: Json, location: str, **supplied: Any) -> Any:
     """Return the value that :func:`encode` wrote, from untrusted JSON.
 
     Args:
-        kind: Its type.
-        value: The JSON.
         location: Begins every error's text.
         supplied: Fields of a dataclass that are not in the JSON.
 

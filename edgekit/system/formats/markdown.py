@@ -9,7 +9,7 @@ from edgekit.errors import printable
 
 
 def escaped(text: str) -> str:
-    r"""Escape one line of plain text: names and reasons of a bundle make no HTML, links, pictures or rows.
+    r"""Escape one line of plain text: names and reasons of a bundle make no HTML, links, images or rows.
 
     >>> print(escaped("a|b <img> [x](y)"))
     a\|b \<img> \[x\](y)

@@ -21,7 +21,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def shortened(name: str, columns: int = 60) -> str:
-    """Return a name for a table, without its middle where it is long: TensorFlow's are joined from several.
+    """Return a name for a table, without its middle if it is long: TensorFlow's are joined from several.
 
     >>> shortened("model/act/Relu;model/bn/FusedBatchNormV3;model/conv/Conv2D1", 30)
     'model/act/Relu.../conv/Conv2D1'

@@ -29,9 +29,7 @@ def decode(data: bytes, description: str, limit_bytes: int) -> Json:
     """Parse UTF-8 JSON.
 
     Args:
-        data: The bytes.
         description: Name of the data, for the error text.
-        limit_bytes: Their limit.
 
     Raises:
         JsonError: there are too many, they are not UTF-8, not strict JSON, too deep, or a text or number is

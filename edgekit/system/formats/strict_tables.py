@@ -79,7 +79,7 @@ def choice(table: Mapping[str, Json], key: str, allowed: Sequence[str], location
 
 
 def texts(table: Mapping[str, Json], key: str, allowed: Sequence[str], location: str) -> dict[str, str]:
-    """Return a table of texts; empty where it is absent.
+    """Return a table of texts; empty if it is absent.
 
     Raises:
         CardError: it is none, or has other keys.

@@ -13,6 +13,7 @@ TASK = TaskSpec(
         "Classes": "edgekit.processing.predictions.classify",
     },
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     recognize="recognize",
 )

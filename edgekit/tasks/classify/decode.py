@@ -1,4 +1,4 @@
-"""Classes of a whole picture."""
+"""Classes of a whole image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes, drawn into a picture."""
+"""Classes, drawn into an image."""
 
 from __future__ import annotations
 

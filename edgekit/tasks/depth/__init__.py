@@ -1,4 +1,4 @@
-"""Depth: how far each pixel of a picture is."""
+"""Depth: how far each pixel of an image is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depth from one picture."""
+"""Depth from one image."""
 
 from __future__ import annotations
 

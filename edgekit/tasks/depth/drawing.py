@@ -1,4 +1,4 @@
-"""Depth, drawn into a picture."""
+"""Depth, drawn into an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection: things in a picture with their boxes."""
+"""Detection: things in an image with their boxes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ TASK = TaskSpec(
         "Detections": "edgekit.processing.predictions.detect",
     },
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     recognize="recognize",
 )

@@ -75,7 +75,6 @@ def best_classes(scores: Array, threshold: float) -> tuple[Array, Array, Array]:
 
     Args:
         scores: [classes, n], 0 to 1.
-        threshold: Threshold of the class score.
 
     Returns:
         Indices of the boxes [k], in their order; the class of each [k] int64; its score [k].
@@ -117,9 +116,6 @@ def keep_best(
         boxes: float32 [n, 4]: x1, y1, x2, y2 in the input's pixels.
         scores: float32 [n].
         classes: int64 [n].
-        options: Maximum overlap and number of boxes.
-        placed: Placement of the frame in the input.
-        labels: Labels of the card.
         landmarks: float32 [n, points, 2]: x, y in the input's pixels.
     """
     survivors = suppress(boxes, scores, options.rivals(classes), options.iou, options.top)

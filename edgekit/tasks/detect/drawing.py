@@ -1,4 +1,4 @@
-"""Boxes, drawn into a picture."""
+"""Boxes, drawn into an image."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def detect_yolox(
     confident = best > options.score
     rows, cells, strides = rows[confident], cells[confident], strides[confident]
     centre = (rows[:, 0:2] + cells) * strides
-    # 20: exp(20) strides are far outside of any picture, and the exponential does not overflow.
+    # 20: exp(20) strides are far outside of any image, and the exponential does not overflow.
     half = np.exp(np.minimum(rows[:, 2:4], 20)) * strides / 2
     boxes = np.concatenate([centre - half, centre + half], axis=1)
     return keep_best(boxes, best[confident], classes[confident], options, placed, labels)

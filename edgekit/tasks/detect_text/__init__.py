@@ -1,4 +1,4 @@
-"""Text detection: where text is in a picture."""
+"""Text detection: where text is in an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions of text, drawn into a picture."""
+"""Regions of text, drawn into an image."""
 
 from __future__ import annotations
 

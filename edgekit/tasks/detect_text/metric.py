@@ -16,7 +16,7 @@ here it is that of their upright bounds."""
 
 
 def region_f1(reference: Sequence[TextRegions], predictions: Sequence[TextRegions]) -> float | None:
-    """F1 of a variant's regions with the float model's as ground truth; None where that finds none."""
+    """F1 of a variant's regions with the float model's as ground truth; None if that finds none."""
     matched = expected = predicted = 0
     for theirs, ours in zip(reference, predictions, strict=True):
         expected, predicted = expected + len(theirs), predicted + len(ours)

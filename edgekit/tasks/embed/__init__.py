@@ -10,5 +10,6 @@ TASK = TaskSpec(
     decoders={"cls-pooling": "decode", "mean-pooling": "decode", "vector": "decode"},
     predictions={"Embedding": "edgekit.processing.predictions.embed"},
     metric="metric",
+    accuracy="accuracy",
     recognize="recognize",
 )

@@ -1,4 +1,4 @@
-"""From picture to picture: super-resolution, denoising, style."""
+"""From image to image: super-resolution, denoising, style."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From picture to picture: super-resolution, denoising, style."""
+"""From image to image: super-resolution, denoising, style."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from edgekit.processing.task_decoder import Decoder, Outputs, one_of
 
 @dataclass(frozen=True)
 class PictureOptions:
-    """Options for decoding pictures.
+    """Options for decoding images.
 
     Attributes:
         layout: Layout of the output: ``NCHW`` or ``NHWC``.
         colour: Channel order, ``RGB`` or ``BGR``. One channel is grey with either.
         range: Values of black and white. Values beyond them are clipped.
-        size: Size of the picture: ``model`` for the output's own without the padding, or ``frame``.
+        size: Size of the image: ``model`` for the output's own without the padding, or ``frame``.
     """
 
     layout: str = "NCHW"

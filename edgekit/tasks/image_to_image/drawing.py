@@ -1,4 +1,4 @@
-"""Pictures, drawn into a picture."""
+"""Images, drawn into an image."""
 
 from __future__ import annotations
 

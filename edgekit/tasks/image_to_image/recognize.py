@@ -1,4 +1,4 @@
-"""Recognizes networks that answer with another picture."""
+"""Recognizes networks that answer with another image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landmarks of one hand, face or body that fills the picture: MediaPipe's regression networks.
+"""Landmarks of one hand, face or body that fills the image: MediaPipe's regression networks.
 
 Bazarevsky et al., BlazePose, arXiv 2006.10204; Zhang et al., MediaPipe Hands, arXiv 2006.10214; Kartynnik
 et al., Real-time Facial Surface Geometry, arXiv 1907.06724; and their graphs: ``hand_landmark_cpu``,
@@ -74,7 +74,7 @@ def hand_landmarks(
     outputs: Outputs, options: LandmarkOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> Keypoints:
     """``points`` [1, 63]: x, y, z of 21; ``presence`` [1, 1]; ``handedness`` [1, 1]: how surely it is class
-    0 of two, where the model gives it."""
+    0 of two, if the model gives it."""
     points = _points(outputs["points"], 3, options, placed)
     classes = None
     if "handedness" in outputs:

@@ -1,4 +1,4 @@
-"""Mattes, drawn into a picture."""
+"""Mattes, drawn into an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Oriented detection: things in a picture with boxes that are turned."""
+"""Oriented detection: things in an image with boxes that are turned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turned boxes, drawn into a picture."""
+"""Turned boxes, drawn into an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Poses: persons in a picture with their keypoints."""
+"""Poses: persons in an image with their keypoints."""
 
 from __future__ import annotations
 

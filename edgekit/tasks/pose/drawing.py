@@ -1,4 +1,4 @@
-"""Keypoints, drawn into a picture."""
+"""Keypoints, drawn into an image."""
 
 from __future__ import annotations
 

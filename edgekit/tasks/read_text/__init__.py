@@ -1,4 +1,4 @@
-"""Text recognition: what a picture of one line says."""
+"""Text recognition: what an image of one line says."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ TASK = TaskSpec(
     decoders={"ctc": "ctc"},
     predictions={"TextLine": "edgekit.processing.predictions.read_text"},
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     mirrored=False,
     recognize="recognize",

@@ -1,4 +1,4 @@
-"""Text, drawn into a picture."""
+"""Text, drawn into an image."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from edgekit.processing.predictions.read_text import TextLine
 
 
 def character_accuracy(reference: Sequence[TextLine], predictions: Sequence[TextLine]) -> float | None:
-    """1 - character error rate (edits over the float model's characters), at least 0; None where that
+    """1 - character error rate (edits over the float model's characters), at least 0; None if that
     reads nothing."""
     expected = sum(len(line.text) for line in reference)
     edits = sum(edit_distance(a.text, b.text) for a, b in zip(reference, predictions, strict=True))

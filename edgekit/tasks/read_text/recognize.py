@@ -13,7 +13,7 @@ LEAST_STRIDE, MOST_STRIDE = 2, 16
 
 
 def recognize_line_reader(facts: GraphFacts, image: ImageShape) -> Recognized | None:
-    """CTC: scores of many classes at each of many steps along a flat picture, one of them a blank."""
+    """CTC: scores of many classes at each of many steps along a flat image, one of them a blank."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3 or image.width < 2 * image.height:
         return None
     output = facts.outputs[0]

@@ -1,4 +1,4 @@
-"""Segmentation: the class of each pixel of a picture."""
+"""Segmentation: the class of each pixel of an image."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ TASK = TaskSpec(
     decoders={"binary": "decode", "classes": "decode", "scores": "decode"},
     predictions={"ClassMap": "edgekit.processing.predictions.segment"},
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     recognize="recognize",
 )

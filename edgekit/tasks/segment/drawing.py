@@ -1,4 +1,4 @@
-"""Class maps, drawn into a picture."""
+"""Class maps, drawn into an image."""
 
 from __future__ import annotations
 

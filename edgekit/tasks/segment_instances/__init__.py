@@ -1,4 +1,4 @@
-"""Instance segmentation: things in a picture with their masks."""
+"""Instance segmentation: things in an image with their masks."""
 
 from __future__ import annotations
 

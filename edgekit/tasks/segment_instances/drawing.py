@@ -1,4 +1,4 @@
-"""Masks with their boxes, drawn into a picture."""
+"""Masks with their boxes, drawn into an image."""
 
 from __future__ import annotations
 

@@ -45,8 +45,6 @@ def instances(
         classes: int64 [n].
         coefficients: float32 [n, masks].
         prototypes: float32 [1, masks, rows, columns], which cover the whole input.
-        placed: Placement of the frame in the input.
-        labels: The card's.
     """
     frame_boxes = placed.to_frame(boxes).astype(np.float32)
     row_shares, column_shares = _interpolation(placed, prototypes.shape[2], prototypes.shape[3])

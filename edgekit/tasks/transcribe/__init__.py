@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"whisper": "whisper"},
     predictions={"Transcript": "edgekit.processing.predictions.transcribe"},
     metric="metric",
+    accuracy="accuracy",
 )

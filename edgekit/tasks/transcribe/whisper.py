@@ -50,8 +50,6 @@ def read_window(
     tokens, and the log probability of no speech.
 
     Args:
-        outputs: Outputs of one window.
-        options: Options of the task.
         placed: The window's place in its sound: an ``AudioWindow``.
         labels: Text of each token.
 
@@ -121,10 +119,7 @@ def read_windows(
     """Transcribe a sound of any length; yield the transcript so far after each window.
 
     Args:
-        run: Runs the model once.
-        card: The model's card.
         samples: float64 [n], at the input's rate.
-        options: Options of the task.
 
     Raises:
         EngineError: the engine failed, or its outputs do not fit.

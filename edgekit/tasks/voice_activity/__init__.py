@@ -1,4 +1,4 @@
-"""Voice activity: whether somebody speaks in a window of a sound."""
+"""Voice activity: whether somebody speaks in a window of a recording."""
 
 from __future__ import annotations
 

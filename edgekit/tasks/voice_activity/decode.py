@@ -1,4 +1,4 @@
-"""Voice activity: whether somebody speaks in a window of a sound, and from when to when in all of it."""
+"""Voice activity: whether somebody speaks in a window of a recording, and from when to when in all of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def decode_probability(
 
 
 def find_speech(windows: Sequence[WindowPrediction], options: VoiceActivityOptions) -> SpeechSegments:
-    """Compute the speech segments of a whole sound by the rules of silero-vad's ``get_speech_timestamps``.
+    """Compute the speech segments of a whole recording by the rules of silero-vad's
+    ``get_speech_timestamps``.
 
     Speech begins with a window at the threshold. It ends where windows below the lower threshold begin, once
     they last ``min_silence_s`` with no window at the threshold among them.

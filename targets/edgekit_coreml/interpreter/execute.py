@@ -119,7 +119,6 @@ class Executor:
             self._steps.append(ReadyOperator(op, KERNELS[op.type], fixed, named, done))
 
     def _split(self, op: Op, available: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the operands of an operator that are known, and the names of the other operands."""
         fixed, named = dict(op.attributes), {}
         for key, operands in op.operands.items():
             values: list[Any] = []
@@ -242,6 +241,5 @@ def _run(
 
 
 def _halved(value: Any) -> Any:
-    """Return a float32 scalar as float16."""
     scalar = isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == 0
     return value.astype(np.float16) if scalar else value

@@ -1,6 +1,6 @@
 """Operators on each element, in numpy. Floats are computed in float32; the caller rounds.
 
-Semantics: coremltools' operator reference (ops.defs), checked against its value inference where it has one.
+Semantics: coremltools' operator reference (ops.defs), checked against its value inference if it has one.
 """
 
 from __future__ import annotations

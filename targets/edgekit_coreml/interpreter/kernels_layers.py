@@ -95,7 +95,7 @@ def avg_pool(
     ceil_mode: Operand = False,
 ) -> Operand:
     if pad_type == "custom" and pad is not None and any(ints(pad)) and not exclude_padding_from_average:
-        # ONNX Runtime 1.23 is wrong where the pads differ at the two ends; zeros are what is averaged.
+        # ONNX Runtime 1.23 is wrong if the pads differ at the two ends; zeros are what is averaged.
         flat = ints(pad)
         width = [(0, 0), (0, 0), *((flat[2 * a], flat[2 * a + 1]) for a in range(x.ndim - 2))]
         return _pool("AveragePool", np.pad(wide(x), width), kernel_sizes, strides, "valid", None, ceil_mode)

@@ -22,7 +22,7 @@ LARGE = 4096
 """From so many elements on ONNX Runtime converts between float16 and float32 faster than numpy: 692,224
 elements in 0.1 instead of 2.2 ms, to the same bits."""
 Types = tuple[tuple[str, tuple[int, ...] | None], ...]
-"""Element type and shape of each operand; None: of any shape."""
+"""Element type and shape of each operand. None means any shape."""
 Attributes = tuple[tuple[str, Any], ...]
 """Name and value, an int, a float, a str or a tuple of ints; sorted, so that they can be a key."""
 

@@ -56,7 +56,7 @@ Operand: TypeAlias = "Name | Array | str | bool"
 
 @dataclass(frozen=True)
 class Op:
-    """Operator: its type, operands (lists where it takes several for one parameter) and outputs."""
+    """Operator: its type, operands (lists if it takes several for one parameter) and outputs."""
 
     type: str
     operands: Mapping[str, list[Operand]]
@@ -79,7 +79,7 @@ def read_package(specification: Path, weights: Path | None, function: str = "mai
 
     Args:
         specification: ``Data/com.apple.CoreML/model.mlmodel``.
-        weights: ``Data/com.apple.CoreML/weights/weight.bin``; None where the package has none.
+        weights: ``Data/com.apple.CoreML/weights/weight.bin``; None if the package has none.
 
     Raises:
         EngineError: a file is damaged, or not a program with this function.

@@ -24,12 +24,7 @@ SHORT_TYPES = {"float": "float32", "double": "float64"}
 def placed_nodes(
     events: Sequence[Mapping[str, Any]], session: Any, provider: str, label: str
 ) -> tuple[list[PlacedNode], int]:
-    """Return the nodes of one profiled run, and the number of copies between processors.
-
-    Args:
-        provider: Name of the accelerator's execution provider.
-        label: Its name for users.
-    """
+    """Return the nodes of one profiled run, and the number of copies between processors."""
     compiled, kernel_types = _nodes_in_subgraphs(session), _kernel_types(provider)
     nodes: list[PlacedNode] = []
     copies = 0
@@ -50,7 +45,6 @@ def placed_nodes(
 
 
 def _nodes_in_subgraphs(session: Any) -> dict[str, list[PlacedNode]]:
-    """Return provider -> its nodes, for providers that compile subgraphs of several nodes."""
     try:
         parts = session.get_provider_graph_assignment_info()
     except Exception:  # before 1.24, or not recorded: onnxruntime's classes share no root but this one

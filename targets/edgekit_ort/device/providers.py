@@ -27,11 +27,11 @@ class Provider(Interface):
     """An execution provider of ONNX Runtime.
 
     Attributes:
-        plugin: Package that brings it; "": it is part of a build of onnxruntime.
+        plugin: Package that brings it. "" means that it is part of a build of onnxruntime.
         libraries: Libraries of the system that the device needs, by system.
         cuda: Whether it needs CUDA's libraries, which are the system's or pip's.
         libraries_package: Package of pip whose import loads ``libraries``, which it keeps on no search path.
-        recording: Option and memory for recording a run; None: it can't record one.
+        recording: Option and memory for recording a run. None means that it can't record one.
         threads: Option that takes the number of threads of a provider that computes on the CPU.
     """
 

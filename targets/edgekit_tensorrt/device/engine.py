@@ -43,7 +43,7 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int, extents: Extents | N
         extents: Shapes of the inputs of a model with a range: the engine's one optimization profile.
 
     Raises:
-        EngineError: TensorRT rejects the file; the text names nodes where it does.
+        EngineError: TensorRT rejects the file; the text names nodes if it does.
     """
     logger = _logger(trt)
     builder = trt.Builder(logger)
@@ -84,7 +84,6 @@ class TensorRtRunner:
     """A loaded engine with its buffers.
 
     Args:
-        plan: The serialized engine, built here.
         extents: Shapes of a model with a range. It takes every size between them.
 
     Raises:

@@ -27,7 +27,7 @@ fp32 and fp16 files of six models on random inputs: 24 to 67 dB; between float a
 
 INTEGERS = ("coins", "ones", "zeros")
 """What integers are, the first that the model takes: 0 or 1, for an index must exist and little more is
-known; or all the same, where it divides by them or an axis has one element."""
+known; or all the same, if it divides by them or an axis has one element."""
 
 
 def golden_feeds(inputs: Sequence[TensorSpec], integers: str = "coins") -> dict[str, Array]:

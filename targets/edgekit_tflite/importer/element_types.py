@@ -22,7 +22,7 @@ NUMPY: Mapping[str, str] = {
 }  # fmt: skip
 """Element types whose constants are read -> numpy's."""
 SCALED = frozenset({"int4", "int8", "uint8", "int16"})
-"""Element types that stand for floats where they have a scale; int32 does too, as a bias."""
+"""Element types that stand for floats if they have a scale; int32 does too, as a bias."""
 
 
 def element_type(dtype: str) -> int:

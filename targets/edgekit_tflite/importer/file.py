@@ -304,7 +304,7 @@ def _signature(model: Table, graph: Graph) -> dict[int, str]:
 
 
 def end_names(graph: Graph) -> tuple[list[str], list[str]]:
-    """Return the names of the ONNX model's inputs and outputs: those in the file, where they are unique."""
+    """Return the names of the ONNX model's inputs and outputs: those in the file, if they are unique."""
     names = unique_names(graph)
     inputs = [names[i] for i in graph.inputs]
     outputs, used = [], set(inputs)

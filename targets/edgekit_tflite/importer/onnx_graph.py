@@ -1,6 +1,6 @@
 """ONNX graph under construction: the builder for readers of operators.
 
-Every tensor keeps TFLite's order of axes, N, H, W, C for pictures; an operator that ONNX has for N, C, H, W
+Every tensor keeps TFLite's order of axes, N, H, W, C for images; an operator that ONNX has for N, C, H, W
 is between two Transposes, which passes and engines remove. A tensor of integers with a scale is a float in
 ONNX: it goes through QuantizeLinear and DequantizeLinear where it is produced.
 
@@ -135,7 +135,7 @@ class OnnxGraph:
         return numbers[0]
 
     def value(self, i: int) -> str:
-        """Return the ONNX value of a tensor, in real numbers where it has a scale."""
+        """Return the ONNX value of a tensor, in real numbers if it has a scale."""
         if i < 0:
             raise UnreadableError(self.op, "a required input is missing")
         if i in self.variables and i not in self._values:

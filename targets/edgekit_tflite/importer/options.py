@@ -1,4 +1,4 @@
-"""The options of an operator, complete: the schema's defaults where the file has none."""
+"""The options of an operator, complete: the schema's defaults if the file has none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS: Mapping[str, str] = {
         UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK WHERE ZEROS_LIKE
     """),
 }
-"""Operator that is read -> its options table; empty where it has none."""
+"""Operator that is read -> its options table; empty if it has none."""
 
 
 def options_of(entry: Table, code: str, name: str) -> dict[str, Any]:

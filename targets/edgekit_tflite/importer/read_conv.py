@@ -212,7 +212,7 @@ def fully_connected(g: OnnxGraph, op: Op) -> None:
 
 @reads("BATCH_MATMUL", inputs=2)
 def batch_matmul(g: OnnxGraph, op: Op) -> None:
-    """MatMul, its operands transposed where the operator says so."""
+    """MatMul, its operands transposed if the operator says so."""
     if g.is_dynamic_range(op.inputs[0], op.inputs[1]):
         g.notes[DYNAMIC_RANGE] = None
     operands = []

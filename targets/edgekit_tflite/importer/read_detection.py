@@ -152,7 +152,6 @@ def _best_by_class(g: OnnxGraph, boxes: str, scores: str, options: Options) -> t
 
 
 def _set_padded(g: OnnxGraph, op: Op, boxes: str, detections: tuple[str, str, str], limit: int) -> None:
-    """Set the outputs, padded with zeros to their size."""
     box, kind, score = detections
     corners = g.node("Gather", [g.reshape(boxes, (-1, 4)), box], axis=0)
     values = (corners, g.cast(kind, "float32"), score)

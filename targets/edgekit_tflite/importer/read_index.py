@@ -20,7 +20,7 @@ def _indices(g: OnnxGraph, i: int, dtype: str = "") -> str:
 
 @reads("GATHER", inputs=2)
 def gather(g: OnnxGraph, op: Op) -> None:
-    """Gather; with leading axes in common, GatherND where they are all before the axis."""
+    """Gather; with leading axes in common, GatherND if they are all before the axis."""
     x, indices = op.inputs[:2]
     common = op.options["batch_dims"]
     axis = axis_of(g, op.options["axis"], len(g.shape(x)))

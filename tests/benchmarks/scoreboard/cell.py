@@ -193,11 +193,7 @@ class Child:
             )
 
     def answer(self) -> dict[str, Any]:
-        """Return the next answer.
-
-        Raises:
-            EngineError: the process ended, or its engine refused the artifact.
-        """
+        """Return the next answer."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -208,11 +204,7 @@ class Child:
         return answer
 
     def ask(self, request: str) -> dict[str, Any]:
-        """Send a request and return its answer.
-
-        Raises:
-            EngineError: the process ended.
-        """
+        """Send a request and return its answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(request + "\n")

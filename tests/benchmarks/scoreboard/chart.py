@@ -39,11 +39,7 @@ def uses_metric(rows: Mapping[str, Sequence[Point]]) -> bool:
 
 
 def draw_chart(rows: Mapping[str, Sequence[Point]]) -> str:
-    """Return the chart as SVG.
-
-    Args:
-        rows: The entries of each engine, in the order of the chart's rows.
-    """
+    """Return the chart as SVG."""
     import vl_convert
 
     return str(vl_convert.vegalite_to_svg(json.dumps(specification(rows))))

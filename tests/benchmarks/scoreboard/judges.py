@@ -11,11 +11,11 @@ import numpy as np
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score, worst_snr_db
 from edgekit.compiler.evaluate.labels import Label
 from edgekit.compiler.evaluate.prepared_files import text_placements
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
-from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
-from edgekit.compiler.pipeline.language.evaluation import judged, perplexity
+from edgekit.generate.host.judge.evaluation import judged, perplexity
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.tensor_spec import Array
 from tests.benchmarks.scoreboard.makers import TEXT_MODEL, is_text
 from tests.benchmarks.scoreboard.networks import card_of, samples_of

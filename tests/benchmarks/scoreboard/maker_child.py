@@ -263,7 +263,7 @@ def by_llama_cpp(model: Path, samples: Path, out: Path, kind: int | None) -> Non
 
 def by_genai_folder(model: Path, samples: Path, out: Path, precision: str) -> None:
     """Write EdgeKit's weights and nodes as onnxruntime-genai takes them."""
-    from edgekit.compiler.model.language.gguf_model import open_gguf_model
+    from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
     from tests.benchmarks.bench_generate import weights_of
     from tests.benchmarks.genai_folder import write_genai_folder
     from tests.benchmarks.text_runners import CONTEXT

@@ -210,11 +210,7 @@ class Workshop:
     limit_s: float = 240.0
 
     def python(self, environment: str) -> str:
-        """Return the interpreter of an environment, which is made if it is not there yet.
-
-        Raises:
-            CalledProcessError: pip can't install its packages.
-        """
+        """Return the interpreter of an environment, which is made if it is not there yet."""
         if not environment:
             return sys.executable
         if environment in self.interpreters:
@@ -232,14 +228,7 @@ class Workshop:
 
 
 def make(maker: Maker, folder: Path, engine: str, workshop: Workshop) -> Made:
-    """Make the artifact of a network, or record why it could not be made.
-
-    Args:
-        maker: Way to make it.
-        folder: The network's, as ``prepare`` has written it.
-        engine: ``ort``, ``openvino`` or ``tflite``.
-        workshop: Environments and limits.
-    """
+    """Make the artifact of a network, or record why it could not be made."""
     place = folder / engine / maker.entry
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)

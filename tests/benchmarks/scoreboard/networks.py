@@ -17,10 +17,10 @@ from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.samples import Sample, read_files
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.conversion import open_source_model
-from edgekit.compiler.model.language.gguf_model import open_gguf_model
-from edgekit.compiler.model.language.reference_decoder import in_windows
 from edgekit.compiler.model.onnx_file import save_model, signature
-from edgekit.compiler.pipeline.language.evaluation import WINDOW_TOKENS, tokens_of
+from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, tokens_of
+from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
+from edgekit.generate.host.readers.language.reference_decoder import in_windows
 from edgekit.processing import load_card
 from edgekit.processing.card import Card
 from edgekit.tensor_spec import Array

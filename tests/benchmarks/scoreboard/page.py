@@ -82,12 +82,7 @@ MARK = "\\*"
 
 
 def write_page(results: Path, page: Path) -> None:
-    """Write the page beside its folder of charts.
-
-    Args:
-        results: File of the cells' results.
-        page: File to write; the charts go to the folder of its name without suffix.
-    """
+    """Write the page beside its folder of charts."""
     stored = load_results(results)
     cells = cells_of(stored)
     drawn = stored.get(DRAW, {"networks": [], "seed": None})

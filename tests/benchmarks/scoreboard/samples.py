@@ -106,11 +106,7 @@ def _texts_in_pictures(made: Path) -> Files:
 
 
 def _words(made: Path) -> Files:
-    """Ten spoken words in several voices, every second one held out.
-
-    Raises:
-        SampleError: espeak-ng is not installed.
-    """
+    """Ten spoken words in several voices, every second one held out."""
     espeak = shutil.which("espeak-ng")
     if espeak is None:
         raise SampleError("the samples are spoken by espeak-ng, which is not installed (Debian: espeak-ng)")

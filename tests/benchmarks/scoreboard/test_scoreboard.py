@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.scoreboard.cell import run_cell
-from tests.benchmarks.scoreboard.makers import ROOT, TEXT_MAKERS, Maker, Workshop, load_made, pinned
-from tests.benchmarks.scoreboard.networks import DRAWN, FIXED, NETWORKS, POOL, draw
+from tests.benchmarks.scoreboard.makers import ROOT, TEXT_MAKERS, Maker, Workshop
+from tests.benchmarks.scoreboard.networks import draw
 from tests.benchmarks.scoreboard.page import write_page
 from tests.benchmarks.scoreboard.results import DRAW, load_results, save
 from tests.benchmarks.scoreboard.verdict import AHEAD, BEHIND, FRONT, NONE, OFF, Point, judge, verdict_of
@@ -99,24 +99,6 @@ def test_a_cell_resumes(network: Path, workshop: Workshop, result: dict[str, Any
     assert changed == {"ONNX Runtime's quantizer, int8", "absent tool, int8"}
 
 
-def test_an_artifact_that_its_engine_refuses_is_recorded(network: Path, workshop: Workshop) -> None:
-    place = network / "ort" / "unreadable, int8"
-    run_cell(network, "ort", workshop, makers=MAKERS[-1:], seconds=0.1)
-    (place / "model.onnx").write_bytes(b"\x00not a model")
-    (entry,) = run_cell(network, "ort", workshop, makers=MAKERS[-1:], seconds=0.1)["entries"]
-    assert entry["failure"].startswith("does not run: ")
-    (place / "model.onnx").unlink()
-    (place / "made.json").unlink()
-
-
-def test_a_maker_that_takes_too_long_is_stopped(network: Path, workshop: Workshop, tmp_path: Path) -> None:
-    impatient = Workshop(tmp_path, workshop.interpreters, limit_s=0.05)
-    maker = Maker("slow tool", "int8", "onnxruntime", "here")
-    (entry,) = run_cell(network, "ort", impatient, makers=[maker], seconds=0.1)["entries"]
-    assert entry["failure"] == "stopped after 0.05 s"
-    assert (load_made(network / "ort" / maker.entry) or pytest.fail("not recorded")).failure
-
-
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny decoder of random weights and a text, as ``prepare`` writes them."""
@@ -192,21 +174,6 @@ def test_the_command_resumes_and_records_a_cell_that_cannot_run(tmp_path: Path) 
     assert after[DRAW]["networks"] == [network.name for network in draw(7)]
     scoreboard(*words, "--retime", EDGEKIT_SHARED=str(tmp_path / "nothing"))
     assert "is absent" in load_results(results)["YOLOX-nano.ort"]["failure"]
-
-
-def test_runtimes_are_pinned() -> None:
-    runtimes = {
-        key: version for makers in TEXT_MAKERS.values() for m in makers for key, version in pinned(m).items()
-    }
-    assert runtimes.keys() == {"llama.cpp", "onnxruntime-genai", "onnxruntime", "openvino-genai"}
-    assert all(re.search(r"\d\.\d", version) for version in runtimes.values())
-
-
-def test_the_registry_has_networks_to_draw() -> None:
-    assert len(NETWORKS) == len(FIXED) + len(POOL) >= 16
-    assert len({network.name for network in draw(1)}) == DRAWN == 6
-    assert draw(1) != draw(2)
-    assert {network.name for network in draw(3)} <= {network.name for network in POOL}
 
 
 OWN = Point("EdgeKit, int8", 10.0, 0.95, 20.0)

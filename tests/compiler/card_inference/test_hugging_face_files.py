@@ -15,7 +15,7 @@ import edgekit
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.card_inference.hugging_face_files import read_files
 from edgekit.compiler.importers.conversion import as_source
-from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
+from edgekit.compiler.model.hugging_face_folder import onnx_in_folder
 from edgekit.errors import ModelError
 from edgekit.processing.image_preparation import prepare_image
 from edgekit.runtime import Session

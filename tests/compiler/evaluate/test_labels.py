@@ -49,9 +49,8 @@ def test_no_labels_where_there_is_no_task_or_no_photograph(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name,class\n", "{csv}: needs the columns file and class_index"),
         ("file,class_index\na.png,cat\n", "{csv}, line 2: class_index is 'cat', not a number"),
-        ("file,class_index\nb.png,1\n", "{csv} has no line for a.png"),
+        ("file,class_index\nb.png,1\n", "{csv} names no picture in {folder}, e.g. 'b.png'"),
     ],
 )
 def test_malformed_classes(tmp_path: Path, text: str, message: str) -> None:
@@ -59,7 +58,7 @@ def test_malformed_classes(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(SampleError) as error:
         find_labels([path], CLASSES)
-    assert str(error.value) == message.format(csv=tmp_path / "labels.csv")
+    assert str(error.value) == message.format(csv=tmp_path / "labels.csv", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_malformed_classes(tmp_path: Path, text: str, message: str) -> None:
             "{csv}, line 2: class_index is '" + "9" * 40 + "', not a",
         ),
         (b"file,class_index\na.png," + b"x" * 200_000, "{csv}, line 1: field larger than field limit"),
-        (b"class_index,file\n3\n", "{csv} has no line for a.png"),
+        (b"class_index,file\n3\n", "{csv} names no picture in {folder}, e.g. ''"),
     ],
 )
 def test_a_table_of_classes_that_python_chokes_on(tmp_path: Path, content: bytes, why: str) -> None:
@@ -79,11 +78,11 @@ def test_a_table_of_classes_that_python_chokes_on(tmp_path: Path, content: bytes
     (tmp_path / "labels.csv").write_bytes(content)
     with pytest.raises(SampleError) as error:
         find_labels([path], CLASSES)
-    assert str(error.value).startswith(why.format(csv=tmp_path / "labels.csv"))
+    assert str(error.value).startswith(why.format(csv=tmp_path / "labels.csv", folder=tmp_path))
 
 
 def test_labels_of_some_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgekit.compiler.evaluate.labels.LABELS_LIMIT_BYTES", 1 << 20)
+    monkeypatch.setattr("edgekit.compiler.evaluate.label_files.folder.LABELS_LIMIT_BYTES", 1 << 20)
     path = picture(tmp_path / "images" / "a.png")
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "a.txt").write_bytes(b"\n" * ((1 << 20) + 1))
@@ -125,3 +124,17 @@ def test_malformed_boxes(tmp_path: Path) -> None:
         str(error.value)
         == f"{tmp_path / 'labels' / 'a.txt'}, line 2: '0 0.5' does not have the form 'class cx cy w h'"
     )
+
+
+def test_a_file_without_a_label_is_an_error(tmp_path: Path) -> None:
+    files = [picture(tmp_path / name) for name in ("a.png", "b.png")]
+    (tmp_path / "labels.csv").write_text("file,class_index\na.png,3\n")
+    with pytest.raises(SampleError) as error:
+        find_labels(files, CLASSES)
+    where = f"(the column class_index of labels.csv), e.g. {files[1]}; label them, or leave them out"
+    assert str(error.value) == f"1 of 2 samples have no label {where}"
+
+
+def test_folders_that_are_no_classes(tmp_path: Path) -> None:
+    files = [picture(tmp_path / name) for name in ("monday/a.png", "tuesday/b.png")]
+    assert find_labels(files, CLASSES) is None

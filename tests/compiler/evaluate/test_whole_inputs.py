@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import edgekit
 from edgekit.bundle.card_files import read_card_file
-from edgekit.cli.verbs import main
+from edgekit.cli import main
 from edgekit.compiler.evaluate.samples import load_samples
 from edgekit.compiler.evaluate.text_files import text_lines
 from edgekit.errors import BundleError, SampleError

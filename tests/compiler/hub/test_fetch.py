@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import edgekit
 from edgekit.batch.rebuild import rebuild
-from edgekit.cli.verbs import main
+from edgekit.cli import main
 from edgekit.compiler.hub import client as hub_client
 from edgekit.compiler.hub import files as hub_files
 from edgekit.compiler.hub.address import HubAddress

@@ -1,4 +1,4 @@
-"""Which weights are halved, and that the model stays what it was."""
+"""Weights in half precision, and floats wider than float32."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import onnx_ir as ir
 import pytest
 
 from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
+from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.reference import Reference
+from tests.compiler.passes.meaning import model_of
 from tests.targets.engine_trial import product
 
 
@@ -56,3 +58,14 @@ def test_weights_in_branches_are_halved_too() -> None:
     assert [node.op_type for node in halved.graph.all_nodes()].count("Cast") == 2
     for chosen, expected in ((True, 1.0), (False, -1.0)):
         assert set(Reference(halved).run({"c": np.asarray(chosen)})["y"]) == {expected}
+
+
+def test_float64_is_told_once() -> None:
+    model = model_of("g (double[2] x) => (double[2] y) { h = Neg (x) y = Abs (h) }")
+    (finding,) = narrowed_floats(model, "tflite")
+    assert (finding.code, finding.severity, finding.node, finding.op) == ("EK1108", "warning", "x", "")
+    assert finding.message == "it is float64, but computed in float32; so are 2 more"
+
+
+def test_nothing_is_said_of_float32() -> None:
+    assert narrowed_floats(model_of("g (float[2] x) => (float[2] y) { y = Abs (x) }"), "tflite") == []

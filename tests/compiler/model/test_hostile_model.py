@@ -18,7 +18,6 @@ from edgekit.compiler.model.onnx_file import open_model
 from edgekit.compiler.passes import run_passes
 from edgekit.diagnostics import Finding, as_lines
 from edgekit.errors import EngineError, ModelError
-from tests.compiler.model.fuzz_models import fuzz
 
 pytestmark = pytest.mark.needs_ort
 
@@ -350,11 +349,3 @@ def test_the_engines_own_message_comes_escaped(tmp_path: Path) -> None:
         Reference(open_model(path))
     assert "e\\x1b[31m" in str(caught.value)
     assert "\x1b" not in str(caught.value)
-
-
-def test_random_one_node_models_end_in_an_answer() -> None:
-    """A short form of ``python -m tests.compiler.model.fuzz_models``."""
-    found = fuzz(400, seed=1)
-    assert found.models == 400
-    assert found.opened > 100
-    assert (found.deaths, found.hangs, found.tracebacks) == ({}, {}, {})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.passes.expand_functions import expand_functions
-from tests.compiler.passes.meaning import Weight, answers, folded, ops, snr_db
+from tests.compiler.passes.meaning import Weight, answers, assert_same, folded, ops
 
 pytestmark = pytest.mark.needs_ort
 
@@ -16,11 +16,7 @@ def _plainer(text: str, /, *gone: str, **weights: Weight) -> list[str]:
     model = folded(text, 23, **weights)
     want = answers(model)
     assert expand_functions(model, lambda node: True)
-    for wanted, got in zip(want, answers(model), strict=True):
-        for name, array in wanted.items():
-            assert array.dtype == got[name].dtype
-            assert array.shape == got[name].shape
-            assert snr_db(array, got[name]) >= 100
+    assert_same(want, model, 100)
     assert not set(gone) & set(ops(model))
     return ops(model)
 
@@ -206,8 +202,7 @@ def test_axes_that_nothing_separates_are_merged() -> None:
     model = folded(text, 23, **weights)
     want = answers(model)
     assert expand_functions(model, lambda node: True)
-    for wanted, got in zip(want, answers(model), strict=True):
-        assert min(snr_db(wanted[name], got[name]) for name in wanted) >= 110
+    assert_same(want, model)
     widest = [
         len(value.shape or ())
         for node in model.graph
@@ -250,8 +245,7 @@ def test_seven_axes(out: str, node: str) -> None:
     model = folded(f"g (float[{SEVEN}] x) => (float[{out}] y) {{ y = {node} }}", 23, **used)
     want = answers(model)
     assert expand_functions(model, lambda node: True)
-    for wanted, got in zip(want, answers(model), strict=True):
-        assert snr_db(wanted["y"], got["y"]) >= 110
+    assert_same(want, model)
     assert all(
         len(value.shape or ()) <= 5 for n in model.graph for value in n.outputs if n.op_type not in ENDS
     )

@@ -23,7 +23,6 @@ def left(nodes: str, inputs: str = INPUTS, shape: str = "1,2,3,4", extra: str = 
     for node in model.graph:
         if node.op_type == "Attention":
             scale = SCALE if "c)" in nodes or "d)" in nodes else 1
-            scale = SCALE if "c)" in nodes or "d)" in nodes else 1
             assert float_of(node, "scale", 0) == pytest.approx(scale)
     return found
 

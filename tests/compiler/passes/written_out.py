@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgekit.compiler.passes.decompositions import BODIES
 from edgekit.compiler.passes.expand_functions import expand_functions
-from tests.compiler.passes.meaning import Weight, answers, folded, ops, snr_db
+from tests.compiler.passes.meaning import Weight, answers, assert_same, folded, ops
 
 
 def written_out(text: str, minimum_db: float = 110, /, **weights: Weight) -> list[str]:
@@ -13,9 +13,5 @@ def written_out(text: str, minimum_db: float = 110, /, **weights: Weight) -> lis
     want = answers(model)
     assert expand_functions(model, lambda node: node.op_type in named)
     assert not (named - {"Conv"}) & set(ops(model))
-    for wanted, got in zip(want, answers(model), strict=True):
-        for name, array in wanted.items():
-            assert array.dtype == got[name].dtype
-            assert array.shape == got[name].shape
-            assert snr_db(array, got[name]) >= minimum_db
+    assert_same(want, model, minimum_db)
     return ops(model)

@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.pipeline.build_request import BuildRequest, parse_layout, parse_lengths, parse_shape
+from edgekit.generate.host.kinds import LANGUAGE, TEXT2TEXT
 from edgekit.system.declared_options import plain_arguments, stored_options
 
 
-def test_what_is_given_beside_a_kind_of_model_is_named_as_the_user_spells_it() -> None:
+def test_options_that_do_not_apply_are_named_as_the_user_spells_them() -> None:
     request = BuildRequest(
         "m.gguf", targets=["ort"], force=True, samples="s", shapes={}, lengths=(), shrink="", time_budget=0.0,
         fallback=False, example_inputs=[np.zeros(3)], context=64, trust_pickle=True,
     )  # fmt: skip
-    beside_language = ["--samples", "example_inputs", "--time-budget", "--no-fallback"]
-    assert request.given_beside("any", "language") == beside_language
-    assert request.given_beside("any", "graph") == ["--context"]
+    inapplicable = ["--samples", "example_inputs", "--time-budget", "--no-fallback"]
+    assert request.inapplicable(LANGUAGE.options) == inapplicable
+    assert request.inapplicable(TEXT2TEXT.options) == inapplicable[1:]
+    assert request.inapplicable(None) == ["--context"]
 
 
 def test_defaults_and_what_trusts_a_model_are_not_stored() -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import edgekit
 from edgekit.bundle.bundle import Bundle
-from edgekit.cli.verbs import main
+from edgekit.cli import main
 from edgekit.errors import BundleError, CardError
 from edgekit.system.formats.strict_json import encode
 from tests.fixtures.bundles import pack, packed_parts

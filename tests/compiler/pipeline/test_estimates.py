@@ -133,7 +133,7 @@ def test_force_does_not_make_it_fit() -> None:
     target = replace(resolve(find_profile("ort")), profile=board)
     artifact = Artifact({"model.onnx": b"1"})
     evidence: Evidence = {"size_bytes": 1, "engine": "abacus 2", "compile": {"memory_bytes": {"flash": 1}}}
-    variant = VariantBuild("b-int8", target, "int8", artifact, "", evidence, None, forced=True)
+    variant = VariantBuild(target, "int8", forced=True, artifact=artifact, evidence=evidence)
     hold_to_memory([variant])
     assert variant.evidence["memory"] == {"flash": {"bytes": 1, "limit_bytes": 4096, "by": "of its files"}}
     assert not variant.rejected

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,21 +8,20 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from click.testing import CliRunner
 
 import edgekit
-from edgekit.cli import main
 from edgekit.compiler.pipeline import faults as room
 from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.quantize.search import candidates
 from edgekit.diagnostics import Finding
-from edgekit.errors import BuildFault, EngineError, MissingDependency, UnsupportedError, install_line
+from edgekit.errors import EngineError, MissingDependency, UnsupportedError, install_line
 from edgekit.system.progress import Stage
 from edgekit.target import Artifact, registry
 from edgekit.target.contract import Engine, Runner
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from tests.fixtures import models
+from tests.fixtures.command_line import Call, answer
 
 TWO = ["ort", "tflite"]
 BUG = "a bug in EdgeKit or in the engine: RuntimeError: boom"
@@ -124,7 +121,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(registry, "compiler", lambda name: broken.get(name) or real[0](name))
         monkeypatch.setattr(registry, "engine", lambda name: broken.get(name) or real[1](name))
         monkeypatch.setattr("edgekit.compiler.evaluate.timing.default_threads", lambda: 2)
-        monkeypatch.setattr("edgekit.compiler.pipeline.variant_build.default_threads", lambda: 2)
+        monkeypatch.setattr("edgekit.compiler.pipeline.select_variants.default_threads", lambda: 2)
 
     return put
 
@@ -221,13 +218,11 @@ def test_a_weight_only_form_that_meets_a_fault(model: Path, monkeypatch: pytest.
 
 
 def test_nothing_is_written_if_every_target_meets_a_fault(
-    model: Path, cache: Path, faulty: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    model: Path, cache: Path, faulty: Callable[..., None], call: Call
 ) -> None:
     faulty("compile", boom, *TWO)
     output = model.with_suffix(".edgekit")
-    words = ["build", str(model), "-t", "ort", "-t", "tflite", "-o", str(output), "-q"]
-    monkeypatch.setattr(sys, "argv", ["edgekit", *words])
-    result = CliRunner().invoke(main, words)
+    result = call("build", model, "-t", "ort", "-t", "tflite", "-o", output, "-q")
     assert result.exit_code == 1
     assert not output.exists()
     ort, tflite = sorted(cache.rglob("faults/*.txt"))
@@ -239,19 +234,14 @@ def test_nothing_is_written_if_every_target_meets_a_fault(
     )
 
 
-def test_the_command_says_so(
-    model: Path, cache: Path, faulty: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_so(model: Path, cache: Path, faulty: Callable[..., None], call: Call) -> None:
     faulty("compile", boom, "tflite")
-    words = ["build", str(model), "-t", "ort", "-t", "tflite", "-o", str(model.with_suffix(".edgekit"))]
-    monkeypatch.setattr(sys, "argv", ["edgekit", *words])
-    result = CliRunner().invoke(main, words)
+    words = ["build", model, "-t", "ort", "-t", "tflite", "-o", model.with_suffix(".edgekit")]
+    result = call(*words)
     (trace,) = cache.rglob("faults/*.txt")
     assert result.exit_code == 1
     assert f"  bug       tflite-fp32  {trace}: please report it\n" in result.stdout
-    monkeypatch.setattr(sys, "argv", ["edgekit", *words, "--json"])
-    found = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
-    assert found["faults"] == [
+    assert answer(call(*words, "--json"))["faults"] == [
         {"variant": "tflite-fp32", "error": "RuntimeError: boom", "traceback": str(trace)}
     ]
 
@@ -331,7 +321,3 @@ def test_no_path_of_this_machine_in_a_status(model: Path, faulty: Callable[..., 
     status = edgekit.build(model, targets=TWO).variants[1].status
     assert status.endswith("reading it needs it: pip install 'edgekit-sdk[tflite]'")
     assert install_line("tflite") not in status or install_line("tflite").startswith("pip install 'edgekit")
-
-
-def test_build_fault_is_an_answer_and_no_misuse() -> None:
-    assert BuildFault.exit_code == 1

@@ -1,25 +1,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import edgekit
-from edgekit.cli import main
 from edgekit.compiler.pipeline.build_bundle import Stage
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE
-from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
+from edgekit.errors import SampleError, UnsupportedError, UsageError
 from edgekit.processing.card import parse_card
 from edgekit.target import Artifact, TargetInfo, registry
 from tests.compiler.quantize.search import planted
 from tests.fixtures import models
+from tests.fixtures.command_line import Call
 
 pytestmark = pytest.mark.needs_ort
 
@@ -234,21 +232,14 @@ def test_auto_tries_fp16_and_int8(model: Path) -> None:
     assert precisions == ["fp32", "fp16", "int8", "int8-weights"]
 
 
-class Missing:
-    """A target's device half whose engine is not installed."""
-
-    def engine_version(self) -> str:
-        raise MissingDependency("onnxruntime", "running", "pip install 'edgekit-sdk[ort]'")
-
-
 @pytest.mark.parametrize("here", [True, False])
 @pytest.mark.parametrize("seconds", [0, 600])
 def test_what_is_shipped_was_compared_with_rounding_to_nearest(
-    model: Path, here: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+    model: Path, here: bool, seconds: float, request: pytest.FixtureRequest
 ) -> None:
     """Of the same placement and float nodes; however little time there is."""
     if not here:
-        monkeypatch.setattr(registry, "engine", lambda name: Missing())
+        request.getfixturevalue("no_engine")
     bundle = build(model, time_budget=seconds, force=True)
     (int8,) = [v for v in bundle.variants if v.precision.startswith("int8")]
     tried = int8.evidence["search"]["tried"]
@@ -267,10 +258,7 @@ def test_what_is_shipped_was_compared_with_rounding_to_nearest(
     assert won["snr_db"] >= plain["snr_db"]
 
 
-def test_for_an_engine_that_is_not_here_the_reference_chooses(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "engine", lambda name: Missing())
+def test_for_an_engine_that_is_not_here_the_reference_chooses(model: Path, no_engine: None) -> None:
     int8, parent = build(model).variants  # what was asked for goes first: nobody can time them
     assert (int8.name, parent.name) == ("ort-int8", "ort-fp32")
     assert int8.status == (
@@ -335,29 +323,23 @@ def test_labelled_photographs_give_the_tasks_own_metric(tmp_path: Path) -> None:
     assert f"; top-1 of the float model {evidence['task']['float']:.3f}" in bundle.report
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *args: object) -> Result:
-    words = [str(arg) for arg in args]
-    monkeypatch.setattr(sys, "argv", ["edgekit", *words])
-    return CliRunner().invoke(main, words)
-
-
-def test_the_command_line(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line(model: Path, tmp_path: Path, call: Call) -> None:
     folder = tmp_path / "samples"
     folder.mkdir()
     for number, sample in enumerate(planted.samples(12)):
         np.savez(folder / f"{number}.npz", x=sample["x"])
     common = ["build", model, "-t", "ort", "--precision", "int8", "-o", tmp_path / "m.edgekit", "--json"]
     with_samples = [*common, "--samples", folder]
-    good = call(monkeypatch, *with_samples, "--time-budget", 600, "--no-fallback")
+    good = call(*with_samples, "--time-budget", 600, "--no-fallback")
     assert good.exit_code == 0
     found = json.loads(good.stdout)["manifest"]
     assert [v["name"] for v in found["variants"]] == ["ort-int8"]
     assert found["options"]["fallback"] is False
-    bad = call(monkeypatch, *with_samples, "--time-budget", 0, "--max-drop", "90dB")
+    bad = call(*with_samples, "--time-budget", 0, "--max-drop", "90dB")
     assert bad.exit_code == 1
-    forced = call(monkeypatch, *with_samples, "--time-budget", 0, "--max-drop", "90dB", "--force")
+    forced = call(*with_samples, "--time-budget", 0, "--max-drop", "90dB", "--force")
     assert forced.exit_code == 0
-    without = call(monkeypatch, *common)
+    without = call(*common)
     assert without.exit_code == 2
     assert json.loads(without.stdout)["error"]["message"] == (
         "int8 needs calibration samples: add --samples with 64 to 128 typical inputs; or use int8-weights, "

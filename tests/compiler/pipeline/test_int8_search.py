@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import edgekit
-from edgekit.compiler.pipeline.int8_evaluation import evaluate_int8
+from edgekit.compiler.pipeline.int8_evaluation import try_int8
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
@@ -108,7 +108,7 @@ def test_the_most_accurate_one_is_tested_where_the_fastest_fails(
     tested: list[VariantBuild] = []
 
     def failing_first(*arguments: Any) -> VariantBuild:
-        tested.append(evaluate_int8(*arguments))
+        tested.append(try_int8(*arguments))
         if len(tested) == 1:
             tested[0].reject("its heads are off")
         return tested[-1]
@@ -116,7 +116,7 @@ def test_the_most_accurate_one_is_tested_where_the_fastest_fails(
     def front(measured: Sequence[Measurement]) -> list[Measurement]:
         return sorted(measured, key=lambda each: each.rank)[:1]  # as where the fastest is the least accurate
 
-    monkeypatch.setattr("edgekit.compiler.pipeline.int8.evaluate_int8", failing_first)
+    monkeypatch.setattr("edgekit.compiler.pipeline.int8.try_int8", failing_first)
     monkeypatch.setattr("edgekit.compiler.pipeline.int8.pareto_front", front)
     monkeypatch.setattr("edgekit.compiler.pipeline.int8.best_with_baseline", lambda winner, *_: winner)
     bundle, _ = searched(tmp_path, "cache", monkeypatch)

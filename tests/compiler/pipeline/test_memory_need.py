@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -16,17 +15,14 @@ from hypothesis import strategies as st
 
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
-from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.model.onnx_file import open_model
 from edgekit.compiler.pipeline.memory_need import (
     ModelBytes,
-    decoder_need,
     memory_need,
     model_bytes,
     seconds_need,
 )
 from tests.fixtures import models
-from tests.fixtures.gguf_files import Q4_1, write_tiny
 
 SIZES = st.integers(0, 1 << 34)
 MODELS = st.builds(ModelBytes, SIZES, SIZES, SIZES, SIZES)
@@ -118,16 +114,6 @@ def test_a_detector_s_need() -> None:
     values, outputs = 3 * 276_086_400 + (4 * 3 + 16) * 24_576_000, 10 * 2_822_400
     assert memory_need(detector, detector, 50, 3) == values + outputs + 3 * KEPT_BYTES
     assert memory_need(detector, detector, 500, 3) == values + outputs + 3 * KEPT_BYTES
-
-
-def test_a_decoder_s_need(tmp_path: Path) -> None:
-    """Weights as float32 for each target, whatever the file stores them as."""
-    config = open_language_model(write_tiny(tmp_path / "tiny.gguf", Q4_1)).config
-    weights = 4 * sum(math.prod(shape) for shape in config.weight_shapes().values())
-    one, three = (decoder_need(config, targets, 128, 64) for targets in (1, 3))
-    assert three - one == 2 * weights
-    assert decoder_need(config, 1, 256, 64) - one == 4 * 2 * 4 * (2 * 2 * 16) * 128  # layers, heads, size
-    assert decoder_need(config, 1, 128, 128) - one == 4 * 8 * 309 * 64
 
 
 @pytest.mark.needs_ort

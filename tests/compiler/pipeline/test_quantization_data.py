@@ -32,13 +32,3 @@ def test_too_few_samples_are_said(path: Path) -> None:
     assert quantization_data(path, 1).summary() == (
         "samples: 1 calibration, 1 validation, 1 test (validation and test not held out: too few samples)"
     )
-
-
-def test_other_samples_have_another_digest(path: Path) -> None:
-    digests = [quantization_data(path, count).search_context.digest for count in (3, 3, 4)]
-    assert digests[0] == digests[1] != digests[2]
-
-
-def test_every_value_of_the_float_model_is_observed(path: Path) -> None:
-    found = quantization_data(path, 3)
-    assert {"image", "scores", "features"} <= set(found.search_context.observations)

@@ -12,14 +12,12 @@ from edgekit.bundle import Bundle
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.timing import Timed
 from edgekit.compiler.evaluate.verify_bundle import verify_bundle
-from edgekit.compiler.model.onnx_file import save_model
-from edgekit.compiler.pipeline import shrunk, variant_build
+from edgekit.compiler.pipeline import select_variants, shrunk
 from edgekit.compiler.pipeline.build_bundle import build_bundle
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.report.facts import facts_of
 from edgekit.runtime import Session
-from tests.fixtures.graphs import Graph
 from tests.fixtures.spare_networks import samples, spare_network
 
 pytestmark = pytest.mark.needs_ort
@@ -31,8 +29,7 @@ def by_size(monkeypatch: pytest.MonkeyPatch) -> None:
         own, whole = (sum(map(len, each.artifact.files.values())) for each in (variant, parent))
         return own / whole
 
-    for module in (shrunk, variant_build):
-        monkeypatch.setattr(module, "ratio_to_parent", ratio)
+    monkeypatch.setattr(select_variants, "ratio_to_parent", ratio)
     monkeypatch.setattr(
         shrunk, "SHARES", (0.1, 0.2, 0.6)
     )  # of so small a network one step is half of a group
@@ -112,7 +109,7 @@ def test_int8_is_that_of_the_whole_model(tmp_path: Path) -> None:
 
 
 def test_what_is_not_faster_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant_build, "ratio_to_parent", lambda *_: 0.98)
+    monkeypatch.setattr(select_variants, "ratio_to_parent", lambda *_: 0.98)
     bundle = built(tmp_path)
     assert [v.status for v in bundle.variants[1:]] == ["rejected: 0.98x the time of ort-fp32"] * 2
     assert not any(name.startswith("golden/0/shrunk") for name in _entries(bundle))
@@ -121,8 +118,9 @@ def test_what_is_not_faster_is_rejected(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_a_more_accurate_one_is_as_fast_as_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shrunk, "ratio_to_parent", lambda *_: 0.98)
-    monkeypatch.setattr(shrunk, "_milliseconds", lambda variant: -len(variant.name))
+    monkeypatch.setattr(select_variants, "_ratio_to_parent", lambda *_: 0.5)
+    monkeypatch.setattr(select_variants, "ratio_to_parent", lambda *_: 0.98)
+    monkeypatch.setattr(select_variants, "_milliseconds", lambda variant: -len(variant.name))
     bundle = built(tmp_path)
     reason = "0.98x the time of ort-fp32, which is more accurate"
     assert [v.reason for v in bundle.variants[1:]] == [reason] * 2
@@ -190,15 +188,6 @@ def test_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError) as found:
         built(tmp_path, **options)
     assert str(found.value).startswith(why)
-
-
-def test_a_model_without_channels_to_remove_is_refused(tmp_path: Path) -> None:
-    graph = Graph({"x": [1, 3, 12, 12]})
-    path = tmp_path / "one.onnx"
-    path.write_bytes(save_model(graph.model(tmp_path, graph.conv("x", 4, 3))))
-    with pytest.raises(UsageError) as found:
-        build_bundle(BuildRequest(path, targets=["ort"], samples=samples(), shrink="auto"))
-    assert str(found.value).startswith("no channels can be removed")
 
 
 def _entries(bundle: Bundle) -> list[str]:

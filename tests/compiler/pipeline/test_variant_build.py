@@ -10,18 +10,18 @@ from edgekit.bundle.variant import parse_status
 from edgekit.compiler.evaluate.samples import random_samples
 from edgekit.compiler.evaluate.timing import REPORTED_RUNS, TIMED_RUNS, Timed
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
-from edgekit.compiler.pipeline import variant_build
+from edgekit.compiler.pipeline import select_variants, variant_build
 from edgekit.compiler.pipeline.faults import Faults
+from edgekit.compiler.pipeline.select_variants import time_variants
+from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
 from edgekit.compiler.pipeline.variant_build import (
     VariantBuild,
-    build_variant,
     run_reference,
     runs_here,
-    time_variants,
 )
 from edgekit.system.timings import files_digest
 from edgekit.target import Artifact
-from edgekit.target.build_target import resolve
+from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Fact
 from edgekit.tensor_spec import Json, TensorSpec
@@ -34,15 +34,26 @@ TRUTH = ReferenceOutputs((), (), [{"x": np.zeros(1)}])
 def trial(name: str, parent: VariantBuild | None = None, status: str = "verified on Ort 1") -> VariantBuild:
     artifact = Artifact({"model.bin": name.encode()})
     outcome, reason = parse_status(status)
-    return VariantBuild(name, ORT, "fp32", artifact, name, {}, parent, outcome, reason)
+    precision = name.removeprefix("ort-")
+    found = VariantBuild(ORT, precision, parent, artifact=artifact, digest=name, evidence={})
+    found.outcome, found.reason = outcome, reason
+    return found
+
+
+def float_trial(target: BuildTarget, precision: str, *before: VariantBuild) -> VariantBuild:
+    """Try the small network; the first of ``before`` is its parent in another precision."""
+    parent = before[0] if precision != before[0].precision or target is ORT else None
+    variant = VariantBuild(target, precision, parent)
+    model = models.parse(models.SMALL_CNN)
+    return try_variant(variant, Faults("0" * 64), compile_float, model, TRUTH, before)
 
 
 def judge(
     monkeypatch: pytest.MonkeyPatch, each: list[VariantBuild], *min_ms: float, confirmed: float = 0.0
 ) -> list[str]:
     timings: list[Json] = [{"min_ms": value} for value in min_ms]
-    monkeypatch.setattr(variant_build, "time_in_turns", lambda variants, *_: timings[: len(variants)])
-    monkeypatch.setattr(variant_build, "confirmed_ratio", lambda *_: confirmed)
+    monkeypatch.setattr(select_variants, "time_in_turns", lambda variants, *_: timings[: len(variants)])
+    monkeypatch.setattr(select_variants, "confirmed_ratio", lambda *_: confirmed)
     time_variants(each, TRUTH, Faults("0" * 64))
     return [t.status for t in each]
 
@@ -54,7 +65,7 @@ def test_variants_that_are_compared_run_more_often(monkeypatch: pytest.MonkeyPat
         runs.append(count)
         return [{"min_ms": 1.0} for _ in variants]
 
-    monkeypatch.setattr(variant_build, "time_in_turns", timed)
+    monkeypatch.setattr(select_variants, "time_in_turns", timed)
     parent = trial("ort-fp32")
     time_variants([parent], TRUTH, Faults("0" * 64))
     time_variants([parent, trial("ort-fp16", parent)], TRUTH, Faults("0" * 64))
@@ -130,7 +141,7 @@ def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     parent = trial("ort-fp32")
     parent.artifact = ORT.compiler.compile_model(model, ORT.profile, "fp32")
     parent.digest = files_digest(parent.artifact.files)
-    found = build_variant(model, ORT, "fp32", TRUTH, [parent], parent)
+    found = float_trial(ORT, "fp32", parent)
     assert found.status == "rejected: identical to ort-fp32"
 
 
@@ -140,11 +151,9 @@ def test_two_builds_of_the_same_bytes_share_no_evidence() -> None:
     first.artifact = ORT.compiler.compile_model(model, ORT.profile, "fp32")
     first.digest = files_digest(first.artifact.files)
     first.evidence = {"size_bytes": 9, "executed": {"device": "CPU"}, "compile": {"ops": {"Conv": 1}}}
-    again = build_variant(
-        model, replace(ORT, profile=replace(ORT.profile, name="other")), "fp32", TRUTH, [first]
-    )
+    again = float_trial(replace(ORT, profile=replace(ORT.profile, name="other")), "fp32", first)
     assert (again.name, again.status) == ("other-fp32", first.status)
-    rejected = build_variant(model, ORT, "fp16", TRUTH, [first], first)
+    rejected = float_trial(ORT, "fp16", first)
     for found in (again, rejected):
         assert found.evidence == first.evidence
         found.evidence["executed"]["device"] = "GPU"

@@ -10,10 +10,9 @@ import edgekit
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.compiler.pipeline.build_options import BuildOptions
+from edgekit.compiler.pipeline.select_variants import select_forms
 from edgekit.compiler.pipeline.variant_build import VariantBuild
-from edgekit.compiler.pipeline.weight_only import select_variants
-from edgekit.errors import MissingDependency, UsageError
-from edgekit.target import Artifact, registry
+from edgekit.target import Artifact
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array
@@ -72,7 +71,7 @@ def test_what_is_no_faster_is_not_fitted(model: Path, monkeypatch: pytest.Monkey
             "edgekit.compiler.pipeline.weight_only.ratio_to_parent", lambda *_, ratio=ratio: ratio
         )
         monkeypatch.setattr(
-            "edgekit.compiler.pipeline.variant_build.ratio_to_parent", lambda *_, ratio=ratio: ratio
+            "edgekit.compiler.pipeline.select_variants.ratio_to_parent", lambda *_, ratio=ratio: ratio
         )
         found = build(model, "int8-dynamic", samples=samples(12)).variants
         made = next(v for v in found if v.name == "ort-int8-dynamic")
@@ -97,18 +96,7 @@ def test_nothing_large_enough(tmp_path: Path) -> None:
     assert made.status == "rejected: no Gemm or MatMul has 4,096 weights or more"
 
 
-def test_a_target_without_the_form(model: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        build(model, "int8-dynamic", targets=["ort", "coreml"])
-    assert str(error.value) == "coreml does not support int8-dynamic; use fp32, fp16, int8 or auto"
-
-
-def test_an_engine_that_is_not_here(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Missing:
-        def engine_version(self) -> str:
-            raise MissingDependency("onnxruntime", "running", "pip install 'edgekit-sdk[ort]'")
-
-    monkeypatch.setattr(registry, "engine", lambda name: Missing())
+def test_an_engine_that_is_not_here(model: Path, no_engine: None) -> None:
     made, parent = build(
         model, "int8-dynamic"
     ).variants  # nobody can time them: what was asked for goes first
@@ -128,14 +116,13 @@ def trial(
     precision: str, milliseconds: float, parent: VariantBuild | None = None, **evidence: Any
 ) -> VariantBuild:
     found = cast(Evidence, {"size_bytes": 1_000_000, "timing": {"min_ms": milliseconds}, **evidence})
-    name = f"ort-{precision}"
-    return VariantBuild(
-        name, ORT, precision, Artifact({}), name, found, parent, Status.VERIFIED, "on ONNX Runtime"
-    )
+    variant = VariantBuild(ORT, precision, parent, evidence=found)
+    variant.outcome, variant.reason = Status.VERIFIED, "on ONNX Runtime"
+    return variant
 
 
 def outcome(precision: str, *trials: VariantBuild) -> list[tuple[str, str]]:
-    return [(t.name, t.status.partition(": ")[2]) for t in select_variants(trials, BuildOptions(precision))]
+    return [(t.name, t.status.partition(": ")[2]) for t in select_forms(trials, BuildOptions(precision))]
 
 
 def form(precision: str, milliseconds: float, parent: VariantBuild, snr_db: float = 30.0) -> VariantBuild:
@@ -196,4 +183,4 @@ def test_another_kind_of_processor_tells_nothing_of_time() -> None:
     parent.target = resolve(find_profile("rpi5"))
     made = form("int8-dynamic", 12.0, parent)
     made.target = parent.target
-    assert outcome("int8-dynamic", parent, made)[-1] == ("ort-int8-dynamic", "")
+    assert outcome("int8-dynamic", parent, made)[-1] == ("rpi5-int8-dynamic", "")

@@ -12,11 +12,11 @@ import onnx
 import pytest
 
 import edgekit
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.compiler.model.speech.open_speech import open_speech_model
-from edgekit.compiler.model.text2text.open_text2text import open_text2text_model
 from edgekit.compiler.sandbox.limits import bounds_of, limits_of
 from edgekit.errors import ModelError
+from edgekit.generate.host.readers.language.open_model import open_language_model
+from edgekit.generate.host.readers.speech.open_speech import open_speech_model
+from edgekit.generate.host.readers.text2text.open_text2text import open_text2text_model
 from tests.fixtures.adapter_files import random_pairs, write_peft
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hub_caches import as_snapshot

@@ -64,16 +64,7 @@ def rollout(
     otlp: bool = False,
     liars: bool = False,
 ) -> Ended:
-    """One rollout of a bundle whose share of bad answers is ``worse`` higher.
-
-    Args:
-        devices: How many.
-        worse: .01 is one point.
-        seed: Of all random numbers.
-        stages: Shares of the devices that have the new bundle.
-        otlp: Whether rows are OTLP's.
-        liars: Whether every hundredth device lies, from the new bundle on.
-    """
+    """One rollout of a bundle whose share of bad answers is ``worse`` higher."""
     rng = np.random.default_rng(seed)
     shares = np.clip(rng.normal(0.05, 0.02, devices), 0.0, 1.0)
     reports = [DeviceReport(f"device-{number}", "rpi5", "stable") for number in range(devices)]

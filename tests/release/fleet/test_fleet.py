@@ -184,7 +184,7 @@ def test_a_device_is_where_its_last_row_says_in_whatever_order_they_come() -> No
     last, first = replace(row(until=9.0), channel="beta"), row(until=2.0)
     for rows in ([first, last], [last, first]):
         (device,) = fleets(rows)["detector"].devices.values()
-        assert (device.channel, device.until) == ("beta", BEGAN + 9.0)
+        assert (device.newest.channel, device.newest.until) == ("beta", BEGAN + 9.0)
 
 
 def test_a_row_whose_counts_fall_is_not_counted() -> None:

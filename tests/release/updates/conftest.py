@@ -22,12 +22,7 @@ QUICK = DownloadLimits(connect_s=5, head_s=20, silence_s=20, wait_s=0.0, wait_li
 
 
 class World:
-    """Publisher, server and device of a test.
-
-    Attributes:
-        shift: Added to the clocks of both sides.
-        device_shift: Added to the device's clock besides.
-    """
+    """Publisher, server and device of a test."""
 
     def __init__(self, folder: Path, server: FileServer) -> None:
         self.folder, self.server = folder, server

@@ -16,14 +16,7 @@ Fault = Callable[["Handler", bytes], bool]
 
 @dataclass
 class FileServer:
-    """What a test sees of a server.
-
-    Attributes:
-        url: Where it is.
-        fault: Called with each request first.
-        ranges: Whether it sends parts of files.
-        requests: Path and Range header of each request.
-    """
+    """What a test sees of a server."""
 
     url: str
     fault: Fault | None = None

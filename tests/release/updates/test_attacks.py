@@ -245,3 +245,10 @@ def test_a_proxy_that_is_asked_for_is_used(world: World, tmp_path: Path) -> None
     with pytest.raises(FetchError, match="HTTP status 404"):
         files.read("metadata/timestamp.json", 100)
     assert server.requests[-1][0] == "http://nowhere.invalid/site/metadata/timestamp.json"
+
+
+def test_https_goes_through_a_tunnel_of_the_proxy(world: World) -> None:
+    limits = DownloadLimits(attempts=1)
+    files = HttpFiles("https://nowhere.invalid/site", proxy=world.server.url, limits=limits)
+    with pytest.raises(FetchError, match="Tunnel connection failed: 501"):
+        files.read("metadata/timestamp.json", 100)

@@ -25,11 +25,7 @@ QUIET = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class Trial:
-    """A device that has release ``a``, and a server with release ``b``.
-
-    Attributes:
-        outcomes: How the runs ended: ``killed``, ``done`` or ``refused``.
-    """
+    """A device that has release ``a``, and a server with release ``b``."""
 
     def __init__(self, world: World) -> None:
         self.world, self.trace = world, world.folder / "trace"
@@ -43,10 +39,7 @@ class Trial:
         self.outcomes: Counter[str] = Counter()
 
     def run(self, inject: str) -> bool:
-        """One update of a device as it was, hit at a call; whether there was such a call.
-
-        Raises: AssertionError: it crashed, or what it left is not in order.
-        """
+        """One update of a device as it was, hit at a call; whether there was such a call."""
         world = self.world
         shutil.rmtree(world.store.root)
         shutil.copytree(self.before, world.store.root)
@@ -63,10 +56,7 @@ class Trial:
         return "(INJECTED)" in text or "killed by SIGKILL" in text
 
     def check(self) -> None:
-        """The store opens release a or b, whole, and the next update ends with b and no rest.
-
-        Raises: AssertionError: it does not.
-        """
+        """The store opens release a or b, whole, and the next update ends with b and no rest."""
         world = self.world
         store = Store(world.store.root, world.store.factory)
         with Bundle.open(store.path) as bundle:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
+from tests.fixtures.threads import in_threads
 
 ENTRY_BYTES = 2 * X.nbytes
 
@@ -157,11 +158,7 @@ def test_threads_get_their_own_answers(session: Session) -> None:
             if cache.run({"x": np.full_like(X, n)})["y"][0, 0] != 2 * n:
                 wrong.append(int(n))
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(ask, seed) for seed in range(4)))
     assert not wrong
     assert cache.hits + cache.misses == 1200
     assert cache.size_bytes <= 3 * ENTRY_BYTES

@@ -14,10 +14,10 @@ import pytest
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.deadline.deadline import ABANDONED_LIMIT
-from edgekit.runtime.deadline.watchdog import DeadlineExceededError, WatchedRunner, cutoff_s
+from edgekit.runtime.deadline.watchdog import WatchedRunner, cutoff_s
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
-from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
+from tests.fixtures.fake_engines import Engines, FakeRunner, doubled, throws
 
 DEADLINE_MS, LONG_MS = 1000.0, 5000.0
 """The second one if a run that does not hang must be in time, also on a busy machine."""
@@ -277,18 +277,6 @@ def test_a_variant_that_hangs_while_it_is_loaded_is_passed(
     until(lambda: not watched_threads())
 
 
-def test_what_opening_raises_is_raised() -> None:
-    def refuses() -> FakeRunner:
-        raise EngineError("no such operator")
-
-    watched = WatchedRunner(refuses)
-    with pytest.raises(EngineError, match=r"^no such operator$"):
-        watched.load(limit_s=20)
-    watched.close()
-    assert not watched.is_stuck
-    until(lambda: not watched_threads())
-
-
 def test_the_fallback_throws_too(engines: Engines, hang: Hang, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit.runtime.deadline.deadline.HANG_S", 1.0)  # the first one may still answer
     monkeypatch.setattr("edgekit.runtime.deadline.deadline.HANG_RATIO", 1.0)
@@ -339,30 +327,3 @@ def test_the_fallback_gets_its_share_of_the_deadline() -> None:
     assert cutoff_s(0.1, None) == 0.1
     assert cutoff_s(0.1, 0.01) == pytest.approx(0.075)
     assert cutoff_s(0.1, 0.2) == 0.05  # it cannot be in time: the first variant has half in any case
-
-
-def test_a_watched_runner_alone(hang: Hang) -> None:
-    engine = FakeEngine("ort")
-    watched = WatchedRunner(lambda: FakeRunner(engine, hang), limit_s=0.05)
-    watched.load(limit_s=20)
-    np.testing.assert_array_equal(watched.run({"x": X})["y"], 2 * X)
-    assert (watched.device, watched.precision, watched.facts()) == ("CPU", "fp32", {})
-    with pytest.raises(DeadlineExceededError, match=r"^no result after 50 ms$"):
-        watched.run({"x": -1 - X})
-    with pytest.raises(DeadlineExceededError, match=r"^it timed out in an earlier run$"):
-        watched.run({"x": X})
-    watched.close()
-    assert hang.inside == 1
-    assert (watched.is_stuck, engine.closed) == (True, 0)
-    hang.let_go.set()
-    until(lambda: engine.closed == 1 and not watched.is_stuck)
-
-
-def test_a_watched_runner_raises_what_its_runner_raised() -> None:
-    engine = FakeEngine("ort")
-    watched = WatchedRunner(lambda: FakeRunner(engine, throws), limit_s=5)
-    watched.load(limit_s=20)
-    with pytest.raises(RuntimeError, match="died"):
-        watched.run({"x": X})
-    watched.close()
-    assert engine.closed == 1

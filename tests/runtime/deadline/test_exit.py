@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.ort_bundles import onnx_bytes, ort_bundle
 
 pytestmark = pytest.mark.needs_ort
@@ -61,12 +60,6 @@ sys.exit(3)
 )
 def test_the_app_ends_as_it_says(turns: float, waits_s: float, left: int, tmp_path: Path) -> None:
     path = ort_bundle(turns=onnx_bytes(TURNS)).save(tmp_path / "turns.edgekit")
-    done = subprocess.run(
-        [sys.executable, "-c", APP, str(path), str(turns), str(waits_s)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_python(APP, path, turns, waits_s)
     assert done.stdout == f"hanging 1\nthe end a later handler\nan earlier handler, hanging {left}\n"
     assert (done.returncode, done.stderr) == (3, "")

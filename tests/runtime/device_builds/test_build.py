@@ -17,11 +17,9 @@ import pytest
 from edgekit.errors import EngineError, EngineNotReady
 from edgekit.runtime.device_builds import build as device_build
 from edgekit.runtime.device_builds.build import (
-    BuildResult,
     EngineBuild,
     EngineLimits,
     ready_or_build,
-    why_failed,
 )
 from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore, Ledger
 from tests.fixtures.child_processes import children
@@ -177,16 +175,6 @@ def test_a_cache_that_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "file"))
     with pytest.raises(EngineError, match=r"engines cannot be used: Not a directory$"):
         ready_or_build(EngineStore(), NAME, lambda: command("works"), EngineLimits())
-
-
-def test_why_of_what_was_killed_is_ours() -> None:
-    assert (
-        why_failed(BuildResult(-9, killed="the builder was killed after 1 s"))
-        == "the builder was killed after 1 s"
-    )
-    assert why_failed(BuildResult(0)) == "the builder wrote no result.json"
-    assert why_failed(BuildResult(0, result={"sha256": "a"})) == "the builder wrote no engine"
-    assert why_failed(BuildResult(0, result={"sha256": "a"}, sha256="a")) == ""
 
 
 @pytest.mark.slow

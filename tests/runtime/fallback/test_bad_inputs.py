@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, RejectedInputError
+from edgekit.generate import TextSession
 from edgekit.runtime import Session
-from edgekit.runtime.generate import TextSession
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled
@@ -168,7 +168,7 @@ def test_a_prompt_of_which_no_decoder_has_finite_logits_reloads_none(
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort", "tflite"))
     loader = Loader()
-    monkeypatch.setattr("edgekit.target.registry.open_decoder", loader)
+    monkeypatch.setattr("edgekit.generate.device.decoder_registry.open_decoder", loader)
     loader.before = {"ort-fp32": before, "tflite-fp32": before}
     bundle = language_bundle("ort-fp32", "tflite-fp32")
     with TextSession(bundle, speculate="off", conversations=2) as session:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +17,11 @@ from edgekit.bundle import Variant
 from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
 from edgekit.runtime.latency import budget as budget_module
-from edgekit.runtime.latency.budget import BASELINE_SAMPLES, Alert, Budget, _StageMonitor
-from edgekit.runtime.latency.drift import baseline_of, step
+from edgekit.runtime.latency.budget import Alert, Budget
 from edgekit.runtime.latency.system_signals import Signals
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.fake_engines import Engines, doubled
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes
 from tests.runtime.interrupted_everywhere import interrupted_at
@@ -110,11 +107,7 @@ def test_an_engine_is_freed_after_the_run_of_another_thread(session: Session, en
 
 
 def everywhere(session: Session, prepare: Prepare, infer_s: float) -> int:
-    """Interrupt the prediction that raises an alert at each instruction; the next ones make good for it.
-
-    Returns:
-        How many interrupts there were.
-    """
+    """Interrupt the prediction that raises an alert at each instruction; the next ones make good for it."""
     number, place = 0, "begin"
     while place:
         number += 1
@@ -141,20 +134,6 @@ def test_an_interrupt_neither_loses_nor_repeats_an_alert_or_a_switch(session: Se
             miss(budget, 1, clock)
             due += 1
     assert everywhere(session, lambda budget, clock: miss(budget, due - 1, clock), 0.05) > 30
-
-
-def test_an_interrupt_neither_loses_nor_repeats_an_alert_of_a_slow_stage(session: Session) -> None:
-    monitor = _StageMonitor(baseline_of([0.010 + 0.0001 * (i % 7) for i in range(BASELINE_SAMPLES)]))
-    assert monitor.baseline is not None
-    drift, change = step(monitor.drift, monitor.baseline, 0.015)
-    while change is None:
-        monitor.drift = drift
-        drift, change = step(drift, monitor.baseline, 0.015)
-
-    def prepare(budget: Budget, clock: list[float]) -> None:
-        budget._monitors[budget.active] = {"infer": copy(monitor)}
-
-    assert everywhere(session, prepare, 0.015) > 10
 
 
 def test_an_alert_that_the_app_refuses_once_costs_no_other(session: Session) -> None:
@@ -260,7 +239,5 @@ def test_a_forked_process_is_answered_by_the_session(tmp_path: Path) -> None:
     ]
     models = {f"v/{each.name}": onnx_bytes(DOUBLES) for each in variants}
     path = small_bundle(variants, models).save(tmp_path / "f.edgekit")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_python(SCRIPT, path)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

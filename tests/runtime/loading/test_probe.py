@@ -13,7 +13,6 @@ import pytest
 
 from edgekit.bundle import Bundle, Variant
 from edgekit.runtime import Session, background
-from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.probe import ProbeResult, judge_exit, probe_once
 from edgekit.runtime.session_state import SessionOptions
@@ -267,17 +266,3 @@ def test_the_child_is_confined_when_an_engine_loads(tmp_path: Path, monkeypatch:
     assert "NoNewPrivs:\t1\n" in facts["status"]
     assert facts["oom_score_adj"] == "1000\n"
     assert facts["death"] == signal.SIGKILL
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
-def test_the_child_is_confined() -> None:
-    import resource
-
-    child = os.fork()
-    if not child:
-        child_limits.confine(3000, 7)
-        limits = [resource.getrlimit(r)[0] for r in (resource.RLIMIT_AS, resource.RLIMIT_CPU)]
-        status = Path("/proc/self/status").read_text()
-        right = limits == [3000 << 20, 8] and "NoNewPrivs:\t1" in status
-        os._exit(0 if right else 1)
-    assert os.waitpid(child, 0)[1] == 0

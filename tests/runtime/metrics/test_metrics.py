@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,19 +14,20 @@ import numpy as np
 import pytest
 
 from edgekit.errors import NoVariantError
+from edgekit.generate.device.generated_text import GeneratedText
+from edgekit.generate.device.text_metrics import TextMetrics
 from edgekit.runtime import Session
 from edgekit.runtime.fallback.policy import Fallback
-from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, FallbackCounts, unspecific
 from edgekit.runtime.metrics.metrics import Metrics, append
 from edgekit.runtime.metrics.prometheus import Page, text, texts
-from edgekit.runtime.metrics.text_metrics import TextMetrics
 from edgekit.runtime.session_state import Active
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.fake_engines import Engines, change, throws
-from tests.fixtures.threads import no_new_threads
+from tests.fixtures.threads import in_threads, no_new_threads
 
 
 @pytest.fixture
@@ -136,11 +134,7 @@ def test_threads_lose_nothing(session: Session) -> None:
             metrics.took({"infer": 0.001})
             metrics.answered("ok")
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[count] * 4)
     told = metrics.snapshot()
     assert told["outcomes"] == {"ok": 8000}
     assert [entry["count"] for entry in told["stages"]] == [8000, 8000]
@@ -279,7 +273,7 @@ def test_who_does_not_ask_imports_none_of_it() -> None:
         "print({m for m in sys.modules if m.startswith(own)} or 'none')\n"
         "print({'concurrent.futures', 'http.client', 'sqlite3'} & set(sys.modules) or 'none')"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_python(script, check=True)
     assert done.stdout.split() == ["none", "none"]
 
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.exporter import OFFLINE_S, RARELY_S, MetricsExporter, plain
-from edgekit.runtime.metrics.histogram import Histogram
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.metrics.prometheus import text
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Parcel
-from edgekit.runtime.outbox.sinks import HttpSink, SinkDownError
+from edgekit.runtime.outbox.sinks import SinkDownError
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, throws
 from tests.fixtures.threads import no_new_threads
+from tests.runtime.outbox.outbox_parts import ListSink
+
+
+def no_network(parcel: Parcel) -> None:
+    raise SinkDownError("no network")
+
+
+DOWN = ListSink(no_network)
 
 
 @pytest.fixture
@@ -98,7 +102,7 @@ def test_an_outbox_is_told_of_too(metrics: Metrics, tmp_path: Path) -> None:
         for n in range(3):
             outbox.put(b"row", key=str(n))
         assert outbox.flush(10)
-        outbox.deliver(Down([]))
+        outbox.deliver(DOWN)
         snapshot = telling.snapshot()
         page = text(snapshot).splitlines()
         assert "edgekit_outbox_depth 3" in page
@@ -141,98 +145,37 @@ def test_metrics_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == [otlp.MODEL]
 
 
-class Collector:
-    """A server that takes OTLP; ``down`` it answers 503."""
-
-    def __init__(self) -> None:
-        self.down = True
-        self.bodies: list[bytes] = []
-        self.kinds: list[str] = []
-        self.got = threading.Event()
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
-                if not collector.down and self.path == "/v1/metrics":
-                    collector.bodies.append(content)
-                    collector.kinds.append(self.headers["Content-Type"])
-                    collector.got.set()
-                self.send_response(503 if collector.down else 200)
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"{}")
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1/metrics"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
 def test_metrics_survive_being_offline(metrics: Metrics, tmp_path: Path) -> None:
     """Two rows while nobody answers, the process ends; the next one delivers them, and its own."""
-    collector = Collector()
-    try:
-        with Outbox(tmp_path, commit_s=0.001) as outbox, MetricsExporter(metrics, outbox, otlp.body) as spool:
-            spool.put()
-            assert outbox.flush(10)
-            assert outbox.deliver(HttpSink(collector.url, content_type=otlp.JSON)).down
-        collector.down = False
-        metrics.took({"infer": 0.5})
-        with Outbox(tmp_path, commit_s=0.001) as outbox:
-            with MetricsExporter(metrics, outbox, otlp.body):
-                pass
-            assert outbox.flush(10)
-            sink = HttpSink(collector.url, content_type=otlp.JSON)
-            assert outbox.deliver(sink).delivered == 3
-            sink.close()
-        assert set(collector.kinds) == {"application/json"}
-        counts = []
-        for content in collector.bodies:
-            metric = parsed(content).resource_metrics[0].scope_metrics[0].metrics[0]
-            counts.append(sum(point.count for point in metric.exponential_histogram.data_points))
-        assert counts == [7, 7, 8]  # cumulative: the last one has it all
-    finally:
-        collector.close()
+    with Outbox(tmp_path, commit_s=0.001) as outbox, MetricsExporter(metrics, outbox, otlp.body) as spool:
+        spool.put()
+        assert outbox.flush(10)
+        assert outbox.deliver(DOWN).down
+    metrics.took({"infer": 0.5})
+    sink = ListSink()
+    with Outbox(tmp_path, commit_s=0.001) as outbox:
+        with MetricsExporter(metrics, outbox, otlp.body):
+            pass
+        assert outbox.flush(10)
+        assert outbox.deliver(sink).delivered == 3
+    counts = []
+    for parcel in sink.parcels:
+        metric = parsed(parcel.body).resource_metrics[0].scope_metrics[0].metrics[0]
+        counts.append(sum(point.count for point in metric.exponential_histogram.data_points))
+    assert counts == [7, 7, 8]  # cumulative: the last one has it all
 
 
 def test_rows_come_by_themselves_and_end_with_it(metrics: Metrics, tmp_path: Path) -> None:
-    arrived: list[Parcel] = []
+    sink = ListSink()
     with no_new_threads():
         outbox = Outbox(tmp_path, commit_s=0.001)
         with MetricsExporter(metrics, outbox, every_s=0.005):
-            while len(arrived) < 3:
-                outbox.deliver(Into(arrived))
+            while len(sink.parcels) < 3:
+                outbox.deliver(sink)
         outbox.close()
-    assert {parcel.kind for parcel in arrived} == {"metric"}
-    assert json.loads(arrived[0].body)["outcomes"] == {"ok": 1, "fallback": 1}
-    assert arrived[0].body.startswith(plain(metrics.snapshot())[:40])
-
-
-class Into:
-    """A sink that keeps what it gets."""
-
-    def __init__(self, parcels: list[Parcel]) -> None:
-        self._parcels = parcels
-
-    def send(self, parcel: Parcel) -> None:
-        self._parcels.append(parcel)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class Down(Into):
-    def send(self, parcel: Parcel) -> None:
-        raise SinkDownError("no network")
+    assert {parcel.kind for parcel in sink.parcels} == {"metric"}
+    assert json.loads(sink.parcels[0].body)["outcomes"] == {"ok": 1, "fallback": 1}
+    assert sink.parcels[0].body.startswith(plain(metrics.snapshot())[:40])
 
 
 def test_rows_are_rarer_when_nobody_took_one_for_a_day(metrics: Metrics, tmp_path: Path) -> None:
@@ -241,26 +184,11 @@ def test_rows_are_rarer_when_nobody_took_one_for_a_day(metrics: Metrics, tmp_pat
     with outbox, MetricsExporter(metrics, outbox, clock=lambda: now_s[0]) as spool:
         spool.put()
         assert outbox.flush(10)
-        outbox.deliver(Down([]))
+        outbox.deliver(DOWN)
         for now_s[0], wait_s in ((1.0, 60.0), (OFFLINE_S - 1, 60.0), (OFFLINE_S + 1, RARELY_S)):
             assert spool.wait_s() == wait_s
-        outbox.deliver(Into([]))
+        outbox.deliver(ListSink())
         assert spool.wait_s() == 60.0
     with pytest.raises(UsageError) as error:
         MetricsExporter(metrics, outbox, every_s=0)
     assert str(error.value) == "every_s must be positive, not 0"
-
-
-def test_a_histogram_of_many_values_is_the_same_to_a_collector() -> None:
-    """Quantiles from what is sent are within a bucket of the exact ones."""
-    random = np.random.default_rng(0)
-    values = random.lognormal(-4, 1, 20_000)
-    histogram = Histogram()
-    for value in values:
-        histogram.record(float(value))
-    sent = otlp._histogram({**histogram.as_json(), "engine": "", "stage": ""})
-    counts = np.cumsum([int(n) for n in sent["positive"]["bucketCounts"]])
-    base = 2.0 ** (2.0 ** -sent["scale"])
-    for q in (0.5, 0.95, 0.99):
-        bound = base ** (sent["positive"]["offset"] + int(np.searchsorted(counts, q * 20_000)) + 1)
-        assert bound / base <= float(np.quantile(values, q)) * 1.001 <= bound * 1.002

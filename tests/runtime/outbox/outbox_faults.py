@@ -46,10 +46,7 @@ class Trial:
         self.outcomes: Counter[str] = Counter()
 
     def run(self, inject: str = "", rows: int = ROWS, wait_s: float = 10) -> str:
-        """One worker; ``inject`` is strace's, e.g. ``pwrite64:signal=KILL:when=3``; how it ended.
-
-        Raises: AssertionError: it crashed.
-        """
+        """One worker; ``inject`` is strace's, e.g. ``pwrite64:signal=KILL:when=3``; how it ended."""
         command = self._command(rows, wait_s)
         if inject:
             places = [f"-P{self.folder / name}" for name in ("", "rows-1.db", "rows-1.db-wal")]
@@ -86,10 +83,7 @@ class Trial:
         return known[status]
 
     def check(self) -> None:
-        """Every acknowledged row is delivered, or waits; one row never came under two keys.
-
-        Raises: AssertionError: one is lost, or came twice.
-        """
+        """Every acknowledged row is delivered, or waits; one row never came under two keys."""
         lines = [line.split() for line in self.delivered.read_text("ascii").splitlines()]
         with Outbox(self.folder) as outbox:
             counts = outbox.counts()

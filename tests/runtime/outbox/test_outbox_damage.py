@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
@@ -14,11 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.runtime.outbox import sqlite_store
 from edgekit.runtime.outbox.integrity_check import HIGHEST_SEQ
-from edgekit.runtime.outbox.rows import OutboxLimits
-from edgekit.runtime.outbox.sqlite_store import OutboxStore
-from edgekit.system import atomic_files
 from tests.runtime.outbox.outbox_flips import after_a_flip, at_rest
 from tests.runtime.outbox.outbox_parts import ListSink, put_all, quick
 
@@ -233,29 +228,6 @@ def test_writes_after_a_damaged_part_of_the_log_are_counted(
 def damaged(folder: Path) -> Path:
     tamper(filled(folder), "CREATE TABLE more(x)")
     return folder
-
-
-def test_a_rebuilt_file_is_flushed_before_and_its_folder_after_it_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened: list[str] = []
-    replace, flush = os.replace, atomic_files.flush_folder
-
-    def replaced(old: Path, new: Path) -> None:
-        happened.append(f"{Path(old).name} -> {Path(new).name}")
-        assert not Path(f"{old}-wal").exists() or Path(old).name == "rows-1.db"
-        replace(old, new)
-
-    def flushed(folder: Path) -> None:
-        happened.append("folder")
-        flush(folder)
-
-    damaged(tmp_path)
-    monkeypatch.setattr(os, "replace", replaced)
-    monkeypatch.setattr(sqlite_store, "flush_folder", flushed)
-    OutboxStore(tmp_path, OutboxLimits()).close()
-    # The first folder is that of the draft's making.
-    assert happened[:4] == ["folder", "draft.db -> rows-2.db", "folder", "rows-1.db -> damaged.db"]
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from edgekit.errors import UsageError
 from edgekit.runtime.outbox.outbox import Outbox
+from tests.fixtures.child_processes import run_python
 from tests.runtime.outbox.outbox_parts import ListSink, put_all, quick
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -40,13 +39,7 @@ with Outbox(sys.argv[1], commit_s=0.0) as outbox:
     ],
 )
 def test_what_the_parent_stored_is_there_after_the_child_ended(tmp_path: Path, end: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKER.format(end=end), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python(FORKER.format(end=end), tmp_path)
     assert done.returncode == 0, done.stderr
     sink = ListSink()
     with quick(tmp_path) as outbox:
@@ -94,7 +87,5 @@ def test_the_folder_stays_the_parents(tmp_path: Path) -> None:
             os._exit(0)
         os.waitpid(child, 0)
         other = "import sys; from edgekit.runtime.outbox.outbox import Outbox; Outbox(sys.argv[1])"
-        done = subprocess.run(
-            [sys.executable, "-c", other, str(tmp_path)], capture_output=True, text=True, check=False
-        )
+        done = run_python(other, tmp_path)
         assert "another process has it open; give each its own folder" in done.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -26,6 +24,7 @@ from edgekit.runtime.remote.inference_protocol import (
 )
 from edgekit.tensor_spec import Signature, TensorSpec
 from tests.fixtures.bundles import small_manifest
+from tests.fixtures.child_processes import run_python
 from tests.fixtures.ort_bundles import onnx_bytes
 
 ROOT = Path(__file__).parents[3]
@@ -125,8 +124,7 @@ def test_27_mb_of_json_objects_are_not_parsed(length: bool, tmp_path: Path) -> N
     path = bundle.save(tmp_path / "b.edgekit")
     listener, url = serve({**ABOUT, "infer": http(objects(), length)})
     with listener:
-        command = [sys.executable, "-c", APP, str(path), url]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        done = run_python(APP, path, url, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     by, why, right, grown_mb = json.loads(done.stdout)
     assert (by, right) == ("local", True)

@@ -20,18 +20,7 @@ MOVES = ("install", "install", "begin", "begin", "begin", "confirm", "confirm", 
 
 
 class History:
-    """What was done to a store.
-
-    Args:
-        folder: Empty; the store is made in it.
-        moves: What is done, e.g. ``install a``, ``begin``, ``confirm``, ``give up``.
-        name: The model's, in the store.
-
-    Attributes:
-        operations: What the system was asked for.
-        bundles: Digest -> content.
-        states: The folder of its state files, within ``folder``.
-    """
+    """What was done to a store."""
 
     def __init__(self, folder: Path, moves: Sequence[str], name: str | None = None) -> None:
         self.folder, self.name = folder, name

@@ -56,12 +56,7 @@ class Killed(BaseException):
 
 
 class Recorder:
-    """Records what is called on the files below a folder.
-
-    Attributes:
-        operations: In their order.
-        stop_before: Kind and path of the operation before which the process ends; None: it does not.
-    """
+    """Records what is called on the files below a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -250,14 +245,7 @@ def _state_in(content: bytes) -> StoreState | None:
 
 
 def fault_of(files: Mapping[str, bytes], store: str, bundles: Mapping[str, bytes], serial: int) -> str:
-    """Why a store could not go on with what is on the disk; "" if it can.
-
-    Args:
-        files: What is there.
-        store: The folder of the states.
-        bundles: Digest -> content, of all that were installed.
-        serial: Of the last operation that had returned.
-    """
+    """Why a store could not go on with what is on the disk; "" if it can."""
     read = [_state_in(files.get(f"{store}/state.{number}.json", b"")) for number in (0, 1)]
     states = [state for state in read if state is not None]
     state = max(states, key=lambda state: state.serial, default=StoreState())
@@ -277,11 +265,7 @@ def explored(
     draw: random.Random,
     wrong_limit: int = 1000,
 ) -> tuple[int, list[str]]:
-    """Lose power after each operation; no more than ``wrong_limit`` bad states are looked for.
-
-    Returns:
-        The number of states that were checked, and what was wrong.
-    """
+    """Lose power after each operation; no more than ``wrong_limit`` bad states are looked for."""
     count, serial, wrong = 0, 0, []
     for number in range(len(operations) + 1):
         if number and operations[number - 1].kind == "done":

@@ -35,12 +35,7 @@ ENDS = {0: "done", 3: "refused", 4: "not saved", -9: "killed", 137: "killed"}
 
 
 class Trial:
-    """One operation on copies of one store.
-
-    Args:
-        place: An empty folder.
-        operation: Of :data:`OPERATIONS`.
-    """
+    """One operation on copies of one store."""
 
     def __init__(self, place: Path, operation: str) -> None:
         self._log, self._operation = place / "log", operation
@@ -62,12 +57,7 @@ class Trial:
         self.master.confirm()
 
     def run(self, *expressions: str, paths: Sequence[str] = ()) -> str:
-        """Run the operation on a copy under strace, and return how it ended.
-
-        Args:
-            expressions: Values of strace's ``-e``.
-            paths: Files whose calls are logged, counted and hit; empty: all files.
-        """
+        """Run the operation on a copy under strace, and return how it ended."""
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(self.master.root, self.root)
         asked = [f"-P{path}" for path in paths]

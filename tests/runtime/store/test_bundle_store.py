@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -216,71 +212,6 @@ def test_a_state_from_elsewhere_names_no_file_outside(store: Store) -> None:
     store.begin()
     write_atomically(store.root / "state.0.json", [encoded(StoreState(99, "../../../etc/passwd"))])
     assert name_of(store.begin()) == "factory"
-
-
-FILES = frozenset({"open", "write", "flush", "fsync", "close", "flock"})
-FOLDERS = frozenset({"replace", "rename", "unlink", "mkdir", "scandir"})
-OPERATIONS: dict[str, Callable[[Store, dict[str, Path]], object]] = {
-    "install": lambda store, bundles: store.install(bundles["c"]),
-    "begin": lambda store, bundles: store.begin(),
-    "confirm": lambda store, bundles: store.confirm(store.state.current),
-    "give up": lambda store, bundles: store.give_up("slow", store.state.current),
-}
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_killed_before_and_after_every_call_there_is_a_bundle_to_start(
-    tmp_path: Path, bundles: dict[str, Path], operation: str
-) -> None:
-    """kill -9 at each function of the system that the operation calls, before it and after it."""
-    master = Store(tmp_path / "master", bundles["factory"])
-    for name in "ab":
-        master.install(bundles[name])
-        master.confirm(master.state.current)
-    if operation == "confirm":
-        master.install(bundles["c"])
-        master.begin()
-    before = master.state
-    store = Store(tmp_path / "copy", bundles["factory"])
-    OPERATIONS[operation](_copied(master, store), bundles)
-    after = store.state
-    points = 0
-    while _killed_at(points, lambda: OPERATIONS[operation](store, bundles), _copied(master, store)):
-        points += 1
-        again = Store(store.root, store.factory)
-        assert again.state in (before, after)
-        assert name_of(again.begin()) in "abc"
-        OPERATIONS[operation](again, bundles)  # and the operation can be done now
-        assert all(path.suffix == ".edgekit" for path in (store.root / "slots").iterdir())
-    assert points > 15
-
-
-def _copied(master: Store, store: Store) -> Store:
-    shutil.rmtree(store.root, ignore_errors=True)
-    shutil.copytree(master.root, store.root)
-    return store
-
-
-def _killed_at(point: int, operation: Callable[[], object], store: Store) -> bool:
-    """Do something in a child that kills itself at a call; False: it ended before that."""
-    child = os.fork()
-    if not child:
-        left = [point]
-
-        def count(frame: object, event: str, function: object) -> None:
-            if event in ("c_call", "c_return") and getattr(function, "__name__", "") in FILES | FOLDERS:
-                if left[0] == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                left[0] -= 1
-
-        sys.setprofile(count)
-        operation()
-        sys.setprofile(None)
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    assert status in (0, signal.SIGKILL)
-    return status != 0
 
 
 def test_10_000_histories_end_on_a_known_bundle() -> None:

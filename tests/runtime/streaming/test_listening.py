@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import tracemalloc
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tests.fixtures.bundles import variant
 from tests.fixtures.fake_engines import Behaviour, Engines
 from tests.fixtures.listening_bundles import listening_bundle
 from tests.fixtures.sounds import audio
+from tests.fixtures.threads import in_threads
 
 SUMS: dict[str, Any] = {
     "title": "sums",
@@ -119,11 +120,7 @@ def test_the_tasks_answer_for_the_whole(session: Session) -> None:
 
 
 def test_calls_from_threads_are_one_stream(session: Session) -> None:
-    threads = [threading.Thread(target=session.predict, args=(ones(4) / 64,)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(session.predict, ones(4) / 64) for _ in range(8)))
     assert session.predict(ones(4) / 64).probability * 64 == 4 + 8 * 6
 
 

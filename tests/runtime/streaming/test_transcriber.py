@@ -33,11 +33,7 @@ BLOCK = 1600
 
 
 class Clock:
-    """Time that passes only while the model runs.
-
-    Attributes:
-        cost_s: Seconds of a run.
-    """
+    """Time that passes only while the model runs."""
 
     def __init__(self) -> None:
         self.now_s = self.cost_s = 0.0

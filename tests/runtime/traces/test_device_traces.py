@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from edgekit.errors import NoVariantError, UsageError
 from edgekit.runtime import Outbox, Session, Traces
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.runtime.outbox.rows import Parcel
 from edgekit.runtime.remote.remote_session import RemoteSession
 from edgekit.runtime.traces.trace_context import CURRENT
 from edgekit.runtime.traces.traces import SPANS
@@ -19,30 +17,19 @@ from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.collector import Received, spans_of
 from tests.fixtures.fake_engines import Engines, change, throws
 from tests.fixtures.ports import unused_port
+from tests.fixtures.threads import in_threads
+from tests.runtime.outbox.outbox_parts import ListSink
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-
-
-class Rows:
-    """A sink that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.rows: list[Parcel] = []
-
-    def send(self, parcel: Parcel) -> None:
-        self.rows.append(parcel)
-
-    def close(self) -> None:
-        """Do nothing: it holds no connection."""
 
 
 def delivered(outbox: Outbox) -> list[list[Received]]:
     """The spans of each row, in order of their end."""
     assert outbox.flush(10)
-    sink = Rows()
+    sink = ListSink()
     outbox.deliver(sink)
-    assert {row.kind for row in sink.rows} <= {"log"}
-    return [spans_of(row.body, json_form=True) for row in sink.rows]
+    assert {row.kind for row in sink.parcels} <= {"log"}
+    return [spans_of(row.body, json_form=True) for row in sink.parcels]
 
 
 @pytest.fixture
@@ -154,11 +141,7 @@ def test_many_spans_are_several_rows_and_threads_do_not_mix(outbox: Outbox) -> N
                 with traces.span("child"):
                     pass
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     rows = delivered(outbox)
     assert sorted(len(row) for row in rows) == [11] * 4 + [SPANS] * 4
     assert all(len({span.trace_id for span in row}) == 1 for row in rows)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.compiler.model.language.open_model import open_language_model
-from edgekit.runtime.generate import TextSession
+from edgekit.generate import TextSession
+from edgekit.generate.host.readers.language.open_model import open_language_model
 from tests.fixtures.adapter_files import random_pairs, write_peft
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.servers import Running, running

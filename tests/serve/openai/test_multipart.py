@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from email.message import EmailMessage
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.fixtures.child_processes import run_python
 
 pytest.importorskip("starlette", reason="starlette is not installed (the extra serve)")
 from edgekit.serve.inference_requests import RequestError
@@ -148,6 +148,5 @@ for piece in (b"\\r\\n--" + b"a" * 69 + b"b", b"a", b"\\r\\n--"):
 
 def test_a_hostile_body_is_searched_in_linear_time() -> None:
     """Nearly the boundary again and again, which makes a quadratic search take hours."""
-    command = [sys.executable, "-c", HOSTILE]
-    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    done = run_python(HOSTILE, check=True)
     assert done.stdout.count("part 1 has no end") == 3

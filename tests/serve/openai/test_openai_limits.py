@@ -128,7 +128,7 @@ def test_a_text_that_does_not_begin_and_one_that_does_not_end_in_time(
     monkeypatch.setattr(model, "options", replace(model.options, text_deadline_ms=300_000))
     seconds = itertools.count(time.monotonic())
     clock = SimpleNamespace(monotonic=lambda: next(seconds))
-    monkeypatch.setattr("edgekit.runtime.generate.text_stream.time", clock)
+    monkeypatch.setattr("edgekit.generate.device.text_stream.time", clock)
     _, _, found = post(server, max_tokens=1900, seed=1)
     assert found["choices"][0]["finish_reason"] == "length"
     assert found["usage"]["completion_tokens"] < 1900

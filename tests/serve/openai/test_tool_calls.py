@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("starlette", reason="starlette is not installed (the extra serve)")
-from edgekit.runtime.generated_text import GeneratedText
+from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.text_responses import ResponseWriter
 from edgekit.serve.openai.tool_calls import OBJECT, TAGS, Tools, calls_in, read_tools

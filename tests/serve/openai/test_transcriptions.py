@@ -266,7 +266,7 @@ def test_a_body_that_is_too_large(server: Running, monkeypatch: pytest.MonkeyPat
 def test_a_small_file_that_claims_hours_is_refused_before_it_is_decoded(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgekit.serve.served_speech.decode_sound", lambda content: pytest.fail("decoded"))
+    monkeypatch.setattr("edgekit.serve.served_parts.decode_sound", lambda content: pytest.fail("decoded"))
     status, _, found = post(server, ("file", wav(bytes(40_000), bits=8, rate=1)))  # 11 hours
     assert status == 400
     assert "has 1 samples a second; at least 4000 are needed" in found["error"]["message"]
@@ -286,7 +286,7 @@ def test_the_decoded_sound_counts_against_the_memory_of_requests(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = memory_of(server)
-    monkeypatch.setattr("edgekit.serve.served_speech.decode_sound", lambda content: pytest.fail("decoded"))
+    monkeypatch.setattr("edgekit.serve.served_parts.decode_sound", lambda content: pytest.fail("decoded"))
     long = wav(bytes(3500 * 4000), bits=8, rate=4000)  # 14 MB here, 448 MB as the model takes it
     status, _, found = post(server, ("file", long))
     assert status == 413

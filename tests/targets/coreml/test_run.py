@@ -16,19 +16,13 @@ from edgekit_coreml.package import SPECIFICATION, WEIGHTS
 import edgekit
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.passes import run_passes
-from edgekit.errors import EngineError, MissingDependency, install_line
+from edgekit.errors import EngineError
 from edgekit.target import contract
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse, write
 from tests.targets.engine_trial import EDGES, feeds, load, profile, same_as_reference, specs, with_shapes
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
-
-
-@pytest.mark.parametrize("text", [EDGES, SMALL_CNN], ids=["edges", "cnn"])
-def test_answers_as_the_reference_does(text: str, tmp_path: Path) -> None:
-    model = with_shapes(text)
-    same_as_reference(model, load(model, "coreml", tmp_path), feeds(model))
 
 
 def test_a_closed_runner_keeps_no_sessions(tmp_path: Path) -> None:
@@ -44,14 +38,6 @@ def test_a_closed_runner_keeps_no_sessions(tmp_path: Path) -> None:
 def test_half_precision_answers_nearly_so(tmp_path: Path) -> None:
     model = with_shapes(SMALL_CNN)
     same_as_reference(model, load(model, "coreml", tmp_path, "fp16"), feeds(model), rtol=3e-3)
-
-
-def test_outputs_are_the_callers(tmp_path: Path) -> None:
-    runner = load(parse(TWO_INPUTS), "coreml", tmp_path)
-    ones = np.ones((1, 8), np.float32)
-    first = runner.run({"left": ones, "right": ones})["sum"]
-    runner.run({"left": ones * 5, "right": ones})
-    assert first.tolist() == [[2.0] * 8]
 
 
 def test_what_runs_is_said(tmp_path: Path) -> None:
@@ -119,15 +105,6 @@ def test_another_model_than_described(tmp_path: Path) -> None:
         run.open_runner(files, [TensorSpec("x", "float32", (1,))], [], artifact.options, 1)
     with pytest.raises(EngineError, match=r"the package holds image as \[1, 3, 16, 16\]"):
         run.open_runner(files, [TensorSpec("image", "float32", (1, 3))], [], artifact.options, 1)
-
-
-def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingDependency) as caught:
-        one_node.onnxruntime()
-    assert str(caught.value) == (
-        "onnxruntime is not installed, and running an .mlpackage off macOS needs it: " + install_line("ort")
-    )
 
 
 def test_a_device_needs_no_coremltools(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_nothing_of_coremltools_is_printed(verb: str, model: str, tmp_path: Path
     path = models.write(tmp_path, model)
     words = [verb, str(path), "-t", "coreml"]
     words += ["-o", str(tmp_path / "m.edgekit"), "-q"] if verb == "build" else []
-    code = "from edgekit.cli.verbs import main; main()"
+    code = "from edgekit.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-W", "default", "-c", code, *words], capture_output=True, text=True, check=False
     )

@@ -21,7 +21,7 @@ from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.model.onnx_file import open_bytes, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
-from edgekit.errors import EngineError, MissingDependency, UnsupportedError
+from edgekit.errors import EngineError, UnsupportedError
 from edgekit.target import Artifact, Runner
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array
@@ -171,12 +171,6 @@ def test_other_processes_write_the_same_bytes() -> None:
         for f in ("model.param", "model.bin")
     ]
     assert printed == {f"{here}\n"}
-
-
-def test_a_missing_engine_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ncnn", None)
-    with pytest.raises(MissingDependency, match=r"^ncnn is not installed, and running an ncnn"):
-        run.engine_version()
 
 
 def test_plain_ncnn_runs_the_files_as_the_readme_says(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from edgekit_openvino import run
 
-from edgekit.errors import EngineError, MissingDependency, install_line
+from edgekit.errors import EngineError
 from edgekit.tensor_spec import Array, TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
-from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
+from tests.targets.engine_trial import feeds, load, same_as_reference, with_shapes
 
 pytestmark = pytest.mark.needs_openvino
 
@@ -30,32 +30,11 @@ large (float[1,50000] x, float[1,4] y) => (float[1,50000] same, float[1,4] small
 """Arrays beyond COPIED_BYTES, one handed straight through, and one below."""
 
 
-@pytest.mark.parametrize("text", [EDGES, SMALL_CNN, LARGE], ids=["edges", "cnn", "large"])
-def test_answers_as_the_reference_does(text: str, tmp_path: Path) -> None:
-    model = with_shapes(text)
+def test_large_arrays_answer_as_the_reference_does(tmp_path: Path) -> None:
+    model = with_shapes(LARGE)
     runner = load(model, "openvino", tmp_path)
     for seed in range(3):
         same_as_reference(model, runner, feeds(model, seed))
-
-
-@pytest.mark.parametrize("size", [8, 50000], ids=["copied", "handed over"])
-def test_outputs_are_the_callers(size: int, tmp_path: Path) -> None:
-    runner = load(parse(TWO_INPUTS.replace("8]", f"{size}]")), "openvino", tmp_path)
-    ones = np.ones((1, size), np.float32)
-    left = ones.copy()
-    first = runner.run({"left": left, "right": ones})["sum"]
-    runner.run({"left": ones * 5, "right": ones})
-    assert set(first.flat) == {2.0}
-    assert np.array_equal(left, ones)
-    runner.close()
-    assert set(first.flat) == {2.0}
-
-
-def test_read_only_arrays_are_taken(tmp_path: Path) -> None:
-    runner = load(parse(TWO_INPUTS.replace("8]", "50000]")), "openvino", tmp_path)
-    ones = np.ones((1, 50000), np.float32)
-    ones.flags.writeable = False  # as an array mapped from a file is
-    assert set(runner.run({"left": ones, "right": ones})["sum"].flat) == {2.0}
 
 
 def test_arithmetic_is_fp32_as_executed(tmp_path: Path) -> None:
@@ -149,14 +128,6 @@ def test_integers_beyond_int32_are_an_engine_error(
     assert str(caught.value) == message
 
 
-def test_a_damaged_file_is_an_engine_error(tmp_path: Path) -> None:
-    files = {"model.xml": tmp_path / "model.xml", "model.bin": tmp_path / "model.bin"}
-    for path in files.values():
-        path.write_bytes(b"not a model")
-    with pytest.raises(EngineError, match=r"^OpenVINO 20\S+ did not load \S+model\.xml: \S"):
-        run.open_runner(files, [], [], {}, 1)
-
-
 def test_outputs_of_another_model_are_an_engine_error(tmp_path: Path) -> None:
     load(parse(TWO_INPUTS), "openvino", tmp_path)
     files = {name: tmp_path / name for name in ("model.xml", "model.bin")}
@@ -182,15 +153,6 @@ def test_no_telemetry_is_loaded(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\nTrue\n"
-
-
-def test_absence_gives_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(MissingDependency) as caught:
-        run.engine_version()
-    assert str(caught.value) == (
-        f"openvino is not installed, and running an OpenVINO IR needs it: {install_line('openvino')}"
-    )
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "large"])

@@ -23,6 +23,7 @@ from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
+from edgekit.compiler.quantize.placement.kernels import find_kernels
 from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.compiler.quantize.placement.qdq_graph import emit
 from edgekit.compiler.quantize.placement.qdq_placement import place
@@ -64,7 +65,7 @@ def observed(path: Path) -> tuple[ir.Model, Mapping[str, Observation]]:
 def quantized(path: Path, placement: str) -> ir.Model:
     model, seen = observed(path)
     own = rules_of(placement, rules(profile("tensorrt")))
-    plan = place(model, own, seen, NEAREST, floats_of(placement, model, own))
+    plan = place(model, own, seen, NEAREST, floats_of(placement, find_kernels(model, own)))
     return emit(model, with_weights(model, plan, own), own)
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from edgekit_tflite.npu import SDKS, npu_files
 
 import edgekit
-from edgekit.cli.verbs import main
+from edgekit.cli import main
 from edgekit.errors import EngineError, MissingDependency, UsageError
 from tests.fixtures import models
 from tests.targets.tflite.running import compiled, files_of, model_of

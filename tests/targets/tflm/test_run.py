@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from edgekit_tflm import run
 from edgekit.compiler.model.onnx_file import open_model
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
-from edgekit.errors import EngineError, MissingDependency, install_line
+from edgekit.errors import EngineError
 from edgekit.target.contract import stands_in_for
 from tests.targets.engine_trial import feeds, load, same_as_reference, with_shapes
 from tests.targets.tflm.networks import SHUFFLED, classifier, compiled, opened, pictures, quantized
@@ -71,16 +69,6 @@ def test_pictures_as_bytes_are_on_integers_from_the_start(tmp_path: Path) -> Non
     same_as_reference(model, load(model, "tflm", tmp_path), feeds)
 
 
-def test_outputs_are_the_callers(tmp_path: Path) -> None:
-    model = classifier()
-    runner = opened(compiled(quantized(model)), model, tmp_path)
-    one, two = pictures(2)
-    first = runner.run(one)["scores"]
-    kept = first.copy()
-    runner.run(two)
-    assert np.array_equal(first, kept)
-
-
 def test_what_it_stands_in_for_and_the_arena_that_it_recorded(tmp_path: Path) -> None:
     model = classifier()
     runner = opened(compiled(quantized(model)), model, tmp_path)
@@ -133,23 +121,6 @@ def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as error:
         opened(compiled(quantized(model)), other, tmp_path)
     assert str(error.value).endswith("model.tflite is not of this model: its inputs are image")
-
-
-def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("tflite_micro"):
-            raise ModuleNotFoundError("No module named 'tflite_micro'", name="tflite_micro")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingDependency) as error:
-        run.engine_version()
-    assert str(error.value) == (
-        "tflite-micro is not installed, and running a .tflite file as a microcontroller does needs it: "
-        f"{install_line('tflm')}"
-    )
 
 
 NUMBERS = """

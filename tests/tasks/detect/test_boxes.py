@@ -14,12 +14,15 @@ from edgekit.processing.task_table import find_decoder
 from edgekit.tasks.classify.decode import ClassifyOptions
 from edgekit.tasks.detect.boxes import DetectOptions
 from edgekit.tasks.detect.centerface import CenterfaceOptions
-from edgekit.tasks.detect.end2end import End2EndOptions
+from edgekit.tasks.detect.detr import DetrOptions
+from edgekit.tasks.detect.end2end import End2EndOptions, PostprocessedOptions
 from edgekit.tasks.detect.ssd import SsdOptions
+from edgekit.tasks.detect.ssd_anchors import SsdAnchorsOptions
 from edgekit.tasks.detect.yolox import YoloxOptions
 
 Array = npt.NDArray[Any]
 WHOLE = ImagePlacement(64, 32, 64, 32)  # the frame is the input
+PROTOTYPES = np.zeros((1, 2, 8, 8), np.float32)
 CENTERFACE = {
     "heatmap": np.zeros((1, 1, 8, 16), np.float32),
     "scale": np.zeros((1, 2, 8, 16), np.float32),
@@ -31,6 +34,13 @@ CENTERFACE = {
 @pytest.mark.parametrize(
     ("decode", "outputs"),
     [
+        ("obb/yolov8", {"predictions": np.zeros((1, 20, 40), np.float32)}),
+        ("obb/end2end", {"predictions": np.zeros((1, 300, 7), np.float32)}),
+        ("pose/yolov8", {"predictions": np.zeros((1, 56, 40), np.float32)}),
+        ("pose/end2end", {"predictions": np.zeros((1, 300, 57), np.float32)}),
+        ("segment-instances/yolov8", {"predictions": np.zeros((1, 9, 40)), "prototypes": PROTOTYPES}),
+        ("segment-instances/yolov5", {"predictions": np.zeros((1, 40, 10)), "prototypes": PROTOTYPES}),
+        ("segment-instances/end2end", {"predictions": np.zeros((1, 300, 8)), "prototypes": PROTOTYPES}),
         ("centerface", CENTERFACE),
         ("blazeface", {"boxes": np.zeros((1, 112, 16), np.float32), "scores": np.full((1, 112, 1), -9.0)}),
         ("centernet", {"heatmap": np.full((1, 2, 8, 16), -9.0), "size": np.zeros((1, 2, 8, 16))}),
@@ -47,11 +57,13 @@ CENTERFACE = {
     ],
 )
 def test_nothing_found_is_an_answer(decode: str, outputs: dict[str, Array]) -> None:
-    decoder = find_decoder("detect", decode)
-    found = decoder.function(outputs, decoder.options(), WHOLE, ())
-    assert isinstance(found, Detections)
+    kind, _, form = decode.rpartition("/")
+    decoder = find_decoder(kind or "detect", form)
+    found: Any = decoder.function(outputs, decoder.options(), WHOLE, ())
     assert (len(found), list(found), found.as_json(), str(found)) == (0, [], [], "nothing found")
-    assert found.boxes.shape == (0, 4)
+    assert found.boxes.shape == (0, 5 if kind == "obb" else 4)
+    if kind == "pose":
+        assert found.points.shape == (0, 17, 2)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +80,26 @@ def test_nothing_found_is_an_answer(decode: str, outputs: dict[str, Array]) -> N
         (lambda: YoloxOptions(strides=(8, 0)), "strides is 0; it must be at least 1"),
         (lambda: CenterfaceOptions(stride=0), "stride is 0; it must be at least 1"),
         (lambda: ClassifyOptions(scale=0), "scale is 0; it must be above 0"),
+        (lambda: SsdAnchorsOptions(aspect_ratios=()), "aspect_ratios is 0; it must be at least 1"),
+        (lambda: SsdAnchorsOptions(aspect_ratios=(1.0, 0.0)), "aspect_ratios has 0; it must be above 0"),
+        (
+            lambda: SsdAnchorsOptions(interpolated_ratio=-1.0),
+            "interpolated_ratio is -1; it must be at least 0",
+        ),
+        (lambda: SsdAnchorsOptions(min_scale=2.0), "min_scale is 2; it must be from 0 to 1"),
+        (
+            lambda: SsdAnchorsOptions(scales=(10.0, 10.0)),
+            "scales is [10.0, 10.0]; it must be four numbers above 0",
+        ),
+        (
+            lambda: SsdAnchorsOptions(activation="relu"),
+            "activation is 'relu'; it must be one of sigmoid, softmax, none",
+        ),
+        (lambda: DetrOptions("relu"), "activation is 'relu'; it must be one of softmax, sigmoid"),
+        (
+            lambda: PostprocessedOptions(boxes="xyxy"),
+            "boxes is 'xyxy'; it must be one of x1y1x2y2, y1x1y2x2, xywh",
+        ),
     ],
 )
 def test_options_out_of_bounds(make: Any, text: str) -> None:

@@ -1,4 +1,4 @@
-"""YOLO-obb outputs made by hand, and what they must decode to."""
+"""YOLO-obb outputs made by hand, and which oriented boxes stay."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.task_table import find_decoder
 from edgekit.tasks.detect.end2end import End2EndOptions
 from edgekit.tasks.detect.yolov8 import YoloOptions
+from edgekit.tasks.obb.rotated_nms import probabilistic_iou, suppress_oriented
 from edgekit.tasks.obb.yolo import obb_end2end, obb_yolov8
 
 HALF = ImagePlacement(128, 64, 64, 32, 0.5, 0.5)  # the frame has twice the input's size
@@ -57,14 +58,6 @@ def test_a_letterboxed_frame_keeps_angles() -> None:
     np.testing.assert_allclose(found.boxes, [[40, 10 * 425 / 212, 16, 4 * 425 / 212, 0.75]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("decode", "shape"), [("yolov8", (1, 20, 40)), ("end2end", (1, 300, 7))])
-def test_nothing_found(decode: str, shape: tuple[int, ...]) -> None:
-    decoder = find_decoder("obb", decode)
-    outputs = {"predictions": np.zeros(shape, np.float32)}
-    found: Any = decoder.function(outputs, decoder.options(), HALF, ())
-    assert (len(found), found.boxes.shape, str(found), found.as_json()) == (0, (0, 5), "nothing found", [])
-
-
 def test_normalized_positions() -> None:
     rows = np.array([[[0.25, 0.5, 0.125, 0.25, 0.9, 0, 0.5]]], np.float32)
     found = obb_end2end({"predictions": rows}, End2EndOptions(normalized=True), HALF)
@@ -73,3 +66,63 @@ def test_normalized_positions() -> None:
     planes[0, :, 3] = [0.25, 0.5, 0.125, 0.25, 0.9, 0.5]
     found = obb_yolov8({"predictions": planes}, YoloOptions(normalized=True), HALF)
     np.testing.assert_allclose(found.boxes, [[32, 32, 16, 16, 0.5]])
+
+
+Array = npt.NDArray[Any]
+
+
+def by_matrices(one: Array, other: Array) -> float:
+    """arXiv 2106.06072 in float64: Bhattacharyya and Hellinger distance of Gaussians."""
+
+    def gaussian(box: Array) -> tuple[Array, Array]:
+        x, y, width, height, angle = box.astype(np.float64)
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        return np.array([x, y]), turn @ np.diag([width**2 / 12, height**2 / 12]) @ turn.T
+
+    (mean, cov), (other_mean, other_cov) = gaussian(one), gaussian(other)
+    middle = (cov + other_cov) / 2
+    apart = (mean - other_mean) @ np.linalg.inv(middle) @ (mean - other_mean) / 8
+    unlike = np.log(np.linalg.det(middle) / np.sqrt(np.linalg.det(cov) * np.linalg.det(other_cov))) / 2
+    return float(1 - np.sqrt(1 - np.exp(-(apart + unlike))))
+
+
+def boxes(count: int, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    places, sizes = rng.uniform(0, 60, (count, 2)), rng.uniform(5, 40, (count, 2))
+    return np.concatenate([places, sizes, rng.uniform(-4, 4, (count, 1))], axis=1).astype(np.float32)
+
+
+def test_is_the_papers() -> None:
+    ones, others = boxes(20, 0), boxes(30, 1)
+    expected = [[by_matrices(one, other) for other in others] for one in ones]
+    np.testing.assert_allclose(probabilistic_iou(ones, others), expected, atol=2e-4)
+
+
+def test_boxes_without_area_are_finite() -> None:
+    flat = np.zeros((3, 5), np.float32)
+    flat[1, 2] = 10
+    assert np.isfinite(probabilistic_iou(flat, flat)).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_box_goes_when_any_better_one_of_its_class_covers_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    given, scores, classes = boxes(40, seed), rng.permutation(40).astype(np.float32), rng.integers(0, 2, 40)
+    kept = suppress_oriented(given, scores, classes, 0.3, 100)
+    expected = [
+        i
+        for i in np.argsort(-scores)
+        if not any(
+            scores[j] > scores[i] and classes[j] == classes[i] and by_matrices(given[i], given[j]) > 0.3
+            for j in range(40)
+        )
+    ]
+    assert kept.tolist() == expected
+    assert len(kept) < 40
+    assert suppress_oriented(given, scores, classes, 0.3, 3).tolist() == expected[:3]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_few_boxes(count: int) -> None:
+    kept = suppress_oriented(boxes(count, 0), np.ones(count, np.float32), np.zeros(count, np.int64), 0.5, 10)
+    assert kept.tolist() == list(range(count))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.compiler.model.speech.open_speech import open_speech_model
-from edgekit.compiler.pipeline.encoder_decoder.speech import card_of
 from edgekit.errors import EngineError, UsageError
+from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of
+from edgekit.generate.host.readers.speech.open_speech import open_speech_model
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.predictions.transcribe import Segment
 from edgekit.processing.processing import predict_whole

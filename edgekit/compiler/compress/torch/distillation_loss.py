@@ -96,8 +96,6 @@ class Term:
     """Term of the loss: a value of the student that is compared with one of the teacher.
 
     Attributes:
-        student: Name of the student's value.
-        teacher: Name of the teacher's value.
         axis: Axis of the classes if the value contains logits, else None.
         parts: Parts that are compared separately; empty if there is one part.
         weight: Weight in the sum of all terms.
@@ -123,7 +121,6 @@ def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> lis
     """Return a term for each float output; outputs of both are in the same order.
 
     Args:
-        teacher: The canonical teacher.
         student: The canonical student, with outputs of the same shapes.
         card: Card that identifies logits by the task ``classify``, or None.
     """
@@ -184,7 +181,6 @@ class DistillationLoss:
     """Loss of a batch.
 
     Args:
-        terms: Terms of the loss.
         answers: The teacher's outputs for some samples, ``[batch, *shape]``, to normalize errors.
     """
 

@@ -30,8 +30,6 @@ class Value:
     """Value of the graph, for the functions of the table.
 
     Attributes:
-        name: Name in the graph.
-        shape: Static shape.
         dtype: Numpy name of the type, e.g. ``float32``.
         const: Array of a constant when the module was made; None if the model computes the value.
     """
@@ -57,8 +55,6 @@ class NodeStep:
     Attributes:
         inputs: Names of values in the order of the node's inputs; None for an omitted one.
         function: Function of a tensor, or None, for each input; returns a tensor, or a tuple of them.
-        outputs: Names of the outputs.
-        op_type: Operator type of the node.
     """
 
     inputs: tuple[str | None, ...]
@@ -98,7 +94,6 @@ class GraphProgram(LoweredNode):
         """Append the step of the current node.
 
         Args:
-            function: The function of the :class:`NodeStep`.
             inputs: The node's inputs in their order.
             outputs: Number of the node's outputs that it makes.
         """

@@ -256,7 +256,6 @@ def _group(
 
 
 def _uses(group: ChannelGroup, channels: Channels) -> Iterator[Use]:
-    """Yield the uses that first make the channels."""
     units = group.units
     uses = [use for use in channels.labels.uses if np.isin(channels.labels.roots(use.ids), units).any()]
     yield from sorted(uses, key=lambda use: use.role != "output")
@@ -269,7 +268,6 @@ def _is_same(one: ParameterSlice, other: ParameterSlice) -> bool:
 
 
 def _contradicting(groups: Mapping[str, PruneGroup]) -> set[str]:
-    """Return the groups in which a position of a parameter belongs to two units."""
     owners: dict[tuple[str, int, int], set[tuple[str, int]]] = {}
     for group in groups.values():
         for part in group.slices:

@@ -45,7 +45,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     Args:
         model: Opened, and after ``run_passes``. It is not changed.
-        trained: Initializers that become parameters; None: all weights (``trained_weights``).
+        trained: Initializers that become parameters. None means all weights (``trained_weights``).
         scales: Weight -> s: the parameter is s times the weight. For the first layer the size of the input,
             e.g. 128 for pixels of 0 to 255: Adam's steps have the same size for every weight, and a step in
             the first layer then counts 128 times less.

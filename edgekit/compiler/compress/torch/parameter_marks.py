@@ -26,8 +26,6 @@ class Place:
     """Origin of an axis of a constant.
 
     Attributes:
-        name: Name of the parameter or buffer in ``state_dict``.
-        axis: Axis of the parameter or buffer.
         positions: Positions along that axis, int64, for each index of the constant's axis.
     """
 

@@ -116,13 +116,7 @@ def asked_to_stop() -> Iterator[list[int]]:
 
 
 class TrainingLoop(ABC):
-    """Base class of trainings; a subclass defines the loss.
-
-    Args:
-        parameters: Parameters to train.
-        samples: Number of training samples.
-        options: Options of the training.
-    """
+    """Base class of trainings; a subclass defines the loss."""
 
     def __init__(self, parameters: list[Tensor], samples: int, options: TrainingOptions) -> None:
         self._parameters, self._samples, self._options = parameters, samples, options
@@ -284,11 +278,9 @@ class Training(TrainingLoop):
         module: The student; its parameters are changed.
         names: Inputs of the teacher -> those of the student.
         teacher: The teacher, which runs on every batch.
-        terms: Terms of the loss.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        augmentation: Augmentation of the training pictures.
-        options: Options of the training.
+        augmentation: Augmentation of the training images.
     """
 
     def __init__(

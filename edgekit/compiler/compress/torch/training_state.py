@@ -26,7 +26,6 @@ class TrainingState:
         averages: Means of the last steps' parameters.
         best: Averages with the lowest validation loss.
         optimizer: State of the optimizer; None before the first step.
-        parameters: Current parameters.
         learning_rate: Peak learning rate from now on.
         begun: Completed share of the training when this rate was chosen, 0 to 1.
     """
@@ -55,8 +54,6 @@ def save_state(path: Path, state: TrainingState, key: str) -> None:
     """Write a checkpoint, whole or not at all.
 
     Args:
-        path: The file.
-        state: State to save.
         key: Key of the training's data and models: only a training with the same key can resume it.
 
     Raises:

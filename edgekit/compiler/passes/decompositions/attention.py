@@ -96,7 +96,6 @@ def _repeated(tape: Tape, x: str, dims: tuple[int, int, int, int], times: int) -
 
 
 def _sees_something(mask: ir.Value | None, causal: Array | None) -> bool:
-    """Return whether every row of a constant mask has an unmasked element."""
     mask_array = array_of(mask)
     if mask_array is None:
         return False

@@ -42,7 +42,6 @@ def _back(node: ir.Node, tape: Tape, result: str) -> onnx.GraphProto:
 
 
 def _groups(count: int, is_alike: Callable[[int, int], bool]) -> list[list[int]]:
-    """Return the axes in groups of neighbours that are alike."""
     groups: list[list[int]] = []
     for axis in range(count):
         if groups and is_alike(groups[-1][-1], axis):
@@ -53,7 +52,6 @@ def _groups(count: int, is_alike: Callable[[int, int], bool]) -> list[list[int]]
 
 
 def _broadcast_groups(shapes: Sequence[Shape]) -> list[list[int]]:
-    """Return the axes of aligned shapes in groups of neighbours that broadcast alike."""
     kinds = [[size == 1 for size in sizes] for sizes in zip(*shapes, strict=True)]
     return _groups(len(kinds), lambda one, other: kinds[one] == kinds[other])
 

@@ -91,7 +91,7 @@ def two_classes(tape: Tape, node: ir.Node, label: str, score: str, complement: s
 
 
 def floats_of(node: ir.Node, name: str) -> Array:
-    """Return a list attribute of floats, float32; empty where it is absent."""
+    """Return a list attribute of floats, float32; empty if it is absent."""
     return np.array(node.attributes[name].as_floats() if name in node.attributes else (), np.float32)
 
 

@@ -94,7 +94,6 @@ def _plain(
 
 
 def _summed(tape: Tape, x: str, letters: str, needed: set[str]) -> tuple[str, str]:
-    """Sum ``x`` over the letters that are not needed."""
     gone = [axis for axis, c in enumerate(letters) if c not in needed]
     if gone:
         x = tape("ReduceSum", x, np.array(gone, np.int64), keepdims=0)

@@ -38,7 +38,7 @@ def is_inexact(node: ir.Node) -> bool:
 
 @decomposes("DFT")
 def dft(node: ir.Node) -> onnx.GraphProto | None:
-    """Decompose DFT along one axis into a MatMul: real and imaginary parts lie beside each other."""
+    """Decompose DFT along one axis into a MatMul: real and imaginary parts lie next to each other."""
     x, dims, out = node.inputs[0], dims_of(node.inputs[0]), dims_of(node.outputs[0])
     inverse = bool(int_of(node, "inverse", 0))
     if x is None or x.dtype is None or dims is None or out is None or 0 in dims or len(dims) < 2:

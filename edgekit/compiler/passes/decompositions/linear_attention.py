@@ -28,8 +28,6 @@ PAST, DECAY, BETA = 3, 4, 5
 
 
 class _Sizes(NamedTuple):
-    """Sizes of the arrays: of one head, and how many there are."""
-
     batch: int
     steps: int
     heads: int

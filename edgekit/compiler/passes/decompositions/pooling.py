@@ -20,7 +20,6 @@ MOST_PLACES = 2**22
 
 
 def _windows(node: ir.Node) -> Window | None:
-    """Return the windows of a pooling node with explicit padding, or None."""
     x, y = dims_of(node.inputs[0]), dims_of(node.outputs[0])
     if x is None or y is None or len(x) < 3 or 0 in (*x, *y):
         return None
@@ -34,7 +33,6 @@ def _windows(node: ir.Node) -> Window | None:
 
 
 def _planes(node: ir.Node) -> tuple[int, int]:
-    """Return the batch size and the channels of a pooling node's input."""
     dims = dims_of(node.inputs[0])
     assert dims is not None
     return dims[0], dims[1]

@@ -47,7 +47,6 @@ class _Direction:
     activations: Sequence[Activation]
 
     def slice_of(self, index: int) -> str:
-        """Return this direction's slice of an input, without the direction axis."""
         dims = dims_of(self.node.inputs[index])
         assert dims is not None
         source = f"i{index}"

@@ -78,8 +78,6 @@ def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
 
 @dataclass(frozen=True)
 class _Axis:
-    """The elements that are read along an axis for a point between -1 and 1."""
-
     tape: Tape
     mode: str
     padding: str

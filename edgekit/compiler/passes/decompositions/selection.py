@@ -209,7 +209,6 @@ def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _part(tape: Tape, x: str, sizes: list[int], axis: int, part: range) -> str:
-    """Take ``part`` of one axis of ``x``, which has ``sizes``."""
     first, count, step = part[0], len(part), part.step
     if step == 1 or count == 1:
         return tape.part(x, axis, first, part[-1] + 1)

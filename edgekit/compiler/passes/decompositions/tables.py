@@ -111,7 +111,7 @@ def label_encoder(node: ir.Node) -> onnx.GraphProto | None:
         raise Inexpressible("NaN is one of its keys", "build it for ort")
     tape = Tape(node)
     matches = tape("Equal", tape("Unsqueeze", "i0", np.array([-1], np.int64)), keys)
-    # A column of ones behind: the first of the equal ones is the default's where no key is.
+    # A column of ones behind: the first of the equal ones is the default's if no key is.
     ranks = np.arange(len(keys), 0, -1, dtype=np.float32)
     best = tape(
         "ReduceMax", tape("Mul", tape("Cast", matches, to=FLOAT), ranks), np.array([-1], np.int64), keepdims=0

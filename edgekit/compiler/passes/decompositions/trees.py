@@ -147,7 +147,6 @@ def _check_covered(trees: TreeEnsemble, base: Array) -> None:
 
 
 def _sums(tape: Tape, trees: TreeEnsemble, weights: Array, x: str, rows: int, columns: int) -> str:
-    """Return the sum over the trees of the weights of the leaves that each row reaches."""
     reached = tape("Gather", weights, _leaves(tape, trees, x, rows, columns))
     return tape("ReduceSum", reached, np.array([1], np.int64), keepdims=0)
 

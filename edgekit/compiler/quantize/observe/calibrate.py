@@ -167,7 +167,6 @@ def _float_values(model: ir.Model) -> list[ir.Value]:
 
 
 def _groups(values: dict[str, ir.Value]) -> list[list[str]]:
-    """Return the values in order, in as few groups as PASS_BYTES allows."""
     groups: list[list[str]] = [[]]
     size = 0
     for name, value in values.items():

@@ -45,7 +45,7 @@ def with_float8_pairs(
         rule = rule_of(node, rules)
         if node_name(node) in plan.nodes and rule is not None and rule.weight is not None:
             array = array_of(node.inputs[rule.weight])
-            assert array is not None  # the row matches only where it is a constant
+            assert array is not None  # the row matches only if it is a constant
             weights[node_name(node)] = _weights(array, rule.weight_axis)
     activations = {name: _activation(affine) for name, affine in plan.activations.items()}
     plan = replace(plan, activations=activations, weights=weights)

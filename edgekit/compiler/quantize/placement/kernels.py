@@ -26,7 +26,6 @@ class Kernel:
     """A node that runs in int8, with the nodes fused after it.
 
     Attributes:
-        rule: The rule that ``nodes[0]`` matches.
         nodes: In order; the last one produces the ``outputs``.
         inputs: Values that must be quantized, with constants if the rule quantizes them.
     """
@@ -139,7 +138,6 @@ def _match(model: ir.Model, rules: Rules, floats: Collection[str]) -> Iterator[K
 
 
 def _fits(node: ir.Node, rule: OpRule) -> bool:
-    """Return whether the node meets the rule's conditions on attributes, ranks and constant inputs."""
     values = stored_inputs(node, rule)
     constant = [value for value in values if array_of(value) is not None]
     if not values or len(constant) == len(values) or (constant and not rule.constants):
@@ -156,7 +154,6 @@ def _fits(node: ir.Node, rule: OpRule) -> bool:
 
 
 def _has_weights(node: ir.Node, rule: OpRule) -> bool:
-    """Return whether the weight is a float constant, and any bias has one value per channel."""
     if rule.weight is None:
         return True
     weight = input_of(node, rule.weight)

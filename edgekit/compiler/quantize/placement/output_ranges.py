@@ -23,7 +23,7 @@ from edgekit.tensor_spec import Array
 NOISE_LIMIT = 0.03
 """Largest noise / signal of a channel: 15 dB. It needs 12 (``channel_snr.py``), with its weights' noise."""
 VARIANCE_LIMIT = 0.5
-"""Largest noise / variance of a channel, whose mean does not count. It is 1 where the channel is constant."""
+"""Largest noise / variance of a channel, whose mean does not count. It is 1 if the channel is constant."""
 VARYING_SHARE = 0.05
 """A channel varies if its standard deviation is more of its magnitude. A smaller variation is left to the
 search."""

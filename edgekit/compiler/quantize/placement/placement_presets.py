@@ -6,14 +6,12 @@ engine. A target lists the PLACEMENTS that may win there, the most likely first 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-import onnx_ir as ir
-
 from edgekit.compiler.model.node_checks import static_dims
-from edgekit.compiler.quantize.placement.kernels import Kernel, find_kernels, is_depthwise, node_name
+from edgekit.compiler.quantize.placement.kernels import Kernel, is_depthwise, node_name
 from edgekit.target.quant_rules import Dtype, Rules
 
 
@@ -89,14 +87,9 @@ def rules_of(placement: str, rules: Rules) -> Rules:
     return replace(rules, activations=activations, centred=rules.symmetric and preset.centred)
 
 
-def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:
-    """Return the names of the nodes that stay float in a placement, for ``place``.
-
-    Args:
-        placement: A key of PLACEMENTS.
-    """
+def floats_of(placement: str, kernels: Iterable[Kernel]) -> frozenset[str]:
+    """Return the names of the nodes that stay float in a placement, for ``place``."""
     stays_float = PLACEMENTS[placement].stays_float
-    kernels = find_kernels(model, rules)
     return frozenset(node_name(node) for k in kernels if stays_float(k) for node in k.nodes)
 
 

@@ -64,7 +64,6 @@ def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules, float_weights: b
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Yield all values that a pair can follow, in the graph's order."""
     yield from model.graph.inputs
     yield from (value for value in model.graph.initializers.values() if not value.is_graph_input())
     for node in model.graph:
@@ -72,8 +71,6 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
 
 
 class _Writer:
-    """Writer of Q/DQ pairs and constants with unique names into one graph."""
-
     def __init__(self, model: ir.Model, plan: QuantizationPlan, rules: Rules) -> None:
         self._graph = model.graph
         self._scales: dict[int, tuple[ir.Value, ir.Value, Affine]] = {}
@@ -86,7 +83,6 @@ class _Writer:
         self._used_names = {str(value.name) for value in _values(model)} | set(model.graph.initializers)
 
     def store(self, value: ir.Value, affine: Affine) -> None:
-        """Add a pair after a value, for its int8 consumers."""
         name, array, producer = str(value.name), array_of(value), value.producer()
         producer_is_int8 = producer is not None and node_name(producer) in self._plan.nodes
         readers = [use for use in value.uses() if producer_is_int8 or node_name(use.node) in self._plan.nodes]
@@ -126,11 +122,9 @@ class _Writer:
             use.node.replace_input_with(use.idx, real)
 
     def _absorbs_offset(self, node: ir.Node) -> bool:
-        """Return whether a consumer can read the value with the offset subtracted."""
         return (node_name(node) in self._plan.weights and absorbs_offset(node)) or self._moves_data(node)
 
     def _moves_data(self, node: ir.Node | None) -> bool:
-        """Return whether an int8 node only moves data, so that input and output share a scale."""
         if node is None or node_name(node) not in self._plan.nodes:
             return False
         rule = rule_of(node, self._rules)

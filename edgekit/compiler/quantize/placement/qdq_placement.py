@@ -112,7 +112,6 @@ def prescribed_values(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> 
 
 
 def _groups(kernels: Sequence[Kernel]) -> Groups:
-    """Group the values that share one scale: the inputs and outputs of data-movement ops."""
     groups = Groups()
     for kernel in kernels:
         if kernel.rule.output == "inputs":
@@ -185,7 +184,6 @@ def _affines(
 
 
 def _fixed_affine(fixed: tuple[float, int], rules: Rules) -> Affine:
-    """Convert a rule's scale and zero point from int8 to the type of the activations."""
     limits = np.iinfo(rules.activations)
     steps = 2 ** (limits.bits - 8)
     zero_point = limits.min + (fixed[1] + 128) * steps
@@ -257,7 +255,6 @@ def _noisy_producers(
 
 
 def _is_read_by_depthwise(value: ir.Value) -> bool:
-    """Return whether all readers are depthwise Convs, directly or after an activation."""
     silu = silu_of(value)
     readers = {use.node for use in (silu[1].outputs[0] if silu else value).uses()}
     after = [reader for reader in readers if reader.op_type in CURVES and not reader.domain]
@@ -303,12 +300,7 @@ def _curve_after(value: ir.Value) -> Curve | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """Activation function that saturates, so that part of its input range does not matter.
-
-    Attributes:
-        op: A key of ``CURVES``.
-        alpha, beta: Attributes of HardSigmoid.
-    """
+    """Activation function that saturates, so that part of its input range does not matter."""
 
     op: str
     alpha: float = 0.0

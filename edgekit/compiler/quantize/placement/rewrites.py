@@ -45,11 +45,7 @@ from edgekit.tensor_spec import Array
 def linear_gates(
     model: ir.Model, observations: dict[str, Observation], rules: Rules, integer: Set[str]
 ) -> bool:
-    """Rewrite every HardSwish of the ``integer`` nodes, and the HardSigmoids after their Convs, in place.
-
-    Returns:
-        Whether anything changed.
-    """
+    """Rewrite every HardSwish of the ``integer`` nodes, and the HardSigmoids after their Convs, in place."""
     changed = False
     for graph, node in nodes_of(model, "HardSigmoid", "HardSwish"):
         if graph is not model.graph:
@@ -62,7 +58,6 @@ def linear_gates(
 
 
 def _into_conv(model: ir.Model, node: ir.Node, observations: dict[str, Observation]) -> bool:
-    """Fold the scale and shift of a HardSigmoid into the Conv before it."""
     value = node.inputs[0]
     conv = producer_of(value, "Conv")
     weights = array_of(conv.inputs[1]) if conv is not None else None
@@ -84,7 +79,6 @@ def _into_conv(model: ir.Model, node: ir.Node, observations: dict[str, Observati
 
 
 def _gated(model: ir.Model, node: ir.Node, observations: dict[str, Observation]) -> bool:
-    """Compute the gate of a HardSwish with a depthwise Conv and a Clip."""
     x = node.inputs[0]
     dims = static_dims(x)
     observation = observations.get(str(x.name)) if x is not None else None

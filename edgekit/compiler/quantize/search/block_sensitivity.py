@@ -49,7 +49,6 @@ def measure_block_snr_db(
 
     Args:
         graph: The graph that a plan with these float nodes applies to.
-        rules: The target's rules, with the settings of the placement.
         key: Cache key of the measurements, in addition to the context.
         has_time: Called before each block; the remaining blocks are skipped when it returns False.
     """

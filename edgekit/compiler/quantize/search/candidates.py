@@ -39,7 +39,7 @@ from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.memory import release_unused
-from edgekit.system.progress import Notify, counted, unheard
+from edgekit.system.progress import Notify, counted, unwatched
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
@@ -50,23 +50,19 @@ COMPILED_LIMIT = 4
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledCandidate:
-    """Compiled candidate; ``floats``: blocks with weights that could be int8, but stay float."""
+class QuantizedCandidate:
+    """Q/DQ graph of a candidate; ``floats``: blocks with weights that could be int8, but stay float."""
 
     config: CandidateConfig
     rules: Rules
     plan: QuantizationPlan
     model: ir.Model
-    artifact: Artifact
     floats: list[str]
 
 
 @dataclass(frozen=True, eq=False)
-class _Quantized:
-    rules: Rules
-    plan: QuantizationPlan
-    model: ir.Model
-    floats: list[str]
+class CompiledCandidate(QuantizedCandidate):
+    artifact: Artifact
 
 
 class Candidates:
@@ -91,12 +87,13 @@ class Candidates:
         version: str,
         measurements: Iterable[Measurement] = (),
     ) -> None:
-        self.report: Notify = unheard
+        self.report: Notify = unwatched
         self.deaths: dict[CandidateConfig, str] = {}
         self._measurements = {measurement.config: measurement for measurement in measurements}
-        self._context, self._target, self._rules, self._version = context, target, rules, version
+        self._context, self.target, self.rules, self.version = context, target, rules, version
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
-        self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
+        self._kernels = find_kernels(context.model, rules)
+        self._blocks = find_blocks(context.model, self._kernels)
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
         self._sensitivity: dict[str, dict[str, float]] = {}
         self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
@@ -123,15 +120,14 @@ class Candidates:
     def placements(self) -> tuple[str, ...]:
         """Return the target's placements, without those that equal an earlier one for this model."""
         distinct: dict[object, str] = {}
-        for name in self._rules.placements:
-            rules = rules_of(name, self._rules)
-            floats = floats_of(name, self._context.model, self._rules)
-            distinct.setdefault((floats, rules.centred, rules.activations), name)
+        for name in self.rules.placements:
+            rules = rules_of(name, self.rules)
+            distinct.setdefault((floats_of(name, self._kernels), rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
     def under(self, rules: Rules) -> Candidates:
         """Return candidates by other rules, which are timed against the same parent, while this is open."""
-        other = Candidates(self._context, self._target, rules, None, self._version)
+        other = Candidates(self._context, self.target, rules, None, self.version)
         other._timer = self._timer
         return other
 
@@ -149,15 +145,11 @@ class Candidates:
         """
         if config in self.deaths:
             raise EngineError(self.deaths[config])
-        return (
-            self._compiled(config, self._quantized(config))
-            if config not in self._compiled_cache
-            else self._compiled_cache[config]
-        )
+        return self._compiled_cache.get(config) or self._compiled(self._quantized(config))
 
-    def _quantized(self, config: CandidateConfig) -> _Quantized:
-        context, rules = self._context, rules_of(config.placement, self._rules)
-        floats = config.floats | floats_of(config.placement, context.model, rules)
+    def _quantized(self, config: CandidateConfig) -> QuantizedCandidate:
+        context, rules = self._context, rules_of(config.placement, self.rules)
+        floats = config.floats | floats_of(config.placement, self._kernels)
         graph = self._prepare(floats)
         plan = place(graph.model, rules, graph.observations, config.recipe, floats, context.range_cache)
         plan = optimize(
@@ -170,15 +162,13 @@ class Candidates:
             lambda done, total: self.report("rounding weights", done, total, "steps"),
         )
         float_blocks = [block.name for block in self._blocks if block.name not in plan.nodes]
-        return _Quantized(rules, plan, emit(graph.model, plan, rules), float_blocks)
+        return QuantizedCandidate(config, rules, plan, emit(graph.model, plan, rules), float_blocks)
 
-    def _compiled(self, config: CandidateConfig, quantized: _Quantized) -> CompiledCandidate:
-        target, precision = self._target, self._target.compiled_as("int8")
+    def _compiled(self, quantized: QuantizedCandidate) -> CompiledCandidate:
+        target, precision = self.target, self.target.compiled_as("int8")
         artifact = target.compiler.compile_model(quantized.model, target.profile, precision)
-        compiled = CompiledCandidate(
-            config, quantized.rules, quantized.plan, quantized.model, artifact, quantized.floats
-        )
-        self._compiled_cache[config] = compiled
+        compiled = CompiledCandidate(**vars(quantized), artifact=artifact)
+        self._compiled_cache[quantized.config] = compiled
         if len(self._compiled_cache) > COMPILED_LIMIT:
             del self._compiled_cache[next(iter(self._compiled_cache))]
         return compiled
@@ -187,9 +177,8 @@ class Candidates:
         """Return the causes of plain int8's accuracy loss, the worst first, each with the candidate's remedy
         and the remaining noise / signal, None in float."""
         context, plan = self._context, self.compile(config).plan
-        rules = rules_of(config.placement, self._rules)
-        prepared = self._prepare(config.floats | floats_of(config.placement, context.model, rules))
-        losses = int8_causes(context.model, context.observations, self._rules)
+        prepared = self._prepare(config.floats | floats_of(config.placement, self._kernels))
+        losses = int8_causes(context.model, context.observations, self.rules)
         return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in losses]
 
     def measure(self, config: CandidateConfig) -> Measurement:
@@ -222,9 +211,9 @@ class Candidates:
     def _key(self, config: CandidateConfig) -> str:
         return measurement_cache.key(
             self._context.digest,
-            repr(self._rules),
-            self._target.profile.as_json(),
-            self._version or f"Q/DQ graph, {reference_version()}",
+            repr(self.rules),
+            self.target.profile.as_json(),
+            self.version or f"Q/DQ graph, {reference_version()}",
             config.as_json(),
             self.timed,
         )
@@ -237,9 +226,9 @@ class Candidates:
             float_share = float_share_of(self._blocks, quantized.floats)
             if not quantized.plan.nodes:
                 return Measurement(config, None, None, "no node would be left to run on integers")
-            if self._version:
+            if self.version:
                 self.report("compiling")
-                compiled = self._compiled(config, quantized)
+                compiled = self._compiled(quantized)
                 with closing(self._open(compiled.artifact, 1)) as runner:
                     self.report("running")
                     outputs = keep_outputs(map(runner.run, counted(validation, "samples")))
@@ -281,7 +270,7 @@ class Candidates:
 
     def float_share(self, config: CandidateConfig) -> float:
         """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""
-        floats = config.floats | floats_of(config.placement, self._context.model, self._rules)
+        floats = config.floats | floats_of(config.placement, self._kernels)
         return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
     def find_float_regions(
@@ -297,7 +286,7 @@ class Candidates:
         key = "" if self.timed else config.placement
         if key not in self._sensitivity:
             self._sensitivity[key] = self._measure_sensitivity(key, has_time)
-        floats = floats_of(config.placement, self._context.model, self._rules)
+        floats = floats_of(config.placement, self._kernels)
         blocks = [block for block in self._blocks if not block.nodes <= floats]
         sensitivity = self._sensitivity[key]
         noise = {b.name: 10 ** (-sensitivity[b.name] / 10) for b in blocks if b.name in sensitivity}
@@ -305,9 +294,9 @@ class Candidates:
 
     def _measure_sensitivity(self, placement: str, has_time: Callable[[], bool]) -> dict[str, float]:
         context = self._context
-        rules = rules_of(placement, self._rules) if placement else self._rules
-        floats = floats_of(placement, context.model, rules) if placement else frozenset[str]()
-        key = f"{self._rules!r} {placement}"
+        rules = rules_of(placement, self.rules) if placement else self.rules
+        floats = floats_of(placement, self._kernels) if placement else frozenset[str]()
+        key = f"{self.rules!r} {placement}"
         graph = self._prepare(floats)
         return measure_block_snr_db(context, graph, rules, floats, key, has_time, self.report)
 
@@ -316,7 +305,7 @@ class Candidates:
         if floats not in self._prepared:
             context = self._context
             self._prepared[floats] = PreparedGraph(
-                *rewritten(context.model, context.observations, self._rules, floats)
+                *rewritten(context.model, context.observations, self.rules, floats)
             )
         return self._prepared[floats]
 
@@ -326,5 +315,5 @@ class Candidates:
         folder.mkdir()
         files = write_files(artifact, folder)
         context = self._context
-        engine = self._target.executor()
+        engine = self.target.executor()
         return open_ready(engine, files, context.inputs, context.outputs, artifact.options, threads)

@@ -24,7 +24,6 @@ class SearchContext:
     """Data that every candidate of a build is compiled from and measured with.
 
     Attributes:
-        model: The canonical float graph.
         observations: Observations of every value of ``model``, on the calibration set.
         calibration: Samples to fit weights on.
         validation: Samples to compare candidates on.

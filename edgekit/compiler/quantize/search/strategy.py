@@ -77,9 +77,10 @@ def with_optimized_weights(recipe: Recipe) -> Recipe:
     return recipe if recipe.rounding == DEFAULT.rounding else DEFAULT
 
 
-def best_of(measurements: Sequence[Measurement], like: CandidateConfig) -> Measurement:
+def best_of(measurements: Sequence[Measurement], structure: CandidateConfig) -> Measurement:
     """Return the most accurate measurement so far of a placement and its float nodes."""
-    same = [m for m in measurements if (m.config.placement, m.config.floats) == (like.placement, like.floats)]
+    key = (structure.placement, structure.floats)
+    same = [m for m in measurements if (m.config.placement, m.config.floats) == key]
     return max(same, key=lambda m: m.rank)
 
 
@@ -236,10 +237,19 @@ def search_front(
     :func:`search_fastest`.
     """
     measurements: list[Measurement] = []
-    for config in _next_configs(placements, find_float_regions, measurements):
-        if any(m.config == config for m in measurements) or (measurements and not has_time(config, 1.0)):
-            continue  # a cheaper one may still fit
-        measurements.append(measure(config))
+    return _measure_all(
+        _next_configs(placements, find_float_regions, measurements), measurements, measure, has_time
+    )
+
+
+def _measure_all(
+    configs: Iterator[CandidateConfig], measurements: list[Measurement], measure: Measure, has_time: HasTime
+) -> list[Measurement]:
+    """Measure candidates that there is time for, the first one in any case."""
+    for config in configs:
+        is_new = all(measurement.config != config for measurement in measurements)
+        if is_new and (not measurements or has_time(config, 1.0)):  # else a cheaper one may still fit
+            measurements.append(measure(config))
     return measurements
 
 
@@ -285,10 +295,10 @@ def min_noise_share(measurement: Measurement) -> float:
 
 def search_untimed(
     placements: Sequence[str],
-    measure: Callable[[CandidateConfig], Measurement],
+    measure: Measure,
     find_float_regions: FindFloatRegions,
     float_share: Callable[[CandidateConfig], float],
-    has_time: Callable[[CandidateConfig], bool],
+    has_time: HasTime,
 ) -> list[Measurement]:
     """Search for a target that cannot be timed, with the arguments and result of ``search_front``.
 
@@ -296,13 +306,8 @@ def search_untimed(
         float_share: Returns the share of MACs that a candidate leaves in float, known before it is compiled.
     """
     measurements: list[Measurement] = []
-    for config in _next_untimed_configs(placements, find_float_regions, float_share, measurements):
-        if any(m.config == config for m in measurements):
-            continue
-        if measurements and not has_time(config):
-            continue
-        measurements.append(measure(config))
-    return measurements
+    configs = _next_untimed_configs(placements, find_float_regions, float_share, measurements)
+    return _measure_all(configs, measurements, measure, has_time)
 
 
 def _next_untimed_configs(

@@ -6,7 +6,7 @@ layer.
     each layer         second moments of its quantized inputs -> integers, bias        (second_moments,
     rounding)
 
-The inputs contain the quantization errors of all earlier layers, so each layer compensates them where it can.
+The inputs contain the quantization errors of all earlier layers, so each layer compensates them if it can.
 
 Layers that share their weights share the integers: rounded to nearest once, by one scale for each channel
 that serves them all. Rounding to the inputs of each layer would give each its own copy. Biases are corrected
@@ -221,7 +221,7 @@ def _stored_as(product: WeightMatrix, plan: QuantizationPlan) -> Affine | None:
 
 
 def to_nearest(product: WeightMatrix, affine: Affine | None, rules: Rules) -> QuantizedWeights:
-    """Round to nearest, without samples. ``affine`` of the input is None where it reads floats."""
+    """Round to nearest, without samples. ``affine`` of the input is None if it reads floats."""
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
     scales = _scales(product, matrix, affine, rules)

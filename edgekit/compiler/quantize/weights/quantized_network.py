@@ -130,7 +130,6 @@ def _values(model: ir.Model) -> list[ir.Value]:
 
 
 def _leading_to(model: ir.Model, values: Collection[ir.Value]) -> list[ir.Node]:
-    """Return the nodes that these values depend on, in the graph's order."""
     needed: set[ir.Node] = set()
     pending = [producer for value in values if (producer := value.producer())]
     while pending:

@@ -62,7 +62,6 @@ def channel_scales(weights: Array, pairs: Array | None = None, limit: int = 128)
 
     Args:
         weights: float [groups, outputs, columns].
-        pairs: From :func:`pairs_of`, if sums of pairs are limited.
         limit: The largest sum of two weights of one sign.
 
     Returns:
@@ -85,7 +84,6 @@ def nearest(weights: Array, scales: Array, pairs: Array | None = None, limit: in
     Args:
         weights: float [groups, outputs, columns].
         scales: [groups, outputs].
-        pairs, limit: Arguments of :func:`channel_scales`.
 
     Returns:
         int8 [groups, outputs, columns], in -127 .. 127.
@@ -143,7 +141,6 @@ def gptq(
         scales: [groups, outputs].
         hessian: float64 [groups, columns, columns], positive semidefinite: the inputs' second moments. Dead
             columns and fewer observations than columns are fine.
-        pairs, limit: Arguments of :func:`channel_scales`.
 
     Returns:
         int8 [groups, outputs, columns], in -127 .. 127.

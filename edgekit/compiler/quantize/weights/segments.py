@@ -122,7 +122,6 @@ def run_segment(
 
 
 def _small(array: Array) -> Array:
-    """Convert a float32 array to float16 if that is precise enough."""
     if array.dtype != np.float32 or not array.size:
         return array
     highest = max(float(array.max()), -float(array.min()))
@@ -131,8 +130,6 @@ def _small(array: Array) -> Array:
 
 
 class _Segment:
-    """ONNX model under construction: nodes, with the Q/DQ pairs of their inputs."""
-
     def __init__(
         self,
         plan: QuantizationPlan,
@@ -191,7 +188,6 @@ class _Segment:
         return array.astype(np.float32) if array.dtype == np.float16 else array
 
     def _read(self, value: ir.Value, node: ir.Node) -> str:
-        """Return the name under which a node reads a value."""
         name = str(value.name)
         constant = array_of(value)
         if constant is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.compiler.quantize.placement.kernels import find_kernels
 from edgekit.compiler.quantize.placement.placement_presets import PLACEMENTS, floats_of, rules_of
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
@@ -38,7 +39,7 @@ def test_by_columns_depthwise_and_riders(tmp_path: Path) -> None:
         "no depthwise, centred": {depthwise},
         "all, 16 bits": set(),
     }
-    assert {name: floats_of(name, model, RULES) for name in PLACEMENTS} == expected
+    assert {name: floats_of(name, find_kernels(model, RULES)) for name in PLACEMENTS} == expected
 
 
 @pytest.mark.parametrize("target", ["ort", "openvino", "tflite"])

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.compiler.evaluate.relative_time import RelativeTimer
 from edgekit.compiler.evaluate.samples import Sample
-from edgekit.compiler.pipeline.int8_evaluation import _name
+from edgekit.compiler.pipeline.int8_evaluation import _precision
 from edgekit.compiler.pipeline.int8_search import _Clock
 from edgekit.compiler.quantize.search import block_sensitivity, search_context
 from edgekit.compiler.quantize.search.candidates import Candidates
@@ -43,7 +43,7 @@ def test_mixed_means_that_blocks_with_weights_stay_float(tmp_path: Path) -> None
     with candidates(tmp_path) as made:
         everything, riders = (made.compile(CandidateConfig(name, QUICK)) for name in ("all", "no riders"))
         one = made.compile(CandidateConfig("all", QUICK, frozenset(everything.plan.weights)))
-    assert [_name(each, ()) for each in (everything, riders, one)] == ["int8", "int8", "int8-mixed"]
+    assert [_precision(each, ()) for each in (everything, riders, one)] == ["int8", "int8", "int8-mixed"]
 
 
 TWO_CONVS = """

@@ -1,0 +1,57 @@
+"""The verb ``evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import (
+    BundlePath,
+    as_json_option,
+    engine_option,
+    path_option,
+    threads_option,
+    variant_option,
+)
+from edgekit.cli.command_group import main
+
+
+@main.command()
+@click.argument("model", metavar="BUNDLE|MODEL", type=BundlePath())
+@path_option("--samples", required=True, metavar="DIR", help="Folder of samples and their labels.")
+@path_option("--card", help="Card of a MODEL that is not a bundle.")
+@path_option("--source", metavar="MODEL", help="Model that BUNDLE was built from: evaluate it too.")
+@engine_option
+@variant_option
+@threads_option
+@click.option("-v", "--verbose", is_flag=True, help="List all classes and more of the worst samples.")
+@as_json_option
+@click.pass_context
+def evaluate(
+    ctx: click.Context,
+    model: Path,
+    samples: Path,
+    card: Path | None,
+    source: Path | None,
+    engine: str | None,
+    variant: str | None,
+    threads: int | None,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Measure accuracy on labelled samples.
+
+    The task's metric with a 95 % interval for each variant, or for a model with its card: mAP, top-1 and
+    others. Labels are YOLO, COCO, VOC and other boxes, a folder for each class, or a table.
+
+    For example: edgekit evaluate detector.edgekit --samples val --source detector.onnx
+    """
+    from edgekit.compiler.accuracy.evaluate import evaluate as evaluate_model
+
+    evaluation = evaluate_model(
+        model, samples, card=card, source=source, variant=variant, engine=engine, threads=threads
+    )
+    terminal.answer(as_json, evaluation.as_json(), evaluation.text(verbose))
+    ctx.exit(0 if evaluation.ran else 3)

@@ -1,0 +1,1 @@
+"""Readers of labels in the formats that people have them in."""

@@ -1,5 +1,0 @@
-"""Decoders of language models as ONNX graphs, in the forms that engines are fast with."""
-
-from edgekit.compiler.lowering.language.block_weights import BlockWeights
-
-__all__ = ["BlockWeights"]

@@ -1,8 +1,0 @@
-"""Decoder-only language models as files: GGUF and Hugging Face folders, read without a framework.
-
-``open_gguf_model`` gives a ``LanguageModel``: its configuration, its weights by name, its tokenizer.
-"""
-
-from edgekit.compiler.model.language.language_model import DecoderConfig as DecoderConfig
-from edgekit.compiler.model.language.language_model import LanguageModel as LanguageModel
-from edgekit.compiler.model.language.language_model import PackedWeight as PackedWeight

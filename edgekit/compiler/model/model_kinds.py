@@ -1,0 +1,49 @@
+"""Kinds of models that have a build of their own; a model of no kind is a graph.
+
+The rows are in ``KINDS`` of the module MODULE, which is found by its name: the compiler imports no kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+MODULE = "edgekit.generate.host.kinds"
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of model.
+
+    Attributes:
+        name: Name of such models in messages, in the plural.
+        options: Fields of ``BuildRequest`` that apply to such models, besides those of any model.
+        reads_folder: Whether weights are read from a Hugging Face folder, by its ``config.json`` and whether
+            it has safetensors. Never raises.
+        matches: Whether a path is a model of this kind, by its content. Never raises.
+        builder: ``module:function``, the function (path, targets, request, claim) -> Bundle.
+    """
+
+    name: str
+    options: tuple[str, ...]
+    reads_folder: Callable[[Path, bool], bool]
+    matches: Callable[[Path], bool]
+    builder: str
+
+    def build(self, *arguments: Any) -> Any:
+        """Build a bundle; the builder has the arguments and the errors."""
+        module, _, function = self.builder.partition(":")
+        return getattr(import_module(module), function)(*arguments)  # here: it needs 10 MB
+
+
+def model_kinds() -> Sequence[ModelKind]:
+    """Return all kinds."""
+    return cast("Sequence[ModelKind]", import_module(MODULE).KINDS)
+
+
+def kind_of(path: Path) -> ModelKind | None:
+    """Return the kind of a model's file or folder. None means a graph."""
+    return next((kind for kind in model_kinds() if kind.matches(path)), None)

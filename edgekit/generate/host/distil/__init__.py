@@ -1,0 +1,1 @@
+"""Drafts for speculative decoding, trained on the large model's texts."""

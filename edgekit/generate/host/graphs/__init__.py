@@ -1,0 +1,1 @@
+"""ONNX graphs of decoders and encoder-decoders, in the forms that engines are fast with."""

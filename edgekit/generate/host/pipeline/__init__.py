@@ -1,0 +1,1 @@
+"""Builds of models that write tokens."""

@@ -1,0 +1,156 @@
+"""Variants of a language model: compiled, run on the text and the golden prompts, judged, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edgekit.bundle.evidence import OutputAccuracy
+from edgekit.bundle.generation_evidence import Generation
+from edgekit.compiler.evaluate.verify import compare
+from edgekit.compiler.pipeline.faults import Faults
+from edgekit.compiler.pipeline.try_variant import Compiled
+from edgekit.compiler.pipeline.variant_build import VariantBuild
+from edgekit.generate.device import decoder_registry
+from edgekit.generate.device.adapter import AdapterRunner
+from edgekit.generate.device.decoder import DecoderRunner, DecoderShape
+from edgekit.generate.host.judge.evaluation import (
+    GREEDY_TOKENS,
+    TextReference,
+    VariantTexts,
+    calibration_tokens,
+    float_choices,
+    six_digits,
+    written_by,
+)
+from edgekit.generate.host.pipeline.generation import run_variant
+from edgekit.generate.host.pipeline.language.adapters import JudgedAdapter, adapted_weights
+from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
+from edgekit.generate.host.weights.language import quantize_decoder
+from edgekit.generate.host.weights.language.decoder_weights import PRECISIONS
+from edgekit.target.precisions import FULL_PRECISION, LanguageBar
+
+FEW_WINDOWS = 3
+"""Windows that a decoder with a fixed cache reads, which takes one token at a time."""
+
+
+@dataclass(eq=False)
+class LanguageJob:
+    """Build job of a language model.
+
+    Attributes:
+        model: The model.
+        decoder: Its float reference decoder.
+        reference: Results of that decoder on the text and the golden prompts.
+        context: Maximum context length in tokens.
+        bars: Accuracy that each precision must reach.
+        force: Whether to ship variants that miss their bar, marked as such.
+        faults: Faults of this build so far.
+        adapters: Adapters by name.
+        weights: Precision -> its integers, shared by the targets.
+        answers: Variant name -> tokens that it generated after each golden prompt.
+    """
+
+    model: LanguageModel
+    decoder: ReferenceDecoder
+    reference: TextReference
+    context: int
+    bars: Mapping[str, LanguageBar]
+    force: bool
+    faults: Faults
+    adapters: Mapping[str, JudgedAdapter] = field(default_factory=dict)
+    weights: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    answers: dict[str, list[list[int]]] = field(default_factory=dict)
+
+
+def compile_language_variant(job: LanguageJob, variant: VariantBuild) -> Compiled:
+    """Compile one variant. It is judged by the text and the golden prompts, and rejected below its bar."""
+    target, precision = variant.target, variant.precision
+    compiler, weights = decoder_registry.decoder_compiler(target.name), _weights(job, precision)
+    adapted = adapted_weights(job.model, job.adapters)
+    artifact = compiler.compile_decoder(job.model, precision, weights, job.context, adapted)
+    capacity = min(job.context, _longest(job.reference))
+
+    def open_runner(files: Mapping[str, Path], threads: int) -> DecoderRunner:
+        return decoder_registry.open_decoder(target.name, files, artifact.options, threads, capacity)
+
+    def judge(variant: VariantBuild) -> None:
+        run_variant(variant, "generate", open_runner, partial(_run, job, variant))
+
+    return Compiled(artifact, judge)
+
+
+def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
+    """Return the integers of a precision, computed once and shared by all targets."""
+    if precision not in PRECISIONS:
+        return {}
+    if precision not in job.weights:
+        tokens = calibration_tokens(job.model) if job.bars[precision].fitted else ()
+        job.weights[precision] = quantize_decoder(job.model, precision, tokens)
+    return job.weights[precision]
+
+
+def _run(
+    job: LanguageJob, variant: VariantBuild, runner: DecoderRunner
+) -> tuple[list[float], dict[str, float]]:
+    """Run a variant and judge it. Return the seconds of its tokens, and the time of a prompt's token."""
+    bar, fixed = job.bars[variant.precision], DecoderShape.from_options(variant.artifact.options).fixed
+    windows = FEW_WINDOWS if fixed else None
+    written = written_by(runner, job.reference, job.model.stop_ids, windows)
+    accuracy, generation = _judge(variant, job.reference, written, bar)
+    variant.evidence["accuracy"] = {"logits": accuracy}
+    variant.evidence["generation"] = {**generation, "answers": written.answers}
+    job.answers[variant.name] = written.answers
+    for name, (adapter, reference) in job.adapters.items():
+        assert isinstance(runner, AdapterRunner)
+        runner.adapt(name, adapter.matrices)
+        texts = written_by(runner, reference, job.model.stop_ids, windows)
+        accuracy, generation = _judge(variant, reference, texts, bar, f"adapter {name}: ")
+        variant.evidence.setdefault("adapters", {})[name] = {"logits": accuracy, "generation": generation}
+    return written.token_seconds, {"prompt_token_ms": float(f"{1000 * written.prompt_token_seconds:.6g}")}
+
+
+def _longest(reference: TextReference) -> int:
+    longest = max(map(len, reference.prompts)) + GREEDY_TOKENS
+    return max(longest, *(len(window) for window in reference.windows))
+
+
+def _judge(
+    variant: VariantBuild, reference: TextReference, written: VariantTexts, bar: LanguageBar, label: str = ""
+) -> tuple[OutputAccuracy, Generation]:
+    """Reject a variant whose texts miss the bar. Return the evidence."""
+    accuracy = compare([reference.logits], [written.logits], bar.logits_db)
+    expected = reference.perplexity(written.windows)
+    ratio = written.perplexity / expected
+    if not accuracy.within_limit:
+        variant.reject(f"{label}logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is required")
+    elif not ratio <= 1 + bar.perplexity:
+        variant.reject(
+            f"{label}perplexity {written.perplexity:.2f}, {100 * (ratio - 1):.1f} % above the float model's"
+            f" {expected:.2f}; {100 * bar.perplexity:g} % is allowed"
+        )
+    return accuracy.as_json(), {
+        "perplexity": six_digits(written.perplexity),
+        "float_perplexity": six_digits(expected),
+        "limit": bar.perplexity,
+        "tokens": sum(map(len, reference.likeliest[: written.windows])),
+        "agreement": six_digits(written.agreement),
+    }
+
+
+def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> None:
+    """Record how many generated tokens of each variant are the float reference's likeliest. Reject an fp32
+    variant that generates others."""
+    ran = [variant for variant in variants if variant.name in job.answers]
+    if not ran:
+        return
+    counts = float_choices(job.decoder, job.reference.prompts, [job.answers[v.name] for v in ran])
+    for variant, count in zip(ran, counts, strict=True):
+        total = sum(map(len, job.answers[variant.name]))
+        variant.evidence["generation"]["greedy"] = {"likeliest": count, "of": total}
+        if variant.precision == FULL_PRECISION and count < total:
+            variant.reject(f"{total - count} of {total} generated tokens differ from the float model's")

@@ -1,0 +1,1 @@
+"""Readers of files: language, speech and text-to-text models, without a framework."""

@@ -1,0 +1,1 @@
+"""Quantization of the weights of models that write tokens."""

@@ -1,0 +1,216 @@
+"""The scheduler serves requests in their order, also after its stepping thread was interrupted."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from edgekit.errors import UsageError
+from edgekit.generate.device.cached_decoder import PART_TOKENS
+from edgekit.generate.device.scheduler import Scheduler
+from tests.fixtures.numpy_decoder import NumpyDecoder
+from tests.fixtures.threads import until
+from tests.generate.device.conftest import Open, held
+from tests.runtime.interrupted_everywhere import interrupted_at
+
+pytestmark = pytest.mark.needs_tokenizers
+
+
+def started(scheduler: Scheduler, work: Sequence[object]) -> list[threading.Thread]:
+    """Threads, each of which waits for the scheduler before the next one begins."""
+    threads = []
+    for number, target in enumerate(work):
+        threads.append(threading.Thread(target=target))  # type: ignore[arg-type]
+        threads[-1].start()
+        until(lambda expected=number + 2: len(scheduler._requests) == expected)  # type: ignore[misc]
+    return threads
+
+
+def test_requests_are_served_in_their_order(opened: Open) -> None:
+    scheduler, order = opened()._scheduler, list[str]()
+
+    def work(name: str) -> None:
+        for _ in range(20):
+            scheduler.run(lambda: order.append(name))
+
+    with held(scheduler):
+        threads = started(scheduler, [lambda name=name: work(name) for name in "abc"])
+    for thread in threads:
+        thread.join()
+    # A thread may miss a round: it asks again only once it runs again. The first round was asked for before.
+    assert order[:3] == ["a", "b", "c"]
+    assert sorted(order) == sorted("abc" * 20)
+    assert scheduler._requests == []
+
+
+def test_an_engine_without_batches_serves_others_between_the_parts_of_a_prompt(opened: Open) -> None:
+    steps = list[int]()
+    runner = NumpyDecoder(before=lambda tokens: steps.append(len(tokens)))
+    session = opened(runner, conversations=2, speculate="lookup")
+    short, long = session.generate("short", max_tokens=9), session.generate("x" * 300, max_tokens=9)
+    next(short)
+    steps.clear()
+    with held(session._scheduler):
+        threads = started(session._scheduler, [lambda: next(long), lambda: next(short)])
+    for thread in threads:
+        thread.join()
+    assert steps[:2] == [PART_TOKENS, 1]
+
+
+def test_a_prompt_keeps_its_cache_until_it_is_read(opened: Open) -> None:
+    """Two prompts on one cache, by turns, would be read again from the beginning at each part."""
+    runner = NumpyDecoder()
+    session = opened(runner, kept_bytes=0)
+    streams = [session.generate(letter * 400, max_tokens=1) for letter in "ab"]
+    with held(session._scheduler):
+        threads = started(session._scheduler, [stream.text for stream in streams])
+    for thread in threads:
+        thread.join()
+    assert runner.computed == 2 * 400
+
+
+def test_a_cancelled_text_waits_for_the_current_step_only(opened: Open) -> None:
+    """Also on an engine without batches, behind others that wait."""
+    ended, in_time = threading.Event(), list[bool]()
+    runner = NumpyDecoder()
+    session = opened(runner, speculate="lookup")
+    runner.before = lambda tokens: in_time.append(ended.wait(20))
+    first, second = session.generate("one", max_tokens=9), session.generate("two", max_tokens=9)
+
+    def cancelled() -> None:
+        assert next(second, "") == ""
+        ended.set()
+
+    with held(session._scheduler):
+        threads = started(session._scheduler, [lambda: next(first), cancelled])
+        second.cancel()
+    for thread in threads:
+        thread.join()
+    assert in_time[0]
+    assert second.result.reason == "cancelled"
+
+
+def test_a_stepping_thread_that_is_interrupted_is_replaced(opened: Open) -> None:
+    interrupted = list[str]()
+
+    def before(tokens: Sequence[int]) -> None:
+        if threading.current_thread().name == "interrupted":
+            raise KeyboardInterrupt
+
+    session = opened(NumpyDecoder(before=before), conversations=2)
+    expected = opened().generate("other", max_tokens=5).text()
+
+    def interrupt() -> None:
+        try:
+            session.generate("one", max_tokens=5).text()
+        except KeyboardInterrupt:
+            interrupted.append("one")
+
+    texts = list[str]()
+    other = session.generate("other", max_tokens=5)
+    with held(session._scheduler):
+        first = threading.Thread(target=interrupt, name="interrupted")
+        first.start()
+        until(lambda: len(session._scheduler._requests) == 2)
+        second = threading.Thread(target=lambda: texts.append(other.text()))
+        second.start()
+        until(lambda: len(session._scheduler._requests) == 3)
+    first.join()
+    second.join()
+    assert (interrupted, texts) == (["one"], [expected])
+    assert session._scheduler._requests == []
+
+
+def test_a_request_whose_caller_was_interrupted_is_dropped(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = NumpyDecoder()
+    session = opened(runner)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    stream = session.generate("x" * 300)
+    with held(session._scheduler), monkeypatch.context() as patch:
+        patch.setattr("edgekit.generate.device.scheduler.ScheduledCall.wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+    assert session.facts()["caches"] == 1
+    assert (runner.computed, stream.result.reason) == (0, "failed")
+    assert session._scheduler._requests == []
+
+
+def test_a_wait_enters_no_lock_that_is_written_in_python(opened: Open) -> None:
+    """An interrupt inside one, e.g. a Condition, may leave it locked for all other threads."""
+    session = opened(conversations=2)
+    assert interrupted_at(session.facts, 1, (Path(threading.__file__),)) == ""
+    text = session.generate("once", max_tokens=2)
+    assert interrupted_at(text.text, 1, (Path(threading.__file__),)) == ""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1")
+def test_a_signal_handler_may_call_the_session_that_its_thread_is_stepping(opened: Open) -> None:
+    signals, refused = list[object](), list[str]()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        signals.append(session.facts()["caches"])
+        try:
+            session.generate("another", max_tokens=1).text()
+        except UsageError as problem:
+            refused.append(str(problem))
+
+    def before(tokens: Sequence[int]) -> None:
+        if not signals:
+            signal.raise_signal(signal.SIGUSR1)
+
+    session = opened(NumpyDecoder(before=before))
+    previous = signal.signal(signal.SIGUSR1, handler)
+    try:
+        text = session.generate("once", max_tokens=5).text()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert text == opened().generate("once", max_tokens=5).text()
+    assert signals == [1]
+    assert refused == [
+        "a signal handler asked for a text while its thread was generating one; ask in another thread"
+    ]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1")
+def test_a_signal_handler_may_close_the_session_that_its_thread_is_stepping(opened: Open) -> None:
+    def before(tokens: Sequence[int]) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    session = opened(runner := NumpyDecoder(before=before))
+    previous = signal.signal(signal.SIGUSR1, lambda *_: session.close())
+    try:
+        with pytest.raises(UsageError, match="the text session is closed"):
+            session.generate("once", max_tokens=5).text()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert runner.closed
+
+
+def test_closing_ends_the_texts_that_wait(opened: Open) -> None:
+    session, errors = opened(conversations=2), list[str]()
+    streams = [session.generate(text, max_tokens=99) for text in ("one", "two")]
+
+    def ends(number: int) -> None:
+        with suppress(StopIteration):
+            try:
+                streams[number].text()
+            except UsageError as problem:
+                errors.append(str(problem))
+
+    with held(session._scheduler):
+        threads = started(session._scheduler, [session.close, lambda: ends(0), lambda: ends(1)])
+    for thread in threads:
+        thread.join()
+    assert errors == 2 * ["the text session is closed; open a new one to generate"]
+    assert {stream.result.reason for stream in streams} == {"failed"}
