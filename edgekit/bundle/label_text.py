@@ -21,6 +21,8 @@ def label_notes(manifest: Mapping[str, Json]) -> Iterator[str]:
     if numbering := labels["numbering"]:
         text += f"; the labels may number the classes in another way: {numbering}"
     yield text
+    if better := labels.get("better"):
+        yield f"another card is better: {better}"
 
 
 def score_text(labels: Mapping[str, Json]) -> str:

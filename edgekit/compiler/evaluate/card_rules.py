@@ -31,7 +31,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
-from edgekit.processing.inputs.image import ImageInput
+from edgekit.processing.inputs.image import Colour, ImageInput
 from edgekit.processing.nms import overlaps
 from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
@@ -208,7 +208,7 @@ def _check_objects(trial: _Trial, paths: Sequence[Path]) -> Iterator[CardFinding
 
 
 def _check_colour(trial: _Trial, image: ImageInput, paths: Sequence[Path]) -> Iterator[CardFinding]:
-    colour = "BGR" if image.colour == "RGB" else "RGB"
+    colour: Colour = "BGR" if image.colour == "RGB" else "RGB"
     swapped = replace(image, colour=colour)
     card = replace(trial.card, inputs={**trial.card.inputs, image.name: swapped})
     other = _Trial(trial.reference, card)

@@ -100,6 +100,22 @@ def score_on_labels(
     return _of_boxes(card, outputs, labels)
 
 
+def right_by_sample(card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]) -> list[int]:
+    """Count what the model gets right in each sample: its class, or the labelled objects that it finds."""
+    assert card.task is not None
+    metric = metric_of(card.task.kind)
+    assert metric is not None
+    pairs = list(zip(outputs, labels, strict=True))
+    if card.task.kind == "classify":
+        whole = whole_input(card)
+        classes = [_decoded(card, result, whole, metric.variant_options) for result, _ in pairs]
+        answered = zip(classes, labels, strict=True)
+        return [int(found is not None and found.indices[0] == label.index) for found, label in answered]
+    return [
+        _matched(_decoded(card, one, label.placed, {}) or NO_DETECTIONS, label.boxes) for one, label in pairs
+    ]
+
+
 def _of_classes(card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]) -> LabelScore:
     metric = metric_of("classify")
     assert metric is not None

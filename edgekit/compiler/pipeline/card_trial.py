@@ -1,7 +1,7 @@
 """Trial of the card on the user's samples, before anything is compiled.
 
 with labels        a card with which the model is worth nothing stops the build, and the lines that are most
-                   likely wrong are named
+                   likely wrong are named; of another one a better card is offered, if there is one
 photographs alone  what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py)
 """
 
@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.card_inference.lines import key_path, toml_value
 from edgekit.compiler.evaluate.card_check import class_count
 from edgekit.compiler.evaluate.card_rules import UNCHECKED, check_without_labels
-from edgekit.compiler.evaluate.label_score import LabelScore, score_on_labels
+from edgekit.compiler.evaluate.label_score import LabelScore, right_by_sample, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.picture_files import PICTURES
 from edgekit.compiler.evaluate.samples import (
@@ -29,18 +31,22 @@ from edgekit.compiler.evaluate.samples import (
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import CardError, EdgeKitError, SampleError, UsageError
 from edgekit.processing.card import Card, parse_card
-from edgekit.processing.inputs.image import ImageInput
+from edgekit.processing.inputs.image import Colour, ImageInput, Resize
+from edgekit.runtime.clopper_pearson import binomial_cdf
 from edgekit.system.progress import Progress, counted, stage
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.compiler.pipeline.build_job import BuildJob
 
+RESIZE_MODES: tuple[Resize, ...] = ("stretch", "letterbox", "center-crop")
 LABELLED_SAMPLES = 64
 """Maximum number of labelled samples that a card is tried on: 32 to 64 prove that a classifier that is right
 in 5 % is worth nothing."""
 TRIED_SAMPLES = 16
 """Maximum number of samples that each line of another card is tried on."""
+BETTER_P = 0.05
+"""p of the sign test, times the number of cards that are tried, below which another card is better."""
 NEARLY_BEST = 0.8
 """Lines whose score reaches this share of the best one's are named too."""
 
@@ -158,7 +164,70 @@ def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progre
         notify(str(score))
         if score.is_nothing and not job.request.force:
             _refuse(job, card, score, chosen, outputs, labels, reference)
-        return score.as_json()
+        better = (
+            ""
+            if score.is_nothing or job.image is not None
+            else _find_better(job, card, score, chosen, outputs, labels, reference)
+        )
+        return {**score.as_json(), **({"better": better} if better else {})}
+
+
+def _find_better(
+    job: BuildJob,
+    card: Card,
+    score: LabelScore,
+    samples: FileSamples,
+    outputs: Outputs,
+    labels: Sequence[Label],
+    reference: Reference,
+) -> str:
+    """Return, as text, the best of the other cards that are better by more than chance; "" if there is none.
+    One that is not ahead after TRIED_SAMPLES samples is not tried further."""
+    own = right_by_sample(card, outputs, labels)
+    others = list(_other_images(card))
+    found: list[tuple[float, str]] = []
+    for line, other in others:
+        right: list[int] = []
+        results: list[Mapping[str, Array]] = []
+        for paths in (samples.paths[:TRIED_SAMPLES], samples.paths[TRIED_SAMPLES:]):
+            results += [reference.run(read_sample(path, job.inputs, other)) for path in paths]
+            placed = find_labels(samples.paths[: len(results)], other) or []
+            right = right_by_sample(other, results, placed)
+            wins = sum(theirs > ours for theirs, ours in zip(right, own, strict=False))
+            losses = sum(ours > theirs for theirs, ours in zip(right, own, strict=False))
+            if wins <= losses:
+                break
+        p = len(others) * (1 - binomial_cdf(wins - 1, wins + losses, 0.5)) if wins > losses else 1.0
+        value = score_on_labels(other, results, placed) if p < BETTER_P else None
+        if value is not None and value.value > score.value:
+            found.append(
+                (
+                    value.value,
+                    f"{line}: {score.metric} is {value.value:.3f} instead of "
+                    f"{score.value:.3f} on the same samples (sign test, p = {p:.2g})",
+                )
+            )
+    return max(found)[1] if found else ""
+
+
+def _other_images(card: Card) -> Iterator[tuple[str, Card]]:
+    """Yield cards with another order of colours, range of pixels or resize mode of their only image, and the
+    line that differs."""
+    entries = card.fed_inputs()
+    if len(entries) != 1 or not isinstance(entries[0], ImageInput) or entries[0].channels != 3:
+        return
+    image = entries[0]
+    colour: Colour = "BGR" if image.colour == "RGB" else "RGB"
+    others = [(f'colour = "{colour}"', replace(image, colour=colour))]
+    for mean, std in STANDARD_PIXELS:
+        if not np.allclose([image.mean, image.std], [mean, std], rtol=0.03, atol=2):
+            others.append((f"mean = {list(mean)}, std = {list(std)}", replace(image, mean=mean, std=std)))
+    plain = replace(image, place="top-left", pad=0, rounding="down", crop=1.0)
+    others += [
+        (f'resize = "{mode}"', replace(plain, resize=mode)) for mode in RESIZE_MODES if image.resize != mode
+    ]
+    for line, other in others:
+        yield f"inputs.{image.name}: {line}", replace(card, inputs={**card.inputs, image.name: other})
 
 
 def _refuse(

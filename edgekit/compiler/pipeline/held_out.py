@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from edgekit.bundle.evidence import Agreement
 from edgekit.bundle.variant import Status
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
@@ -110,9 +111,10 @@ def record_scores(
     variant: VariantBuild, fidelity: Fidelity, samples: int, held_out: HeldOut, before: Kept | None = None
 ) -> None:
     """Record a variant's scores on a number of held-out samples in its evidence."""
-    variant.evidence["agreement"] = {**fidelity.score.as_json(), "samples": samples}
+    agreement: Agreement = {**fidelity.score.as_json(), "samples": samples}  # type: ignore[typeddict-item]
     if fidelity.proof is not None:
-        variant.evidence["agreement"]["low"] = round(fidelity.proof.low, 4)
+        agreement["low"] = round(fidelity.proof.low, 4)
+    variant.evidence["agreement"] = agreement
     if fidelity.kept is not None:
         together = fidelity.kept.together(before) if before is not None else fidelity.kept
         share = round(together.share, 4)

@@ -126,8 +126,8 @@ def test_resamples_are_the_map_of_the_pictures_that_were_drawn() -> None:
     resampled = resample_average_precision(truth, found)
     draws = np.random.default_rng(0).integers(9, size=(RESAMPLES, 9))
     for index in range(0, RESAMPLES, 40):
-        drawn = [[pictures[i] for i in draws[index]] for pictures in (truth, found)]
-        assert resampled[index] == pytest.approx(mean_average_precision(*drawn), abs=0.002)
+        one, other = ([pictures[i] for i in draws[index]] for pictures in (truth, found))
+        assert resampled[index] == pytest.approx(mean_average_precision(one, other), abs=0.002)
 
 
 def test_a_loss_on_labels_has_an_interval() -> None:

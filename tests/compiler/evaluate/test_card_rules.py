@@ -94,7 +94,7 @@ def test_the_other_order_of_colours_is_surer(tmp_path: Path) -> None:
 def test_objects_that_do_not_follow_the_photograph_are_an_error(tmp_path: Path) -> None:
     """The boxes are the same, whatever is in the photograph: they are not found again in the mirrored one."""
     graph, paths = Graph({"image": (1, 3, 8, 8)}), photographs(tmp_path)
-    nothing = graph("Mul", graph("ReduceMean", "image", keepdims=0), np.float32(0))
+    nothing = graph("Mul", graph("ReduceMean", "image", keepdims=0), np.zeros((), np.float32))
     for name, values in (("b", [[[0.1, 0.1, 0.5, 0.4]]]), ("s", [[[0.9]]])):
         graph("Add", np.array(values, np.float32), nothing)
         graph._nodes[-1].output[0] = name
@@ -106,7 +106,7 @@ def test_objects_that_do_not_follow_the_photograph_are_an_error(tmp_path: Path) 
         True,
     )
     assert BOXES.task is not None
-    high = replace(BOXES, task=replace(BOXES.task, options=replace(BOXES.task.options, score=0.95)))  # type: ignore[type-var]
+    high = replace(BOXES, task=replace(BOXES.task, options=replace(BOXES.task.options, score=0.95)))
     (found,) = check(tmp_path / "small.onnx", high, paths)
     assert not found.is_error
     assert found.text.startswith(
@@ -152,7 +152,7 @@ def test_a_wrong_card_of_a_detector_is_an_error(
 ) -> None:
     card = load_card(CARDS / "yolox_nano.toml")
     assert card.task is not None
-    task = replace(card.task, options=replace(card.task.options, **options))  # type: ignore[type-var]
+    task = replace(card.task, options=replace(card.task.options, **options))
     paths = sorted((shared / "data/coco128/val/images").iterdir())[::16]
     (found,) = check(shared / "models/yolox_nano.onnx", with_image(replace(card, task=task), **image), paths)
     assert (found.is_error, text in found.text) == (True, True)

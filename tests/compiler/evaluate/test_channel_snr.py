@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.compiler.evaluate.output_channels import OutputChannels
-from edgekit.compiler.pipeline.build_options import Goal
 from edgekit.tensor_spec import Array
 
 

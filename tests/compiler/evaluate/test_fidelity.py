@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.labels import Label
-from edgekit.compiler.pipeline.build_options import Goal
 from edgekit.processing import load_card
 from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.image_placement import ImagePlacement

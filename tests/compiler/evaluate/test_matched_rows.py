@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
 from edgekit.compiler.evaluate.output_channels import OutputChannels, columns_alone
-from edgekit.compiler.pipeline.build_options import Goal
 from edgekit.tensor_spec import Array
 
 ROWS, COLUMNS = 40, 6

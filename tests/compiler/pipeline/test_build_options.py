@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.pipeline.build_options import (
     PRECISIONS,
     BuildOptions,
-    Goal,
     build_options,
     parse_max_drop,
 )

@@ -89,6 +89,30 @@ def test_a_card_that_finds_nothing_stops_the_build_before_anything_is_compiled(
     assert "top-1 0.000 (at most 0.117), 0 of 24 right" in forced.report
 
 
+def test_a_half_right_card_is_told_of_a_better_one(tmp_path: Path) -> None:
+    """Green is right in either order of colours, red and blue are not."""
+    pil = pytest.importorskip("PIL.Image")
+    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), tmp_path / "photographs"
+    folder.mkdir()
+    rows = ["file,class_index"]
+    for number in range(40):
+        colour = (0, 1, 2, 1)[number % 4]
+        pixels = np.random.default_rng(number).integers(0, 99, (8, 8, 3), dtype=np.uint8)
+        pixels[..., colour] += 150
+        pil.fromarray(pixels).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,{colour}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    bundle = edgekit.build(model, targets=["ort"], card=card("BGR"), samples=folder)
+    better = (
+        'inputs.image: colour = "RGB": top-1 is 1.000 instead of 0.500 on the same samples (sign test, '
+        "p = 5.7e-06)"
+    )
+    assert bundle.manifest["samples"]["labels"]["better"] == better
+    assert f"another card is better: {better}" in bundle.report
+    bundle = edgekit.build(model, targets=["ort"], card=card(), samples=folder)
+    assert "better" not in bundle.manifest["samples"]["labels"]
+
+
 def test_eight_samples_do_not_stop_a_card_that_is_half_right(tmp_path: Path) -> None:
     model, folder = (
         models.write(tmp_path, models.COLOUR_CLASSIFIER),

@@ -28,6 +28,10 @@ heap grows to nearly three times as much."""
 _FLOATS = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.DOUBLE: 8}
 
 
+SPLIT_SAMPLES = 128
+"""Largest number of samples that are split. Further ones make the test prove more and cost no search."""
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Calibration, validation and test sets. With too few samples, sets overlap: see ``shared``.
@@ -63,13 +67,15 @@ def split(samples: Sequence[Sample]) -> Split:
 
     In the order of their digests every third sample goes to the test set; of the others every third goes to
     the validation set, the rest to the calibration set: 64 samples give 29, 14 and 21 for calibration,
-    validation and test. Duplicates count once. Samples in files are not loaded.
+    validation and test. Samples beyond SPLIT_SAMPLES all go to the test set. Duplicates count once. Samples
+    in files are not loaded.
 
     Raises:
         SampleError: there are no samples.
     """
     refuse_without_samples(samples)
     order = list(_by_digest(samples).values())
+    order, further = order[:SPLIT_SAMPLES], order[SPLIT_SAMPLES:]
     test = order[1::3]
     others = [index for index in order if index not in set(test)]
     validation = others[2::3]
@@ -78,7 +84,7 @@ def split(samples: Sequence[Sample]) -> Split:
     return Split(
         subset(samples, calibration),
         subset(samples, validation or calibration),
-        subset(samples, test or calibration),
+        subset(samples, [*test, *further] or calibration),
         shared,
     )
 

@@ -57,6 +57,7 @@ def _same(one: dict[str, Observation], other: dict[str, Observation]) -> bool:
         (6, (3, 1, 2), ()),
         (64, (29, 14, 21), ()),
         (128, (57, 28, 43), ()),
+        (192, (57, 28, 107), ()),
     ],
 )
 def test_split(count: int, parts: tuple[int, int, int], shared: tuple[str, ...]) -> None:
