@@ -129,7 +129,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
         for pattern in (
             "py.typed",
             "operators.json",
-            "generate/host/pipeline/language/*.txt",
+            "generate/host/judge/*.txt",
             "native/README.md",
             "native/standalone.cpp",
             "native/include/*.h",
