@@ -107,7 +107,7 @@ def _check_first_layer(
     lines = f"mean and std of inputs.{image.name}"
     if not SPREAD[0] <= spread <= SPREAD[1]:
         yield CardFinding(
-            f"the first layer's channels have a standard deviation of {spread:.2g} on the photographs, "
+            f"the first layer's channels have a standard deviation of {spread:.3g} on the photographs, "
             f"outside {SPREAD[0]:g} to {SPREAD[1]:g}: {lines} are not those of the training",
             True,
         )

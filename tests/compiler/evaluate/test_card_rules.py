@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def test_pixels_of_another_range_are_an_error(tmp_path: Path) -> None:
     assert check(model, with_image(CLASSES, std=DIVIDED), paths) == []
     (found,) = check(model, CLASSES, paths)
     assert found.is_error
-    assert found.text.startswith("the first layer's channels have a standard deviation of 1.1e+02 on the ")
+    assert found.text.startswith("the first layer's channels have a standard deviation of 11")
     assert found.text.endswith(
         "outside 0.05 to 20: mean and std of inputs.image are not those of the training"
     )
@@ -77,7 +78,8 @@ def test_a_stored_variance_tells_ranges_of_the_same_size_apart(tmp_path: Path) -
     seen = 16 * 99**2 / 12 / 255**2
     assert check(classifier(tmp_path, seen), card, paths) == []
     (found,) = check(classifier(tmp_path, seen), with_image(CLASSES, std=(127.5,) * 3), paths)
-    assert (found.is_error, "has 4 times the variance of the training" in found.text) == (False, True)
+    assert not found.is_error
+    assert re.search(r"has (4|4\.[01]|3\.9) times the variance of the training", found.text)
 
 
 def test_the_other_order_of_colours_is_surer(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_a_build_stops_at_an_error_unless_it_is_forced(tmp_path: Path) -> None:
     assert str(refused.value).endswith("correct the card, or use --force to build anyway")
     forced = edgekit.build(model, **options, card=CLASSES, force=True)
     assert forced.manifest["samples"]["card"][1:] == [UNCHECKED]
-    assert "standard deviation of 1.1e+02" in forced.report
+    assert "note      the first layer's channels have a standard deviation of 11" in forced.report
     right = edgekit.build(model, **options, card=with_image(CLASSES, std=DIVIDED))
     assert right.manifest["samples"]["card"] == [UNCHECKED]
     assert right.report.count(UNCHECKED) == 1
