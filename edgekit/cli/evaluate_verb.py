@@ -21,8 +21,11 @@ from edgekit.cli.command_group import main
 @main.command()
 @click.argument("model", metavar="BUNDLE|MODEL", type=BundlePath())
 @path_option("--samples", required=True, metavar="DIR", help="Folder of samples and their labels.")
-@path_option("--card", help="Card of a MODEL that is not a bundle.")
-@path_option("--source", metavar="MODEL", help="Model that BUNDLE was built from: evaluate it too.")
+@path_option(
+    "--card",
+    help="Card (card.toml) that describes the model's pre- and post-processing. A bundle has its own.",
+)
+@path_option("--source", help="Path of the model. It is evaluated too, and losses are relative to it.")
 @engine_option
 @variant_option
 @threads_option

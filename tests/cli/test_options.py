@@ -20,6 +20,7 @@ VARIED = {
     "--threads": "of an inference, of a training",
     "--reason": "of a rollback, of a publisher",
     "--report": "of one build, of all",
+    "--verbose": "what is listed in addition",
 }
 """Options whose help has to differ between verbs."""
 

@@ -17,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 import edgekit
+import edgekit.tasks
 from edgekit.errors import CardError
-from edgekit.processing import load_card, predictions, tasks
+from edgekit.processing import load_card, predictions, task_table
 from edgekit.runtime import Session
 from tests.fixtures.command_line import Call, answer, call
 from tests.fixtures.documented_distributions import unpack
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.needs_ort
 
 
 def forget_installed() -> None:
-    for cached in (tasks._task, tasks._entry_points):
+    for cached in (task_table._task, task_table._entry_points):
         cached.cache_clear()
     for module in [name for name in sys.modules if name.startswith((OURS, IN_THE_TREE))]:
         del sys.modules[module]
@@ -61,7 +62,7 @@ def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         (site / OURS).rename(site / "count")
         for file in (site / "count").iterdir():
             file.write_text(file.read_text("utf-8").replace(OURS, name), "utf-8")
-        monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(site)])
+        monkeypatch.setattr(edgekit.tasks, "__path__", [*edgekit.tasks.__path__, str(site)])
         monkeypatch.setenv("EDGEKIT_TRUSTED", "1")  # builds in this process, which alone has this folder
     else:
         monkeypatch.syspath_prepend(str(site))
@@ -191,7 +192,7 @@ def test_a_device_loads_its_decoder_and_nothing_of_the_host(package: str, tmp_pa
 def test_a_task_that_misses_a_package_is_not_an_unknown_one(package: str, tmp_path: Path) -> None:
     (tmp_path / "site" / "count" / "__init__.py").write_text("import no_such_package", "utf-8")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        tasks.has_task("count")
+        task_table.has_task("count")
 
 
 def test_without_it_the_card_is_refused_with_the_tasks_that_are_installed(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_without_it_the_card_is_refused_with_the_tasks_that_are_installed(tmp_pa
     with pytest.raises(CardError) as refused:
         load_card(tmp_path / "c.toml")
     assert str(refused.value) == (
-        f"{tmp_path / 'c.toml'}: task.kind is 'count'; it must be one of {', '.join(tasks.task_kinds())}"
+        f"{tmp_path / 'c.toml'}: task.kind is 'count'; it must be one of {', '.join(task_table.task_kinds())}"
     )
 
 
@@ -212,7 +213,7 @@ def test_an_entry_point_must_name_the_task_of_its_name(package: str, tmp_path: P
     with pytest.raises(
         TypeError, match=r"^the entry point count of edgekit\.tasks names no TaskSpec of this kind"
     ):
-        tasks.find_task("count")
+        task_table.find_task("count")
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,6 @@ def test_an_entry_point_must_name_the_task_of_its_name(package: str, tmp_path: P
 )
 def test_a_kind_that_is_no_task(kind: str) -> None:
     """A card from elsewhere may contain any text: modules beside the tasks are none."""
-    assert not tasks.has_task(kind)
+    assert not task_table.has_task(kind)
     with pytest.raises(KeyError):
-        tasks.find_task(kind)
+        task_table.find_task(kind)
