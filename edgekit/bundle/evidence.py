@@ -142,6 +142,17 @@ class Quantization(TypedDict, total=False):
     """Reasons why blocks stay float, in words."""
 
 
+class EqualizedLayers(TypedDict):
+    """Two convolutions whose common channels were rescaled (edgekit/compiler/quantize/equalization.py)."""
+
+    values: list[str]
+    """The rescaled values between them, by name in the canonical graph."""
+    gain_db: float
+    """Fall of the int8 noise of the value between them, in the outputs of the second."""
+    undone: bool
+    """True if the layers were left as they are, because the float outputs changed."""
+
+
 class SearchedCandidate(TypedDict):
     """One candidate of the int8 search, measured on the samples for choosing."""
 
@@ -372,6 +383,8 @@ class Evidence(TypedDict, total=False):
     """By output name."""
     timing: Timing
     quantization: Quantization
+    equalized: list[EqualizedLayers]
+    """Absent if the channels of all values are similar enough."""
     search: Search
     causes: Causes
     cost: CostEvidence

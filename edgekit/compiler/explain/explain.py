@@ -292,6 +292,10 @@ def _values(
     except Exception as problem:  # see _times
         return [], reason_of(problem)
     placement = str(variant.evidence.get("quantization", {}).get("placement", ""))
+    rescaled = {
+        name for row in variant.evidence.get("equalized", []) if not row["undone"] for name in row["values"]
+    }
+    values = [value for value in values if value.value not in rescaled]
     rows = compared(values, right, names, centred="centred" in placement)
     return rows, "" if rows else f"no intermediate values in common with {parent.name}"
 

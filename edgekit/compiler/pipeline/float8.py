@@ -53,6 +53,7 @@ def _compile(variant: VariantBuild, job: BuildJob, data: QuantizationData) -> Co
     target, context = variant.target, data.search_context
     model, plan = with_float8_pairs(context.model, variant.rules, context.observations)
     evidence: Evidence = {
+        **data.equalized(),
         "quantization": {
             "scheme": "fp8 (E4M3) weights and activations",
             "placement": "all",

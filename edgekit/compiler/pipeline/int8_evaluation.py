@@ -83,6 +83,7 @@ def int8_evidence(data: QuantizationData, candidate: QuantizedCandidate) -> Evid
     """Return the manifest's evidence on a candidate's quantization."""
     floats = candidate.floats
     return {
+        **data.equalized(),
         "quantization": {
             "scheme": f"int8 weights, {candidate.rules.activations} activations",
             "choice": str(candidate.config),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from edgekit.bundle.evidence import Evidence
 from edgekit.compiler.evaluate.fidelity import Evaluator, Score
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import Label, find_labels
@@ -16,7 +17,9 @@ from edgekit.compiler.evaluate.samples import FileSamples, Sample, Samples, load
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.held_out import HeldOut
+from edgekit.compiler.quantize.equalization import Equalization, equalize
 from edgekit.compiler.quantize.observe.calibrate import SPLIT_SAMPLES, Split, graph_digest, observe
+from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.search_context import SearchContext
@@ -39,24 +42,35 @@ class QuantizationData:
     """The data that int8 is built from, shared by all targets.
 
     Attributes:
-        search_context: Data that candidates are compiled from and compared with in the search.
+        search_context: Data that candidates are compiled from and compared with in the search. Its model is
+            the canonical float graph with equalized layers.
         held_out: The test samples: variants are tested on them, and nothing is selected on them.
         labelled: The float model's score on the validation samples by the task's own metric; None where they
             have no labels.
         counts: Samples in each part, and the names of the parts that are not held out; the manifest's keys.
+        observations: Observations of the canonical float graph, before equalization.
+        equalization: The equalized layers.
     """
 
     search_context: SearchContext
     held_out: HeldOut
     labelled: Score | None
     counts: Mapping[str, Json]
+    observations: Mapping[str, Observation]
+    equalization: Equalization
+
+    def equalized(self) -> Evidence:
+        """Return the evidence on equalized layers; empty if there are none."""
+        layers = self.equalization.layers
+        return {"equalized": list(layers)} if layers else {}
 
     def summary(self) -> str:
-        """Return the sizes of the parts, as text for the progress output."""
+        """Return the sizes of the parts and what was equalized, as text for the progress output."""
         counts = self.counts
         text = f"samples: {counts['fit']} calibration, {counts['choose']} validation, {counts['prove']} test"
         shared = [PARTS[part] for part in counts["not_held_out"]]
-        return f"{text} ({' and '.join(shared)} not held out: too few samples)" if shared else text
+        text = f"{text} ({' and '.join(shared)} not held out: too few samples)" if shared else text
+        return "; ".join(filter(None, [text, self.equalization.summary()]))
 
 
 def collect_quantization_data(
@@ -68,7 +82,8 @@ def collect_quantization_data(
     card: Card | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QuantizationData:
-    """Observe the canonical graph, and run the float model on the validation and the held-out samples.
+    """Observe the canonical graph, run the float model on the validation and the held-out samples, and
+    equalize layers of the graph.
 
     Args:
         reference: The source model's outputs for some of the held-out samples; it is not run on these again.
@@ -92,8 +107,11 @@ def collect_quantization_data(
         placed = text_placements(card, part)
         evaluators.append(Evaluator(card, expected, _labels(part, card), channels, placed))
     validation, test = evaluators
+    equalization = Equalization(canonical, observations)
+    if "choose" not in parts.shared:  # else there is no sample that was not observed
+        equalization = equalize(canonical, observations, parts.validation, validation.expected)
     digest = measurement_cache.key(
-        graph_digest(canonical),
+        graph_digest(equalization.model),
         samples.digest,
         card.as_json() if card else None,
         [[_label_json(label) for label in evaluator.labels or ()] for evaluator in evaluators],
@@ -103,10 +121,10 @@ def collect_quantization_data(
     in_memory = load_into_memory(parts.validation)  # every candidate is run on these
     inputs, outputs = tuple(reference.inputs), tuple(reference.outputs)
     search_context = SearchContext(
-        canonical,
+        equalization.model,
         inputs,
         outputs,
-        observations,
+        equalization.observations,
         parts.calibration,
         in_memory,
         validation,
@@ -125,6 +143,8 @@ def collect_quantization_data(
         held_out,
         validation.evaluate(validation.expected).task,
         {**counts, "not_held_out": list(parts.shared)},
+        observations,
+        equalization,
     )
 
 
@@ -135,7 +155,8 @@ def data_without_samples(canonical: ir.Model, reference: ReferenceOutputs) -> Qu
     evaluator = Evaluator(None, reference.expected, channels=channels)
     inputs, outputs, model = tuple(reference.inputs), tuple(reference.outputs), with_float_weights(canonical)
     context = SearchContext(model, inputs, outputs, {}, (), (), evaluator, "", WeightCache())
-    return QuantizationData(context, HeldOut(reference, evaluator, None), None, {})
+    held_out = HeldOut(reference, evaluator, None)
+    return QuantizationData(context, held_out, None, {}, {}, Equalization(model, {}))
 
 
 def _labels(part: Sequence[Sample], card: Card | None) -> list[Label] | None:

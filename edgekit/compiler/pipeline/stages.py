@@ -237,7 +237,7 @@ def add_quantized_variants(
         assert data is not None
         test = partial(evaluate_held_out, narrow, job.canonical, data.held_out, job.options)
         narrow.attempt(job.faults, test)
-    observed = data.search_context.observations if data is not None else None
+    observed = data.observations if data is not None else None
     add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
     if job.int8_profiles and data is not None:
         with left_out_of_collections(), stage(progress, "searched", live=True) as notify:

@@ -107,7 +107,8 @@ def _compile_form(
         return None
     rounding = "k-means" if precision_of(form.name).from_table else "fitted" if calibration else "nearest"
     evidence: Evidence = {
-        "stored_weights": {"ops": list(form.ops), "nodes": len(names), "rounding": rounding}
+        **data.equalized(),
+        "stored_weights": {"ops": list(form.ops), "nodes": len(names), "rounding": rounding},
     }
     artifact = target.compiler.compile_model(model, target.profile, form.name)
     return Compiled(artifact, lambda variant: judge(variant, model, data.held_out), evidence)

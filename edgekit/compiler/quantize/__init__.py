@@ -2,6 +2,7 @@
 
     recipe       data types: Affine (scale and zero point), QuantizedWeights, Recipe, QuantizationPlan
     numerics     scale and zero point from a range; quantize and dequantize; min-max and MSE ranges
+    equalization cross-layer equalization: channels of one value get similar ranges, once for all targets
     causes       why a value loses accuracy in plain int8 or in float16, and what a plan does about it
 
     observe/     calibration, once for all targets
