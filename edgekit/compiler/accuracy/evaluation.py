@@ -133,8 +133,10 @@ class Evaluation:
             verbose: Whether all classes and up to WORST samples are listed.
         """
         columns = ("variant", self.metric, "95 % interval", "loss", "interval of the loss")
+        used = len(columns) if len(self.variants) > 1 else 3
+        scores = Table(columns[:used], [row[:used] for row in self._rows()])
         parts = (self._parts(kind, verbose) for kind in ("IoU", "answers", "size", "class"))
-        tables = [Table(columns, self._rows()), *parts, self._worst(verbose)]
+        tables = [scores, *parts, self._worst(verbose)]
         return [one for one in tables if one.rows]
 
     def text(self, verbose: bool = False) -> str:
