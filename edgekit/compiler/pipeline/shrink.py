@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def _reach(
         if pruned is None:
             high = share
             continue
-        ratio = timer.ratios(pruned[0], goal.target)[goal.target]
+        ratio = timer.ratios(pruned[0], goal.target).get(goal.target, math.inf)
         report(f"{100 * share:.0f} % fewer multiplications: {ratio:.2f}x on {goal.target}")
         if ratio <= 1 - goal.share:
             best, high = pruned, share
@@ -209,16 +210,13 @@ def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
         ProfileError: a target does not exist.
         MissingDependency: the engine of one that is named is not installed.
     """
-    targets = [resolve(find_profile(name)) for name in dict.fromkeys(names) or _generic_names()]
+    every = sorted(set(profile_names().values()))
+    targets = [resolve(find_profile(name)) for name in dict.fromkeys(names or every)]
     if names:
         for target in targets:
             target.engine.engine_version()
         return targets
     return [target for target in targets if _has_engine(target) and runs_here(target.profile)]
-
-
-def _generic_names() -> list[str]:
-    return [name for name, target in profile_names().items() if name == target]
 
 
 def _has_engine(target: BuildTarget) -> bool:

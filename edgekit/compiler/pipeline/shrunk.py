@@ -7,7 +7,7 @@ target -> int8 as in the whole model -> timed with the others -> kept if faster 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,7 +30,7 @@ from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out, recor
 from edgekit.compiler.pipeline.int8_evaluation import int8_evidence
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.pipeline.try_variant import Compiled, compile_float, try_variant
-from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild, run_reference, runs_here
+from edgekit.compiler.pipeline.variant_build import Shrunk, VariantBuild, by_profile, run_reference, runs_here
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.search.candidates import Candidates, CompiledCandidate
 from edgekit.compiler.quantize.search.measurement import CandidateConfig
@@ -108,12 +108,15 @@ def add_shrunk(
     """
     search, shrink = data.search_context, job.options.shrink
     shares = SHARES if shrink == AUTO else (share_of("--shrink", shrink),)
-    timed, untimed = _parents(variants)
-    total = multiplications(search.model)
+    groups, total = by_profile(variants), multiplications(search.model)
+    parents = _float_parents(groups.values())
+    timed = [v for v in parents if v.timed and runs_here(v.profile)]
+    untimed = [v for v in parents if not (v.timed and runs_here(v.profile))]
     added = _rejected(untimed, _requested_size(total, shares[0]), UNTIMED)
     if not timed:
         return [*variants, *added]
-    wholes = _int8_variants(variants, timed, only_first=distillation is not None)
+    int8 = [[v for v in groups[p.profile.name] if v.config and not v.rejected] for p in timed]
+    wholes = [v for group in int8 for v in (group[:1] if distillation else group)]  # the fastest is trained
     plan = plan_pruning(search.model, search.calibration, search.validation, search.evaluator, notify)
     done: set[int] = set()
     for share in shares:
@@ -149,26 +152,11 @@ def add_shrunk(
     return [*variants, *added]
 
 
-def _parents(variants: Sequence[VariantBuild]) -> tuple[list[VariantBuild], list[VariantBuild]]:
-    """Return each profile's float variant (without a config), those that are timed here and the others: the
-    first that was not rejected, if there is one, because fp32 follows an inaccurate fp16."""
-    parents: dict[str, VariantBuild] = {}
-    for variant in sorted(variants, key=lambda v: v.rejected):
-        if variant.artifact.files and variant.config is None:
-            parents.setdefault(variant.profile.name, variant)
-    timed = {name: v for name, v in parents.items() if v.timed and runs_here(v.profile)}
-    return [*timed.values()], [parent for name, parent in parents.items() if name not in timed]
-
-
-def _int8_variants(
-    variants: Sequence[VariantBuild], parents: Sequence[VariantBuild], only_first: bool
-) -> list[VariantBuild]:
-    """Return the int8 variants of the parents' profiles that were not rejected, or the first of each."""
-    int8 = []
-    for parent in parents:
-        group = [v for v in variants if v.profile == parent.profile and v.config and not v.rejected]
-        int8 += group[:1] if only_first else group
-    return int8
+def _float_parents(groups: Iterable[Sequence[VariantBuild]]) -> list[VariantBuild]:
+    """Return each profile's float variant (without a config): the first that was not rejected, if there is
+    one, because fp32 follows an inaccurate fp16."""
+    floats = ([v for v in group if v.artifact.files and v.config is None] for group in groups)
+    return [min(group, key=lambda v: v.rejected) for group in floats if group]
 
 
 def _requested_size(size: int, share: float) -> Shrunk:
@@ -292,17 +280,12 @@ def _try_trained_int8(
 ) -> list[VariantBuild]:
     """Train a smaller model with int8's rounding: all placements together, each in a part of every batch."""
     observations = observe(graph.model, data.search_context.calibration)
-    configs: dict[str, CandidateConfig] = {}
     placements: dict[str, Int8Placement] = {}
-    floats: dict[str, list[str]] = {}
     for whole in wholes:
-        assert whole.config is not None
-        key, recipe = _placement_key(whole), replace(NEAREST, ranges=whole.config.recipe.ranges)
-        config = configs[key] = replace(whole.config, recipe=recipe)
-        placements[key] = place_candidate(
-            graph.model, observations, whole.rules, config.placement, recipe, config.floats
+        config = _nearest(whole)
+        placements[_placement_key(whole)] = place_candidate(
+            graph.model, observations, whole.rules, config.placement, config.recipe, config.floats
         )
-        floats[key] = [str(name) for name in whole.evidence["quantization"]["float"]["names"]]
     try:
         student = distillation.in_int8(graph.model, placements, _titled(notify, graph, ", int8"))
     except EdgeKitError as problem:
@@ -316,15 +299,23 @@ def _try_trained_int8(
         graphs[key] = replace(graph, held_out=held_out, path=(*graph.path, step))
 
     def compile_trained(variant: VariantBuild) -> CompiledCandidate:
-        key, target = _placement_key(variant), variant.target
+        key, target, whole = _placement_key(variant), variant.target, variant.parent
+        assert whole is not None
+        floats = [str(name) for name in whole.evidence["quantization"]["float"]["names"]]
         placed, model = placements[key], student.models[key]
         artifact = target.compiler.compile_model(model, target.profile, target.compiled_as("int8"))
-        return CompiledCandidate(configs[key], placed.rules, placed.plan, model, floats[key], artifact)
+        return CompiledCandidate(_nearest(variant), placed.rules, placed.plan, model, floats, artifact)
 
     return [
         _try_candidate(job, graphs[_placement_key(whole)], whole, data, compile_trained, student)
         for whole in wholes
     ]
+
+
+def _nearest(variant: VariantBuild) -> CandidateConfig:
+    """Return its configuration with weights rounded to nearest, which training starts from."""
+    assert variant.config is not None
+    return replace(variant.config, recipe=replace(NEAREST, ranges=variant.config.recipe.ranges))
 
 
 def _placement_key(variant: VariantBuild) -> str:
