@@ -189,7 +189,7 @@ class ServedModels(ModelTable):
                 return
             candidate.looked_s = now_s
             old = Counts() if before is None or before.model is None else before.model.metrics.counts
-            verdict, reason = candidate.watched.judge(counts, (old.answers, old.bad), self._window, now_s)
+            verdict, reason = candidate.watched.judge(counts, old, self._window, now_s)
             if verdict == "candidate":
                 return
             del self._candidates[key[0]]

@@ -15,6 +15,8 @@ WORST = 20
 """Maximum number of samples in the list of the worst."""
 SHOWN_WORST, SHOWN_GROUPS = 5, 10
 """Maximum number of worst samples and of classes in a short text."""
+LEAST_OF_CLASS = 5
+"""Minimum number of labelled objects of a class in a short text: the share of fewer says little."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,10 @@ class Evaluation:
             verbose: Whether all classes and up to WORST samples are listed.
         """
         columns = ("variant", self.metric, "95 % interval", "loss", "interval of the loss")
-        parts = (self._parts(kind, verbose) for kind in ("IoU", "best", "size", "class"))
-        tables = [Table(columns, self._rows()), *parts, self._worst(verbose)]
+        used = len(columns) if len(self.variants) > 1 else 3
+        scores = Table(columns[:used], [row[:used] for row in self._rows()])
+        parts = (self._parts(kind, verbose) for kind in ("IoU", "answers", "size", "class"))
+        tables = [scores, *parts, self._worst(verbose)]
         return [one for one in tables if one.rows]
 
     def text(self, verbose: bool = False) -> str:
@@ -160,6 +164,8 @@ class Evaluation:
         if kind == "class":
             sign = -1 if self.is_error else 1
             names.sort(key=lambda name: min(sign * row.groups[kind][name].value for row in ran))
+            if not verbose:
+                names = [name for name in names if parts[name].labelled >= LEAST_OF_CLASS]
         shown = names if verbose else names[:SHOWN_GROUPS]
         rows = [
             (

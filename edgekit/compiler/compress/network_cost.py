@@ -17,6 +17,11 @@ from edgekit.compiler.model.rewriting import array_of, input_of
 CostKind = Literal["multiplications", "bytes"]
 
 
+def cost(model: ir.Model, kind: CostKind) -> int:
+    """Count the multiplications of one run, or the bytes of all constants."""
+    return multiplications(model) if kind == "multiplications" else weight_bytes(model)
+
+
 def multiplications(model: ir.Model) -> int:
     """Count the multiplications of one run: those of Conv, ConvTranspose, Gemm and MatMul."""
     return sum(_multiplications(node) for node in model.graph)

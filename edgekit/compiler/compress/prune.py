@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.compress.channel_groups import ChannelGroup, Channels, find_channels
-from edgekit.compiler.compress.network_cost import CostKind, CostOfChannels
+from edgekit.compiler.compress.network_cost import CostKind, CostOfChannels, cost
 from edgekit.compiler.compress.obs_selection import ReaderData, RemovalOrder, fit, removal_order
 from edgekit.compiler.compress.reader_moments import ProductReader, ReaderMoments, moments_of, reader_of
 from edgekit.compiler.compress.remove_channels import remove_channels
@@ -150,32 +150,34 @@ def _with_sensitivity(
     return groups
 
 
-def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> dict[str, int] | None:
-    """Choose units to remove, greedily by the least estimated change of the outputs per saving.
+def prune(plan: PruningPlan, kind: CostKind, share: float) -> tuple[ir.Model, dict[str, int]] | None:
+    """Prune a model by a share of its cost, greedily by the least estimated change of the outputs per saving.
 
     Args:
         share: Share of the cost to remove, 0 to 1.
 
     Returns:
-        Group -> number of units; None if the groups cannot save that much.
+        The smaller model, and the number of units by group that lost some. None if the groups cannot save
+        that much.
     """
-    cost = CostOfChannels(plan.channels, kind)
+    costs, needed = CostOfChannels(plan.channels, kind), share * cost(plan.model, kind)
     removed = dict.fromkeys((prunable.name for prunable in plan.groups), 0)
     saved = 0.0
-    while saved < share * total:
+    while saved < needed:
         choices = []
         for prunable in plan.groups:
             units = _step(prunable, removed[prunable.name])
-            if units and (saving := cost.saving(prunable.group, units)) > 0:
+            if units and (saving := costs.saving(prunable.group, units)) > 0:
                 more = prunable.error(removed[prunable.name] + units) - prunable.error(removed[prunable.name])
                 choices.append((more / saving, prunable.name, units, saving, prunable.group))
         if not choices:
             return None
         _, name, units, saving, group = min(choices, key=lambda choice: choice[:2])
-        cost.remove(group, units)
+        costs.remove(group, units)
         removed[name] += units
         saved += saving
-    return {name: units for name, units in removed.items() if units}
+    removed = {name: units for name, units in removed.items() if units}
+    return pruned_model(plan, removed), removed
 
 
 def _step(group: PrunableGroup, removed: int) -> int:

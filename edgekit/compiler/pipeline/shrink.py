@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 
 from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
-from edgekit.compiler.compress.prune import PruningPlan, allocate, plan_pruning, pruned_model
+from edgekit.compiler.compress.prune import PrunableGroup, PruningPlan, plan_pruning, prune
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.relative_time import ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample, load_samples
@@ -29,7 +30,7 @@ from edgekit.compiler.pipeline.variant_build import VariantBuild, run_reference,
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
-from edgekit.processing.card import Card
+from edgekit.processing.card import load_card
 from edgekit.system.progress import counted, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.check_support import check_canonical, refuse_unsupported
@@ -48,11 +49,11 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     goal, progress = shrink_goal(request.flops, request.size, request.latency), request.progress
-    loaded = _loaded_card(request.card)
+    card = load_card(request.card) if isinstance(request.card, str | Path) else request.card
     timed = targets_to_time([*request.targets, *([goal.target] if goal.target else [])])
     with stage(progress, "opened") as notify:
         importing = ImportOptions(trust_pickle=request.trust_pickle)
-        fixed = {**(loaded.shapes() if loaded else {}), **(request.shapes or {})}
+        fixed = {**(card.shapes() if card else {}), **(request.shapes or {})}
         opened = as_source(request.model)
         source, _ = open_source_model(opened, fixed, importing)
         canonical = source.clone()
@@ -67,15 +68,15 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
     )
     with stage(progress, "reference") as notify:
         inputs, outputs = signature(source)
-        if loaded:
-            loaded.check(inputs, outputs)
-        samples = load_samples(request.samples, inputs, loaded, CALIBRATION_SAMPLES)
+        if card:
+            card.check(inputs, outputs)
+        samples = load_samples(request.samples, inputs, card, CALIBRATION_SAMPLES)
         parts = split(samples.arrays)
         if parts.shared:
             raise SampleError(
                 f"{samples.origin}: at least four different samples are needed; 64 to 128 are better"
             )
-        validation, test = (source_evaluator(source, loaded, part) for part in (parts.validation, parts.test))
+        validation, test = (source_evaluator(source, card, part) for part in (parts.validation, parts.test))
         notify(samples.origin)
     with stage(progress, "measured", live=True) as notify:
         plan = plan_pruning(canonical, parts.calibration, parts.validation, validation, notify)
@@ -99,7 +100,7 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
         test_samples=len(parts.test),
         latency=ratios,
         not_timed=dict(timer.not_timed) if request.targets else {},
-        groups=_changes(plan, removed),
+        groups=tuple(_change(group, removed[group.name]) for group in plan.groups if group.name in removed),
     )
 
 
@@ -112,26 +113,23 @@ def _reach(
         UsageError: no model does.
     """
     if goal.kind != "latency":
-        total = multiplications(plan.model) if goal.kind == "multiplications" else weight_bytes(plan.model)
-        removed = allocate(plan, goal.kind, goal.share, total)
-        if removed is None:
+        pruned = prune(plan, goal.kind, goal.share)
+        if pruned is None:
             raise _unreachable(plan, goal, "all groups together are smaller than that")
-        return pruned_model(plan, removed), removed
+        return pruned
     if goal.target not in timer.targets:
         raise UsageError(f"{goal.target} cannot be timed: {timer.not_timed.get(goal.target, 'no engine')}")
-    total, low, high = multiplications(plan.model), 0.0, 1.0
-    best: tuple[ir.Model, dict[str, int]] | None = None
+    low, high, best = 0.0, 1.0, None
     for _ in range(LATENCY_STEPS):
         share = (low + high) / 2
-        removed = allocate(plan, "multiplications", share, total)
-        if removed is None:
+        pruned = prune(plan, "multiplications", share)
+        if pruned is None:
             high = share
             continue
-        model = pruned_model(plan, removed)
-        ratio = timer.ratios(model, goal.target)[goal.target]
+        ratio = timer.ratios(pruned[0], goal.target).get(goal.target, math.inf)
         report(f"{100 * share:.0f} % fewer multiplications: {ratio:.2f}x on {goal.target}")
         if ratio <= 1 - goal.share:
-            best, high = (model, removed), share
+            best, high = pruned, share
         else:
             low = share
     if best is None:
@@ -146,22 +144,9 @@ def _unreachable(plan: PruningPlan, goal: ShrinkGoal, reason: str) -> UsageError
     )
 
 
-def _changes(plan: PruningPlan, removed: Mapping[str, int]) -> tuple[GroupChange, ...]:
-    changes = []
-    for group in plan.groups:
-        units, channels = removed.get(group.name, 0), group.group.channels
-        if units:
-            before = len(group.group.units) * channels
-            changes.append(GroupChange(group.name, before, before - units * channels, group.error(units)))
-    return tuple(changes)
-
-
-def _loaded_card(card: Card | str | Path | None) -> Card | None:
-    if not isinstance(card, str | Path):
-        return card
-    from edgekit.processing.card import load_card
-
-    return load_card(card)
+def _change(group: PrunableGroup, units: int) -> GroupChange:
+    channels, count = group.group.channels, len(group.group.units)
+    return GroupChange(group.name, count * channels, (count - units) * channels, group.error(units))
 
 
 class ModelTimer:
@@ -177,21 +162,9 @@ class ModelTimer:
     """
 
     def __init__(self, model: ir.Model, samples: Sequence[Sample], targets: Sequence[BuildTarget]) -> None:
-        self._samples = samples
-        self._parents: list[VariantBuild] = []
         self.not_timed: dict[str, str] = {}
-        reference = self._reference(model)
-        for target in targets:
-            try:
-                refuse_unsupported("it", model, check_canonical(model, [target]))
-                parent = _built(model, target, reference)
-            except UnsupportedError:
-                self.not_timed[target.profile.name] = "it has nodes that this target does not support"
-                continue
-            if parent.timed:
-                self._parents.append(parent)
-            else:
-                self.not_timed[target.profile.name] = parent.status
+        self._samples = samples
+        self._parents, _ = self._timed(model, targets)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -200,27 +173,34 @@ class ModelTimer:
 
     def ratios(self, model: ir.Model, only: str = "") -> dict[str, float]:
         """Return target -> ratio of another model's time to this model's; ``only``: on this target alone."""
-        ratio_by_target = {}
-        reference = self._reference(model)
-        for parent in self._parents:
-            name = parent.profile.name
-            if only not in ("", name):
+        parents = [parent for parent in self._parents if only in ("", parent.profile.name)]
+        variants, reference = self._timed(model, [parent.target for parent in parents])
+        timed = {variant.profile.name: variant.to_time for variant in variants}
+        return {
+            parent.profile.name: ratio_to_parent(timed[parent.profile.name], parent.to_time, reference)
+            for parent in parents
+            if parent.profile.name in timed
+        }
+
+    def _timed(
+        self, model: ir.Model, targets: Sequence[BuildTarget]
+    ) -> tuple[list[VariantBuild], ReferenceOutputs]:
+        """Return a model's variants that an engine ran, and the reference that they were verified against."""
+        reference = run_reference(model, *signature(model), self._samples)
+        variants = []
+        for target in targets:
+            variant = VariantBuild(target, FULL_PRECISION)
+            try:
+                refuse_unsupported("it", model, check_canonical(model, [target]))
+                compile_and_judge(variant, compile_float, model, reference)
+            except UnsupportedError:
+                self.not_timed[variant.profile.name] = "it has nodes that this target does not support"
                 continue
-            variant = _built(model, parent.target, reference)
             if variant.timed:
-                ratio_by_target[name] = ratio_to_parent(variant.to_time, parent.to_time, reference)
+                variants.append(variant)
             else:
-                self.not_timed[name] = variant.status
-        return ratio_by_target
-
-    def _reference(self, model: ir.Model) -> ReferenceOutputs:
-        return run_reference(model, *signature(model), self._samples)
-
-
-def _built(model: ir.Model, target: BuildTarget, reference: ReferenceOutputs) -> VariantBuild:
-    variant = VariantBuild(target, FULL_PRECISION)
-    compile_and_judge(variant, compile_float, model, reference)
-    return variant
+                self.not_timed[variant.profile.name] = variant.status
+        return variants, reference
 
 
 def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
@@ -230,21 +210,19 @@ def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
         ProfileError: a target does not exist.
         MissingDependency: the engine of one that is named is not installed.
     """
-    if not names:
-        every = [resolve(find_profile(name)) for name, target in profile_names().items() if name == target]
-        return [target for target in every if _objection(target) is None and runs_here(target.profile)]
-    targets = [resolve(find_profile(name)) for name in dict.fromkeys(names)]
-    for target in targets:
-        missing = _objection(target)
-        if missing is not None:
-            raise missing
-    return targets
+    every = sorted(set(profile_names().values()))
+    targets = [resolve(find_profile(name)) for name in dict.fromkeys(names or every)]
+    if names:
+        for target in targets:
+            target.engine.engine_version()
+        return targets
+    return [target for target in targets if _has_engine(target) and runs_here(target.profile)]
 
 
-def _objection(target: BuildTarget) -> MissingDependency | None:
-    """Return why its engine cannot be timed here: a reference executor's times do not count."""
+def _has_engine(target: BuildTarget) -> bool:
+    """Return whether its engine can be timed here: a reference executor's times do not count."""
     try:
         target.engine.engine_version()
-    except MissingDependency as missing:
-        return missing
-    return None
+    except MissingDependency:
+        return False
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from edgekit.compiler.compress.goal import ShrinkGoal
@@ -88,10 +88,7 @@ class ShrunkModel:
             "latency": dict(self.latency),
             "not_timed": dict(self.not_timed),
             "faster": self.faster,
-            "groups": [
-                {"name": group.name, "before": group.before, "after": group.after, "error": group.error}
-                for group in self.groups
-            ],
+            "groups": [asdict(group) for group in self.groups],
         }
 
     def text(self) -> str:

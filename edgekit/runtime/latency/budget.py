@@ -156,7 +156,7 @@ class Budget(Closing):
         """Predict like ``Session.predict``, on the variant in use."""
         state = self._state
         answer, seconds = timed_predict(self._session, self._run, frame, order, options)
-        self._took(seconds, state)
+        self._took(seconds, state, answer)
         return answer
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -177,14 +177,14 @@ class Budget(Closing):
         """Record the stage times of a prediction; ``run`` and ``predict`` call this themselves."""
         self._took(seconds, self._state)
 
-    def _took(self, seconds: Mapping[str, float], state: SwitchingState) -> None:
+    def _took(self, seconds: Mapping[str, float], state: SwitchingState, prediction: Any = None) -> None:
         """Record the stage times of a prediction that began in this state.
 
         One during which another thread's prediction switched the variant says nothing about either variant.
         """
         if self._metrics is not None:
             self._metrics.took(seconds)
-            self._metrics.answered("ok")
+            self._metrics.answered("ok", prediction=prediction)
         now_s = self._clock()
         with self._lock:
             if state is self._state:

@@ -24,11 +24,18 @@ _NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNOREC
 
 
 class Counts(NamedTuple):
-    """Number of results of a model so far."""
+    """Number of results of a model so far.
+
+    Attributes:
+        found, empty: Number of predictions with an object at least, and of those without any. Results of
+            ``run`` and predictions that are not a list of objects are in neither.
+    """
 
     answers: int = 0
     fallback: int = 0
     failed: int = 0
+    found: int = 0
+    empty: int = 0
 
     @property
     def bad(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._times, self._fallbacks = StageTimes(), FallbackCounts()
         self._outcomes: dict[str, int] = {}
+        self._found = self._empty = 0
         self._deferrals, self._deferrals_seen = (0, 0), (0, 0)
         self._since_s = time.time()
 
@@ -79,7 +80,7 @@ class Metrics:
             self.answered("failed")
             raise
         self.took(seconds)
-        self.answered("ok")
+        self.answered("ok", prediction=answer)
         return answer
 
     # --- counting ----------------------------------------------------------------------------------------
@@ -98,12 +99,14 @@ class Metrics:
                 whole_s += stage_s
             self._times.record(END_TO_END, engine, whole_s)
 
-    def answered(self, outcome: str, fell_back: bool | None = None) -> None:
+    def answered(self, outcome: str, fell_back: bool | None = None, prediction: Any = None) -> None:
         """Count a request, and the fallbacks since the last one.
 
         Args:
             outcome: ``ok``, which becomes ``fallback`` if not the best variant ran it, or ``failed``.
             fell_back: Whether another variant than the best ran it; by default, whether one is active now.
+            prediction: The task's prediction, counted by whether it has an object. None means that there is
+                none.
         """
         session = self._session
         if outcome == "ok" and (session.fallbacks if fell_back is None else fell_back):
@@ -116,16 +119,21 @@ class Metrics:
                 runs, deferred = (t + n - b for t, n, b in zip(self._deferrals, now, before, strict=True))
                 self._deferrals, self._deferrals_seen = (runs, deferred), now
             self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
+            if isinstance(prediction, Sized):
+                is_empty = len(prediction) == 0
+                self._found, self._empty = self._found + (not is_empty), self._empty + is_empty
             self._fallbacks.count_new(history)
 
     # --- reading -----------------------------------------------------------------------------------------
 
     @property
     def counts(self) -> Counts:
-        """Requests so far: all of them, those that a fallback answered, those that failed."""
+        """Requests so far: all of them, those that a fallback answered, those that failed, and predictions
+        with and without an object."""
         with self._lock:
-            outcomes = dict(self._outcomes)
-        return Counts(sum(outcomes.values()), outcomes.get("fallback", 0), outcomes.get("failed", 0))
+            outcomes, found, empty = dict(self._outcomes), self._found, self._empty
+        fallback, failed = outcomes.get("fallback", 0), outcomes.get("failed", 0)
+        return Counts(sum(outcomes.values()), fallback, failed, found, empty)
 
     def quantile(self, stage: str, q: float) -> float:
         """Return a quantile of a stage in seconds, over all engines; 0 if there are no values."""

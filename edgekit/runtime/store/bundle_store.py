@@ -28,6 +28,7 @@ from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import BundleError, EdgeKitError, UsageError, blame_of, reason_of
+from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.session import Session
 from edgekit.runtime.store import health
@@ -193,7 +194,8 @@ class Store:
 
         A candidate is committed once it has run for ``window.seconds`` without a failed answer and has given
         ``window.answers`` answers in that time. It is given up if its share of failed and fallback answers is
-        worse than the committed bundle's (:mod:`edgekit.runtime.store.health`); then open the store again.
+        worse than the committed bundle's (:mod:`edgekit.runtime.store.health`); then open the store again. It
+        is held back, with a note, as long as it finds nothing and the bundle before found something.
 
         Args:
             metrics: Metrics of the session that runs it. Counts before the first call are ignored.
@@ -205,21 +207,26 @@ class Store:
             UsageError: this object opened nothing.
         """
         digest = self._resolve(None, "observe()")
-        if digest == FACTORY:
-            return "committed"
         state = self.state
         if digest in dict(state.given_up):
             return "rolled back"
         counts = self._watched.since_start(metrics.counts)
-        stored = {bundle_digest: (answers, bad) for bundle_digest, answers, bad in state.answers}
-        if digest in state.good:
-            if health.worth_storing(counts.answers, stored.get(digest, (0, 0))[0]):
-                self._files.change(lambda state: counted(state, digest, counts.answers, counts.bad))
+        stored = {
+            bundle_digest: Counts(answers, failed=bad, found=found)
+            for bundle_digest, answers, bad, found in state.answers
+        }
+        if digest in (*state.good, FACTORY):
+            if health.worth_storing(counts.answers, stored.get(digest, Counts()).answers):
+                self._files.change(
+                    lambda state: counted(state, digest, counts.answers, counts.bad, counts.found)
+                )
             return "committed"
-        before = stored.get(state.good[0], (0, 0)) if state.good else (0, 0)
+        before = stored.get(state.good[0] if state.good else FACTORY, Counts())
         verdict, reason = self._watched.judge(counts, before, self.window, self._clock())
         if verdict == "rolled back":
             self.give_up(reason)
+        elif reason:
+            self._files.note(f"bundle {digest[:12]} is held back: {reason}")
         elif verdict == "committed":
             self.confirm()
             return "committed" if digest in self.state.good else "rolled back"

@@ -10,6 +10,10 @@ that a fallback gave, with p0 the committed model's share and p1 a share that ma
 By Ville's inequality it ever exceeds log(1 / alpha) with probability at most alpha for a candidate that is
 no worse, however often it is looked at. The test of :mod:`edgekit.release.fleet.sequential_test`
 estimates a variance, and a candidate whose every answer fails has none.
+
+A candidate that finds nothing is held back if the committed model found something: its outputs may be right
+and its card wrong. No test says how soon it should find something, since consecutive frames are alike and a
+room may be empty all night. So it is given up after a day.
 """
 
 from __future__ import annotations
@@ -26,6 +30,9 @@ PRIOR_ANSWERS, PRIOR_BAD = 20, 1
 LEAST_RATE, LEAST_RISE = 0.01, 0.05
 """A committed model's share of bad answers counts as one percent at least; 5 points more, and twice as many,
 are a difference that matters."""
+LEAST_FOUND = 0.01
+"""A committed model that found something in a smaller share of its answers is not compared: one that finds as
+seldom may find nothing for days."""
 COUNTS_FROM = 100
 """Answers of a committed model before they are stored; then whenever they have doubled."""
 COUNTS_LIMIT = 100_000
@@ -38,10 +45,13 @@ class HealthWindow(NamedTuple):
     Attributes:
         seconds: Time without a failed answer, in seconds.
         answers: Minimum number of answers in that time, from any variant.
+        empty_seconds: Time in seconds after which a candidate that found nothing is rolled back, if the model
+            before it found something. Until then it is held back.
     """
 
     seconds: float = 300.0
     answers: int = 100
+    empty_seconds: float = 86_400.0
 
 
 class CandidateWatch(NamedTuple):
@@ -95,6 +105,18 @@ def burns_faster(counts: Counts, before: tuple[int, int]) -> bool:
     return log_ratio >= math.log(1 / ALPHA)
 
 
+def finds_nothing(counts: Counts, before: Counts) -> bool:
+    """Return whether a candidate has found nothing so far, and the committed model found something.
+
+    >>> before = Counts(1000, found=300, empty=700)
+    >>> finds_nothing(Counts(9, empty=9), before), finds_nothing(Counts(9, found=1, empty=8), before)
+    (True, False)
+    >>> finds_nothing(Counts(9), before), finds_nothing(Counts(9, empty=9), Counts(1000, empty=1000))
+    (False, False)
+    """
+    return counts.empty > 0 == counts.found and before.found >= max(1, LEAST_FOUND * before.answers)
+
+
 def worth_storing(answers: int, stored: int) -> bool:
     """Return whether a committed model's counts are written to disk: seldom, as flash wears out.
 
@@ -112,28 +134,31 @@ class WatchedBundle:
     """
 
     def __init__(self, now_s: float) -> None:
-        self._watch = CandidateWatch(now_s)
+        self._start_s, self._watch = now_s, CandidateWatch(now_s)
         self._before: Counts | None = None
 
     def since_start(self, counts: Counts) -> Counts:
         """Return the counts of metrics that may be older than the start: without those of the first call."""
         if self._before is None or counts.answers < self._before.answers:
             self._before = counts
-        before = self._before
-        return Counts(
-            counts.answers - before.answers, counts.fallback - before.fallback, counts.failed - before.failed
-        )
+        return Counts(*(now - before for now, before in zip(counts, self._before, strict=True)))
 
     def judge(
-        self, counts: Counts, before: tuple[int, int], window: HealthWindow, now_s: float
+        self, counts: Counts, before: Counts, window: HealthWindow, now_s: float
     ) -> tuple[Progress, str]:
-        """Decide whether a candidate is committed or rolled back now, with the reason for a rollback.
+        """Decide whether a candidate is committed or rolled back now, with the reason if it is rolled back or
+        held back.
 
         Args:
-            before: Number of answers of the committed model, and of its bad ones.
+            before: Counts of the committed model.
         """
         self._watch = watched(self._watch, counts, now_s)
-        if burns_faster(counts, before):
+        if burns_faster(counts, (before.answers, before.bad)):
             reason = f"{counts.bad} of {counts.answers} answers failed or used a fallback"
-            return "rolled back", f"{reason}; of the bundle before {before[1]} of {before[0]}"
-        return ("committed" if is_healthy(self._watch, window, now_s) else "candidate"), ""
+            return "rolled back", f"{reason}; of the bundle before {before.bad} of {before.answers}"
+        if not is_healthy(self._watch, window, now_s):
+            return "candidate", ""
+        if finds_nothing(counts, before):
+            reason = f"it found nothing; the bundle before did in {before.found} of {before.answers} answers"
+            return ("rolled back" if now_s - self._start_s >= window.empty_seconds else "candidate"), reason
+        return "committed", ""

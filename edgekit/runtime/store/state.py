@@ -38,8 +38,9 @@ class StoreState:
             reason that may pass, and their starts since they were last confirmed: (digest, starts).
         minimum: The lowest version that is installed: the highest that was ever committed.
         versions: Versions of the bundles above that have one: (digest, version).
-        answers: For committed bundles, counts with which :mod:`edgekit.runtime.store.health` compares a
-            candidate: (digest, answers, those of them that failed or were a fallback's).
+        answers: For committed bundles and the factory's, counts with which
+            :mod:`edgekit.runtime.store.health` compares a candidate: (digest, answers, those of them that
+            failed or were a fallback's, predictions with an object).
     """
 
     serial: int = 0
@@ -51,7 +52,7 @@ class StoreState:
     stood_in: tuple[tuple[str, int], ...] = ()
     minimum: int = 0
     versions: tuple[tuple[str, int], ...] = ()
-    answers: tuple[tuple[str, int, int], ...] = ()
+    answers: tuple[tuple[str, int, int, int], ...] = ()
 
     @property
     def current(self) -> str:
@@ -183,12 +184,13 @@ def given_up(state: StoreState, reason: str, digest: str | None = None) -> Store
     return _without_unused(state)
 
 
-def counted(state: StoreState, digest: str, answers: int, bad: int) -> StoreState:
-    """Record a committed bundle's number of answers, and how many failed or were a fallback's."""
-    if digest not in state.good:
+def counted(state: StoreState, digest: str, answers: int, bad: int, found: int) -> StoreState:
+    """Record the number of answers of a committed bundle or the factory's, how many failed or were a
+    fallback's, and how many predictions had an object."""
+    if digest not in (*state.good, FACTORY):
         return state
     others = tuple(entry for entry in state.answers if entry[0] != digest)
-    return replace(state, answers=(*others, (digest, answers, bad)))
+    return replace(state, answers=(*others, (digest, answers, bad, found)))
 
 
 def failure_action(blame: str, is_good: bool) -> Literal["give up", "skip", "count"]:
@@ -224,5 +226,5 @@ def _without_unused(state: StoreState) -> StoreState:
     return replace(
         state,
         versions=tuple(entry for entry in state.versions if entry[0] in named),
-        answers=tuple(entry for entry in state.answers if entry[0] in state.good),
+        answers=tuple(entry for entry in state.answers if entry[0] in (*state.good, FACTORY)),
     )

@@ -49,7 +49,10 @@ def decoded(content: bytes) -> StoreState | None:
             tuple((checked_digest(digest), int(count)) for digest, count in table.get("stood_in", ())),
             int(table.get("minimum", 0)),
             tuple((checked_digest(digest), int(version)) for digest, version in table.get("versions", ())),
-            tuple((checked_digest(digest), int(n), int(bad)) for digest, n, bad in table.get("answers", ())),
+            tuple(
+                (checked_digest(digest), int(answers), int(bad), int(found))
+                for digest, answers, bad, found in table.get("answers", ())
+            ),
         )
     except (JsonError, KeyError, TypeError, ValueError):
         return None

@@ -169,7 +169,7 @@ class Stream(Closing):
         task.seconds["waiting"] = max(0.0, whole_s - sum(task.seconds.values()))
         if self._metrics is not None:
             self._metrics.took(task.seconds, task.engine)
-            self._metrics.answered("ok", task.fell_back)
+            self._metrics.answered("ok", task.fell_back, task.answer)
         return Result(task.number, task.frame, task.answer, task.seconds)
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ def score(measures: Sequence[Measured], card: Card) -> Scores:
     groups = {"class": {label_of(names, int(one)): _group(right[labels == one]) for one in np.unique(labels)}}
     if len(groups["class"]) > TOP:
         among = np.array([one.label in one.best for one in measures])
-        groups["best"] = {"top-1": _group(right), f"top-{TOP}": _group(among)}
+        groups["answers"] = {"top-1": _group(right), f"top-{TOP}": _group(among)}
     faults = [
         f"{label_of(names, one.best[0])} {one.score:.2f}, labelled {label_of(names, one.label)}"
         for one in measures

@@ -55,7 +55,7 @@ def test_a_bundle_with_its_source(bundle: Path, photographs: Path) -> None:
     assert variant.loss == pytest.approx((0, -0.2646, 0.2646), abs=1e-4)  # 12 samples do not say more
     assert [name for name, _ in source.worst] == ["0/11.png", "5/10.png"]
     assert list(variant.worst) == []
-    assert source.groups["best"]["top-5"] == (11 / 12, 12)
+    assert source.groups["answers"]["top-5"] == (11 / 12, 12)
 
 
 def test_the_verb_takes_a_model_with_a_card(
@@ -73,6 +73,9 @@ def test_the_verb_takes_a_model_with_a_card(
     lines = result.stdout.splitlines()
     assert lines[0] == "  labels    12 samples, a folder for each class"
     assert lines[3].split() == ["small.onnx", "0.833", "0.516", "to", "0.979"]
+    by_class = "  class  samples  small.onnx"
+    assert by_class not in lines  # each has two samples
+    assert by_class in call("evaluate", source, "--card", card, "--samples", photographs, "-v").stdout
     document = answer(call("evaluate", source, "--card", card, "--samples", photographs, "--json"))
     assert document["variants"][0]["score"] == {"value": 0.83333, "low": 0.51586, "high": 0.97914}
     without = call("evaluate", source, "--samples", photographs)

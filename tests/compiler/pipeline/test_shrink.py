@@ -64,6 +64,14 @@ def test_latency_is_reached_by_measurement(tmp_path: Path, monkeypatch: pytest.M
     assert 0.45 < found.multiplications[1] / total <= 0.7
 
 
+def test_a_latency_that_cannot_be_measured_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelTimer, "ratios", lambda *_: {})
+    with pytest.raises(UsageError, match=r"cannot be reached: .* fewer multiplications are not enough"):
+        edgekit.shrink(spare_network(tmp_path), latency="-30%@ort", samples=samples(), trusted=True)
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_tokens_and_half_floats(tmp_path: Path, half: bool) -> None:
     """An MLP on tokens whose second product has no bias, in float32 and float16."""

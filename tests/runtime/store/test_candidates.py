@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import edgekit
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime import Metrics
@@ -21,6 +22,7 @@ from edgekit.runtime.store.state import StoreState
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines
+from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
 
 VERSIONED = (1, 2, 3, 4)
 
@@ -128,7 +130,7 @@ def test_a_candidate_that_fails_more_than_the_model_before_is_rolled_back(
         for _ in range(200):
             metrics.run({"x": X})
             assert watched.observe(metrics) == "committed"
-    assert watched.state.answers == ((b, 200, 0),)
+    assert watched.state.answers == ((b, 200, 0, 0),)
     watched.install(bundles["c"])
     with watched.open(probe=False) as session:
         metrics = Metrics(session)
@@ -142,6 +144,93 @@ def test_a_candidate_that_fails_more_than_the_model_before_is_rolled_back(
     why = watched.state.given_up[0][1]
     assert why.endswith("answers failed or used a fallback; of the bundle before 0 of 200")
     assert watched.begin().stem == b
+
+
+RED = np.full((32, 32, 3), (255, 0, 0), np.uint8)
+DARK = np.zeros_like(RED)
+
+
+@pytest.fixture(scope="module")
+def finders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same detector with the right card, with another title, and with a wrong scale: all are verified."""
+    folder = tmp_path_factory.mktemp("finders")
+    model, card = write(folder, COLOUR_FINDER), folder / "card.toml"
+    paths = {}
+    for name, text in {
+        "right": COLOUR_CARD,
+        "renamed": COLOUR_CARD.replace("Colours", "Colours 2"),
+        "wrong": COLOUR_CARD.replace("[255, 255, 255]", "[25500, 25500, 25500]"),
+    }.items():
+        card.write_text(text)
+        built = edgekit.build(model, targets=["ort"], card=card)
+        assert built.variants[0].status.startswith("verified")
+        paths[name] = built.save(folder / f"{name}.edgekit")
+    return paths
+
+
+@pytest.fixture
+def finder(tmp_path: Path, finders: dict[str, Path], clock: Clock) -> Store:
+    """The factory's bundle has found something in 50 of 100 frames; a candidate has a day to do so."""
+    window = HealthWindow(60.0, 10, empty_seconds=86_400.0)
+    store = Store(tmp_path / "finder", finders["right"], window=window, clock=clock)
+    with store.open() as session:
+        predict_on(store, Metrics(session), *[RED, DARK] * 50)
+    assert store.state.answers == (("", 100, 0, 50),)
+    return store
+
+
+def predict_on(store: Store, metrics: Metrics, *frames: Array) -> str:
+    store.observe(metrics)
+    for frame in frames:
+        metrics.predict(frame)
+    return store.observe(metrics)
+
+
+@pytest.mark.needs_ort
+def test_a_candidate_that_finds_nothing_where_the_one_before_did_is_held_back_and_rolled_back_after_a_day(
+    finder: Store, finders: dict[str, Path], clock: Clock
+) -> None:
+    wrong = finder.install(finders["wrong"])
+    why = "it found nothing; the bundle before did in 50 of 100 answers"
+    with finder.open() as session:
+        metrics = Metrics(session)
+        finder.observe(metrics)
+        clock.now_s = 3600.0
+        assert predict_on(finder, metrics, *[RED] * 50) == "candidate"
+        assert metrics.counts[3:] == (0, 50)
+        assert finder.notes == (f"bundle {wrong[:12]} is held back: {why}",)
+        clock.now_s = 86_400.0
+        assert finder.observe(metrics) == "rolled back"
+    assert finder.state.given_up == ((wrong, why),)
+    assert finder.begin() == finders["right"]
+
+
+@pytest.mark.needs_ort
+def test_a_candidate_that_saw_nothing_but_the_night_is_committed_in_the_morning(
+    finder: Store, finders: dict[str, Path], clock: Clock
+) -> None:
+    finder.install(finders["renamed"])
+    with finder.open() as session:
+        metrics = Metrics(session)
+        finder.observe(metrics)
+        clock.now_s = 8 * 3600.0
+        assert predict_on(finder, metrics, *[DARK] * 50) == "candidate"
+        assert predict_on(finder, metrics, RED) == "committed"
+
+
+@pytest.mark.needs_ort
+def test_where_the_one_before_found_nothing_a_candidate_may_find_nothing(
+    tmp_path: Path, finders: dict[str, Path], clock: Clock
+) -> None:
+    store = Store(tmp_path / "new", finders["right"], window=HealthWindow(60.0, 10), clock=clock)
+    with store.open() as session:
+        predict_on(store, Metrics(session), *[DARK] * 100)
+    store.install(finders["wrong"])
+    with store.open() as session:
+        metrics = Metrics(session)
+        store.observe(metrics)
+        clock.now_s = 60.0
+        assert predict_on(store, metrics, *[RED] * 10) == "committed"
 
 
 def test_the_factory_s_bundle_is_observed_without_effect(
