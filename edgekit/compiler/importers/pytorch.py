@@ -29,7 +29,7 @@ from edgekit.compiler.importers.torch_forms import (
     plain_fake_quantize,
     with_static_forms,
 )
-from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
+from edgekit.compiler.model.model_kinds import encoder_decoder_advice
 from edgekit.errors import MissingDependency, ModelError, UsageError, need_package
 from edgekit.tensor_spec import Array
 
@@ -203,7 +203,7 @@ def _untraceable(model: Any, problem: Exception) -> str:
         )
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False) and hasattr(config, "vocab_size"):  # detectors have none
-        return f"{ENCODER_DECODER}; {ENCODER_ALONE}"
+        return encoder_decoder_advice()
     if hasattr(model, "can_generate") and model.can_generate():
         return (
             "is a language model: save it with save_pretrained(FOLDER) and pass the folder; or, for its "

@@ -16,14 +16,6 @@ EXECUTORCH = (
     'with torch.export.save(exported, "model.pt2")'
 )
 TO_TFLITE = "convert it in TensorFlow to TFLite, which EdgeKit reads: tf.lite.TFLiteConverter"
-ENCODER_DECODER = (
-    "is an encoder-decoder, of which EdgeKit builds Whisper, Moonshine, T5, BART and "
-    "Marian, from folders (save_pretrained)"
-)
-ENCODER_ALONE = (
-    "to build its encoder, pass that module from Python: edgekit.build(model.get_encoder(), "
-    "example_inputs=..., targets=[...])"
-)
 KINDS: tuple[tuple[int, bytes, str], ...] = (
     # offset, bytes there, what it is and what to do
     (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),

@@ -25,6 +25,7 @@ class ModelKind:
             it has safetensors. Never raises.
         matches: Whether a path is a model of this kind, by its content. Never raises.
         builder: ``module:function``, the function (path, targets, request, claim) -> Bundle.
+        encoder_decoders: ``model_type`` of the encoder-decoders among them.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ModelKind:
     reads_folder: Callable[[Path, bool], bool]
     matches: Callable[[Path], bool]
     builder: str
+    encoder_decoders: tuple[str, ...] = ()
 
     def build(self, *arguments: Any) -> Any:
         """Build a bundle; the builder has the arguments and the errors."""
@@ -42,6 +44,16 @@ class ModelKind:
 def model_kinds() -> Sequence[ModelKind]:
     """Return all kinds."""
     return cast("Sequence[ModelKind]", import_module(MODULE).KINDS)
+
+
+def encoder_decoder_advice() -> str:
+    """Return what to pass instead of an encoder-decoder that can't be built, for a sentence on it."""
+    families = [family for kind in model_kinds() for family in kind.encoder_decoders]
+    return (
+        f"is an encoder-decoder; EdgeKit builds {', '.join(families)} from folders (save_pretrained); "
+        "to build its encoder, pass that module from Python: edgekit.build(model.get_encoder(), "
+        "example_inputs=..., targets=[...])"
+    )
 
 
 def kind_of(path: Path) -> ModelKind | None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from edgekit.compiler.model.hugging_face_folder import model_type
 from edgekit.compiler.model.model_kinds import ModelKind
-from edgekit.generate.host.readers.language.hugging_face_config import MODEL_TYPES, text2text_family
+from edgekit.generate.host.readers.language.hugging_face_config import (
+    MODEL_TYPES,
+    TEXT2TEXT_FAMILIES,
+    text2text_family,
+)
 from edgekit.generate.host.readers.language.open_model import is_language_model
 from edgekit.generate.host.readers.speech.open_speech import FAMILIES, is_speech_model
 from edgekit.generate.host.readers.text2text.open_text2text import is_text2text_model
@@ -16,6 +20,7 @@ SPEECH = ModelKind(
     reads_folder=lambda folder, _: model_type(folder) in FAMILIES,
     matches=is_speech_model,
     builder=f"{_PIPELINE}.encoder_decoder.bundle:build_speech",
+    encoder_decoders=tuple(FAMILIES),
 )
 TEXT2TEXT = ModelKind(
     name="text-to-text models",
@@ -23,6 +28,7 @@ TEXT2TEXT = ModelKind(
     reads_folder=lambda folder, has_weights: has_weights and bool(text2text_family(folder)),
     matches=is_text2text_model,
     builder=f"{_PIPELINE}.encoder_decoder.bundle:build_text2text",
+    encoder_decoders=tuple(TEXT2TEXT_FAMILIES),
 )
 LANGUAGE = ModelKind(
     name="language models",

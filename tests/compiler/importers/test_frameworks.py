@@ -259,9 +259,9 @@ class TestPyTorch:
         with pytest.raises(ModelError) as error:
             edgekit.import_model(model, example_inputs={"input_ids": ids, "decoder_input_ids": ids})
         assert str(error.value) == (
-            "T5ForConditionalGeneration: is an encoder-decoder, of which EdgeKit builds Whisper, T5, BART "
-            "and Marian, from folders (save_pretrained); to build its encoder, pass that module from Python: "
-            "edgekit.build(model.get_encoder(), "
+            "T5ForConditionalGeneration: is an encoder-decoder; EdgeKit builds whisper, moonshine, t5, mt5, "
+            "bart, marian from folders (save_pretrained); to build its encoder, pass that module from "
+            "Python: edgekit.build(model.get_encoder(), "
             "example_inputs=..., targets=[...])"
         )
         encoder = edgekit.import_model(model.get_encoder(), example_inputs={"input_ids": ids})

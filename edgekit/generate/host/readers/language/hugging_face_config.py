@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.compiler.model.hugging_face_folder import config_of
+from edgekit.compiler.model.model_kinds import encoder_decoder_advice
 from edgekit.errors import ModelError
 from edgekit.generate.host.readers.folder_fields import NUMBER_LIMIT, number, real, text
 from edgekit.generate.host.readers.language.activations import ACTIVATIONS, GELU_TANH, SILU
@@ -54,7 +54,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
     if architecture is None:
         name = str(table.get("model_type"))[:40]
         if table.get("is_encoder_decoder"):
-            raise ModelError(f"{folder}: has model_type {name}: it {ENCODER_DECODER}; {ENCODER_ALONE}")
+            raise ModelError(f"{folder}: has model_type {name}: it {encoder_decoder_advice()}")
         raise ModelError(
             f"{folder}: has model_type {name}, which is not supported; supported: {', '.join(MODEL_TYPES)}. "
             "If it does not write text, load it with transformers and pass the module: edgekit.build(model, "

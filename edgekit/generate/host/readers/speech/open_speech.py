@@ -18,7 +18,7 @@ FAMILIES = {"whisper": open_whisper_folder, "moonshine": open_moonshine_folder}
 
 
 def is_speech_model(path: Path) -> bool:
-    """Return whether a path is a folder with a Whisper or Moonshine model, by its content. Never raises."""
+    """Return whether a path is a folder with a speech model, by its content. Never raises."""
     return is_ctranslate2_folder(path) or model_type(path) in FAMILIES
 
 

@@ -101,8 +101,8 @@ CASES: dict[str, tuple[Any, str]] = {
     ),
     "an encoder-decoder": (
         lambda f: config(f, model_type="pegasus", is_encoder_decoder=True),
-        "has model_type pegasus: it is an encoder-decoder, of which EdgeKit builds Whisper, Moonshine, "
-        "T5, BART and Marian, from folders (save_pretrained); to build its encoder, pass that module from "
+        "has model_type pegasus: it is an encoder-decoder; EdgeKit builds whisper, moonshine, t5, mt5, bart, "
+        "marian from folders (save_pretrained); to build its encoder, pass that module from "
         "Python: edgekit.build(model.get_encoder(), "
         "example_inputs=..., targets=[...])",
     ),
