@@ -180,6 +180,27 @@ def test_networks_whose_channels_are_alike_stay_as_they_are(name: str, shared: P
     assert found.model is model
 
 
+@pytest.mark.needs_shared
+def test_two_planted_pairs_in_efficientnet_lite0(shared: Path) -> None:
+    model, calibration, held_out = opened("efficientnet_lite0", shared)
+    expected, observations = outputs_of(model, held_out), observe(model, calibration)
+    as_it_is = int8_db(model, observations, calibration, held_out, expected)
+    linear, clipped = chosen_pairs(model, observations)
+    rng = np.random.default_rng(1)
+    channels = len(observations[str(linear.values[0].name)].low)
+    equalization._rescale(model, linear, np.exp(rng.uniform(-np.log(64), np.log(64), channels)))
+    top = observations[str(clipped.values[-1].name)].high
+    sizes = np.exp(rng.uniform(0, np.log(64), len(top)))
+    equalization._rescale(model, clipped, np.where(top * 1.25 < 6, sizes, 1.0))
+    observations = observe(model, calibration)
+    bad = int8_db(model, observations, calibration, held_out, expected)
+    found = equalize(model, observations, held_out, expected)
+    assert [row["undone"] for row in found.layers] == [False, False]
+    good = int8_db(found.model, found.observations, calibration, held_out, expected)
+    assert bad < 5
+    assert good > as_it_is - 2
+
+
 def opened(name: str, shared: Path) -> tuple[ir.Model, Samples, Samples]:
     """The canonical graph, and 16 photographs twice."""
     card = load_card(CARDS / f"{name}.toml")
@@ -189,3 +210,20 @@ def opened(name: str, shared: Path) -> tuple[ir.Model, Samples, Samples]:
     photographs = str(shared / "data" / "coco128" / "train" / "images" / "*[0248].jpg")
     samples = list(load_samples(photographs, inputs, card, 32).arrays)
     return model, samples[::2], samples[1::2]
+
+
+def chosen_pairs(
+    model: ir.Model, observations: Mapping[str, Observation]
+) -> tuple[equalization._Pair, equalization._Pair]:
+    """The first pair without an op between, and the first wide one of a Clip and a depthwise Conv."""
+    pairs = list(equalization._pairs(model))
+    linear = next(
+        p for p in pairs if len(p.values) == 1 and len(observations[str(p.values[0].name)].low) > 20
+    )
+    for pair in pairs:
+        top = observations[str(pair.values[-1].name)].high
+        weights = pair.second.inputs[1]
+        assert weights is not None
+        if pair.clips and weights.shape[1] == 1 and len(top) > 90 and (top * 1.25 < 6).mean() > 0.3:
+            return linear, pair
+    raise AssertionError
