@@ -245,9 +245,8 @@ def test_a_target_a_profile_or_a_variant(bundle: Bundle) -> None:
     assert [each["variant"] for each in explain(bundle, "tflite-fp16")] == ["tflite-fp16"]
     with pytest.raises(UsageError) as error:
         explain(bundle, "rpi5")
-    assert str(error.value).startswith(
-        "unknown target or variant 'rpi5'; available: ort, ort-fp32, ort-fp16, openvino,"
-    )
+    available = str(error.value).removeprefix("unknown target or variant 'rpi5'; available: ").split(", ")
+    assert {"ort", "ort-fp32", "ort-fp16", "openvino"} <= set(available)
 
 
 def test_threads_that_an_engine_would_not_come_back_from(bundle: Bundle) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -108,6 +109,14 @@ def samples(count: int) -> list[dict[str, Array]]:
     return [{"x": rng.normal(0, 1, (1, CHANNELS, SIZE, SIZE)).astype(np.float32)} for _ in range(count)]
 
 
+def without_equalization() -> AbstractContextManager[object]:
+    """Leave the outlier channel as it is: equalization would mend it, with nothing left to find."""
+    return patch(
+        "edgekit.compiler.pipeline.quantization_data.equalize",
+        lambda model, observations, *_: Equalization(model, observations),
+    )
+
+
 def ground_of(path: Path) -> QuantizationData:
     """What the search of such a network begins with."""
     source = open_model(path)
@@ -115,11 +124,7 @@ def ground_of(path: Path) -> QuantizationData:
     canonical = source.clone()
     run_passes(canonical)
     loaded = load_samples(samples(12), inputs)
-    # Equalization would mend the outlier channel, and leave the search nothing to find.
-    with patch(
-        "edgekit.compiler.pipeline.quantization_data.equalize",
-        lambda model, observations, *_: Equalization(model, observations),
-    ):
+    with without_equalization():
         data = collect_quantization_data(
             source, canonical, ReferenceOutputs(inputs, outputs, ()), loaded, split(loaded.arrays), None
         )
