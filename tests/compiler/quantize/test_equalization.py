@@ -224,6 +224,7 @@ def chosen_pairs(
         top = observations[str(pair.values[-1].name)].high
         weights = pair.second.inputs[1]
         assert weights is not None
+        assert weights.shape is not None
         if pair.clips and weights.shape[1] == 1 and len(top) > 90 and (top * 1.25 < 6).mean() > 0.3:
             return linear, pair
     raise AssertionError
