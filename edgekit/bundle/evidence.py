@@ -54,7 +54,7 @@ class Figure(TypedDict):
 
 
 class Proved(TypedDict, total=False):
-    """What the samples prove of a task's metric."""
+    """Bounds of a task's metric that the samples prove."""
 
     low: float
     """Lower end of the score, one-sided 95 %."""

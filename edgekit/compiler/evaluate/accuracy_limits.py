@@ -27,7 +27,7 @@ LABEL_LOSS, LABEL_LOSS_HIGH = 0.01, 0.05
 """Largest loss on labels, and its largest upper end, as shares of the float model's score. 1 % of an mAP of
 .33 is a third of the width of its interval on 128 photographs."""
 CHANCE = 2.0
-"""How many standard errors of a proportion of the samples count as chance, if the user gives the limit."""
+"""Number of standard errors of a proportion that count as chance, if the user gives the limit."""
 TEST_SHARE = 3
 """One of so many samples is held out for testing."""
 

@@ -160,7 +160,7 @@ class _Trial:
         self._objects: dict[Path, tuple[Detections, Array]] = {}
 
     def predict(self, picture: Array, **options: Any) -> Any:
-        """Return the prediction of a photograph; NO_DETECTIONS or None if the outputs do not fit the card."""
+        """Return the prediction of a photograph; NO_OBJECTS or None if the outputs do not fit the card."""
         feeds, placed = processing.prepare(self.card, picture)
         try:
             return processing.decode(self.card, self.reference.run(feeds), placed, **options)

@@ -33,7 +33,7 @@ EXPRESSION_CHARS = 100
 """Longest name of a dimension that is read as an expression."""
 
 CHANNELS = (3, 1, 4)
-"""Of images, the most common first."""
+"""Numbers of channels of images, the most common first."""
 
 
 class Dimension(NamedTuple):

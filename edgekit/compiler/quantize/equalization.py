@@ -7,8 +7,8 @@ similar ranges, so that one int8 scale serves all of them.
 s > 0 has one number for each channel, and f is any chain of ops that scales pass through: Relu, LeakyRelu,
 PRelu, pools, and a Clip at 0 and an upper bound that no rescaled channel meets. No node is added.
 
-EfficientNet-Lite0 with the channels of two values scaled by 1/64 to 64: 0.3 dB in int8 without it, 24.8 dB
-with it, as many as before the scaling.
+EfficientNet-Lite0 in plain int8 has 18.8 dB; with the channels of two values scaled by 1/64 to 64 it has
+0.6 dB, and 18.9 dB with equalization.
 """
 
 from __future__ import annotations

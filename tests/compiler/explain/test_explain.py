@@ -31,7 +31,8 @@ SHAPE = (1, 64, 32, 32)
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Two Convs: ``clean`` has whole weights, which float16 holds; those of ``noisy`` it rounds.
 
-    No variant is rejected for its time: they are as fast as each other, and the machine may be busy.
+    Times do not decide, since the machine may be busy: no variant is rejected as slower than its parent, and
+    every one that has to be faster is.
     """
     random = np.random.default_rng(0)
     whole = random.integers(-4, 5, (64, 64, 3, 3)).astype(np.float32) / 256
@@ -52,7 +53,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     path.write_bytes(model.SerializeToString(deterministic=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("edgekit.compiler.pipeline.variant_build.SLOWER_LIMIT", math.inf)
-        return edgekit.build(path, targets=FIVE, precision="auto")
+        patch.setattr("edgekit.compiler.pipeline.select_variants.FASTER", 0.0)
+        return edgekit.build(path, targets=FIVE, precision="auto", trusted=True)  # in this process
 
 
 @pytest.fixture(scope="module")
@@ -245,8 +247,9 @@ def test_a_target_a_profile_or_a_variant(bundle: Bundle) -> None:
     assert [each["variant"] for each in explain(bundle, "tflite-fp16")] == ["tflite-fp16"]
     with pytest.raises(UsageError) as error:
         explain(bundle, "rpi5")
-    available = str(error.value).removeprefix("unknown target or variant 'rpi5'; available: ").split(", ")
-    assert {"ort", "ort-fp32", "ort-fp16", "openvino"} <= set(available)
+    assert str(error.value).startswith(
+        "unknown target or variant 'rpi5'; available: ort, ort-fp32, ort-fp16, openvino,"
+    )
 
 
 def test_threads_that_an_engine_would_not_come_back_from(bundle: Bundle) -> None:

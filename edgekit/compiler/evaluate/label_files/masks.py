@@ -18,7 +18,7 @@ MASKS = (".png", ".bmp", ".tif", ".tiff")
 """Formats without loss."""
 MASK_FOLDERS = ("masks", "mask", "labels", "annotations", "SegmentationClass", "gt", "ground_truth")
 MASK_ENDINGS = ("", "_mask", "-mask", "_label", "_labels", "_gt", "_labelIds")
-"""What may follow the photograph's name in that of its mask."""
+"""Suffixes of a mask's name, after the name of its photograph."""
 IGNORED = 255
 """Value of pixels that do not count, as in Pascal VOC; of a model with two classes, pixels of class 1."""
 
