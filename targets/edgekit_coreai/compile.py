@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.wide_floats import narrowed_floats
+from edgekit.compiler.lowering.fp16_types import narrowed_floats
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.compiler.passes.write_out_resize import write_out_resize

@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.bundle.evidence import Figure
 from edgekit.compiler.evaluate.average_precision import mean_average_precision
 from edgekit.compiler.evaluate.channel_snr import Judgement, is_of_parts, judge_outputs
 from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.compiler.evaluate.labels import Label
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
+from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.matched_rows import row_groups
-from edgekit.compiler.evaluate.output_channels import Channels
+from edgekit.compiler.evaluate.output_channels import Channels, find_channels
+from edgekit.compiler.evaluate.prepared_files import text_placements
 from edgekit.compiler.evaluate.proof import (
     Changes,
     Loss,
@@ -33,12 +36,15 @@ from edgekit.compiler.evaluate.proof import (
     lost_precision,
     lowest_score,
 )
+from edgekit.compiler.evaluate.samples import FileSamples, Sample
 from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_named, metric_of
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, Json
 
 Outputs = Mapping[str, Array]
@@ -272,3 +278,16 @@ def worst_snr_db(expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> flo
         outputs: The variant's outputs for each sample.
     """
     return judge_outputs(expected, outputs, {}).snr_db
+
+
+def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Sample]) -> Evaluator:
+    """Return an evaluator that compares with the source model's outputs on these samples, and with labels
+    beside their files.
+
+    Raises:
+        SampleError: the labels are malformed or incomplete.
+    """
+    reference = Reference(source)
+    labels = find_labels(samples.paths, card) if isinstance(samples, FileSamples) else None
+    expected = keep_outputs(map(reference.run, counted(samples, "samples")))
+    return Evaluator(card, expected, labels, find_channels(source.graph), text_placements(card, samples))

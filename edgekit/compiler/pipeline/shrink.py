@@ -11,10 +11,10 @@ import onnx_ir as ir
 from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PrunableGroup, PruningPlan, plan_pruning, prune
+from edgekit.compiler.evaluate.fidelity import source_evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.relative_time import ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample, load_samples
-from edgekit.compiler.evaluate.source_evaluator import source_evaluator
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.conversion import as_source, open_source_model, source_name

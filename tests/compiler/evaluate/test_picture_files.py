@@ -20,9 +20,9 @@ from edgekit.compiler.evaluate.picture_files import (
     PIXELS_LIMIT,
     SCANS_LIMIT,
     TOO_LARGE,
+    check_directory,
     read_picture,
 )
-from edgekit.compiler.evaluate.tiff_directory import check_directory
 from edgekit.errors import SampleError
 
 Image = pytest.importorskip("PIL.Image")

@@ -26,7 +26,7 @@ import onnx_ir as ir
 import torch
 
 # These fill the table.
-from edgekit.compiler.compress.torch import ops_elementwise, ops_products, ops_quantize, ops_reduce, ops_shape  # noqa: F401
+from edgekit.compiler.compress.torch import ops_elementwise, ops_products, ops_reduce, ops_shape  # noqa: F401
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, constant, lower
 from edgekit.compiler.compress.torch.trained_weights import trained_weights
 from edgekit.compiler.lowering.op_table import open_shapes

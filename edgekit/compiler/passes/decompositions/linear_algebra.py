@@ -1,15 +1,141 @@
-"""Decomposes Det into sums of products."""
+"""Decomposes Einsum (sums over letters of one operand only, then pairwise products) and Det."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
+from math import prod
+from string import ascii_letters
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edgekit.compiler.model.rewriting import dims_of
+from edgekit.compiler.model.rewriting import dims_of, text_of
 from edgekit.compiler.passes.decompositions.tape import Tape, decomposes
+
+KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
+"""Element types that MatMul and ReduceSum support."""
+
+
+@decomposes("Einsum")
+def einsum(node: ir.Node) -> onnx.GraphProto | None:
+    """Decompose Einsum with any number of operands, diagonals and ellipses. Letters in both operands and the
+    result are batched.
+
+    "bqhd,bkhd->bhqk": Transpose to b h q d and b h d k -> MatMul -> b h q k
+    "bi,bj->bij":      Transpose, Reshape to b i 1 and b 1 j -> Mul
+    "bi,bi->b":        Mul, ReduceSum
+    "iij->j":          Mul with the diagonal of i i, ReduceSum
+    """
+    kind = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
+    shapes = [dims_of(value) for value in node.inputs]
+    static_shapes = [dims for dims in shapes if dims is not None]
+    if kind not in KINDS or len(static_shapes) != len(shapes):
+        return None
+    parsed = _parsed(text_of(node, "equation", ""), [len(dims) for dims in static_shapes])
+    if parsed is None:
+        return None
+    terms, result = parsed
+    sizes: dict[str, int] = {}
+    for term, dims in zip(terms, static_shapes, strict=True):
+        for letter, size in zip(term, dims, strict=True):
+            sizes[letter] = size if sizes.get(letter, 1) == 1 else sizes[letter]
+    tape = Tape(node)
+    operands = [
+        _plain(tape, f"i{k}", term, dims, sizes, kind)
+        for k, (term, dims) in enumerate(zip(terms, static_shapes, strict=True))
+    ]
+    product_so_far, letters = operands[0]
+    for index, (other, named) in enumerate(operands[1:], 2):
+        needed = set(result).union(*(later for _, later in operands[index:]))
+        product_so_far, letters = _product(tape, (product_so_far, letters), (other, named), needed, sizes)
+    product_so_far, letters = _summed(tape, product_so_far, letters, set(result))
+    if set(letters) != set(result):
+        return None  # a letter of the result has size 1 in one operand and is in no other
+    return tape.body(_ordered(tape, product_so_far, letters, result))
+
+
+def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
+    """Return the letters of each operand and of the result; an ellipsis as letters that are not used."""
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    free = [letter for letter in ascii_letters if letter not in equation]
+    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=False)]
+    max_rank = max((n for n, term in zip(hidden, terms, strict=False) if "..." in term), default=0)
+    if len(terms) != len(ranks) or max_rank > len(free) or min(hidden) < 0:
+        return None
+    dots = "".join(free[:max_rank])
+    if not arrow:
+        once = sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1)
+        result = ("..." if "..." in left else "") + "".join(once)
+    terms = [t.replace("...", dots[max_rank - n :]) for t, n in zip(terms, hidden, strict=True)]
+    result = result.replace("...", dots)
+    fits = all(len(term) == rank for term, rank in zip(terms, ranks, strict=True))
+    return (terms, result) if fits and set(result) <= set("".join(terms)) else None
+
+
+def _plain(
+    tape: Tape, x: str, term: str, dims: Sequence[int], sizes: dict[str, int], kind: ir.DataType
+) -> tuple[str, str]:
+    """Return an operand whose letters are distinct, without those of size 1 that are larger elsewhere."""
+    while repeated := next((c for c in term if term.count(c) > 1), ""):
+        first = term.index(repeated)
+        second = term.index(repeated, first + 1)
+        size = dims[first]
+        shape = [size if axis in (first, second) else 1 for axis in range(len(term))]
+        diagonal = np.eye(size, dtype=kind.numpy()).reshape(shape)
+        x = tape("ReduceSum", tape("Mul", x, diagonal), np.array([second], np.int64), keepdims=0)
+        term = term[:second] + term[second + 1 :]
+        dims = [*dims[:second], *dims[second + 1 :]]
+    thin = [axis for axis, c in enumerate(term) if dims[axis] == 1 != sizes[c]]
+    if thin:
+        x = tape("Squeeze", x, np.array(thin, np.int64))
+    return x, "".join(c for axis, c in enumerate(term) if axis not in thin)
+
+
+def _summed(tape: Tape, x: str, letters: str, needed: set[str]) -> tuple[str, str]:
+    gone = [axis for axis, c in enumerate(letters) if c not in needed]
+    if gone:
+        x = tape("ReduceSum", x, np.array(gone, np.int64), keepdims=0)
+    return x, "".join(c for c in letters if c in needed)
+
+
+def _ordered(tape: Tape, x: str, letters: str, order: str) -> str:
+    return x if letters == order else tape("Transpose", x, perm=[letters.index(c) for c in order])
+
+
+def _product(
+    tape: Tape, left: tuple[str, str], right: tuple[str, str], needed: set[str], sizes: dict[str, int]
+) -> tuple[str, str]:
+    """Return the product of two operands, summed over shared letters that are not needed later."""
+    x, first = _summed(tape, *left, needed | set(right[1]))
+    y, second = _summed(tape, *right, needed | set(first))
+    both = [c for c in first if c in second]
+    batch, inner = "".join(c for c in both if c in needed), "".join(c for c in both if c not in needed)
+    rows = "".join(c for c in first if c not in second)
+    columns = "".join(c for c in second if c not in first)
+    if not rows and not columns:
+        products = tape(
+            "Mul", _ordered(tape, x, first, batch + inner), _ordered(tape, y, second, batch + inner)
+        )
+        return _summed(tape, products, batch + inner, set(batch))
+
+    def matrix(value: str, letters: str, groups: tuple[str, str]) -> str:
+        ordered = _ordered(tape, value, letters, batch + "".join(groups))
+        lengths = [prod(sizes[c] for c in group) for group in groups]
+        if all(len(group) == 1 for group in groups) and len(batch) <= 2:
+            return ordered
+        ahead = [sizes[c] for c in batch] if len(batch) <= 2 else [prod(sizes[c] for c in batch)]
+        return tape.reshape(ordered, [*ahead, *lengths])
+
+    op = "MatMul" if inner else "Mul"
+    product_so_far = tape(op, matrix(x, first, (rows, inner)), matrix(y, second, (inner, columns)))
+    letters = batch + rows + columns
+    if len(rows) != 1 or len(columns) != 1 or len(batch) > 2:
+        product_so_far = tape.reshape(product_so_far, [sizes[c] for c in letters])
+    return product_so_far, letters
+
 
 MOST_ROWS = 5
 """Most rows: n rows give n * 2^(n-1) products, and the missing pivoting loses precision."""

@@ -31,10 +31,14 @@ from edgekit.compiler.quantize.placement.qdq_placement import place
 from edgekit.compiler.quantize.placement.rewrites import rewritten
 from edgekit.compiler.quantize.recipe import QuantizationPlan
 from edgekit.compiler.quantize.search import measurement_cache
-from edgekit.compiler.quantize.search.block_sensitivity import measure_block_snr_db
 from edgekit.compiler.quantize.search.measurement import QUICK, CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
-from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regions, float_share_of
+from edgekit.compiler.quantize.search.sensitivity import (
+    find_blocks,
+    float_regions,
+    float_share_of,
+    measure_block_snr_db,
+)
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs

@@ -13,7 +13,7 @@ from edgekit.compiler.evaluate.relative_time import RelativeTimer
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.pipeline.int8_evaluation import _precision
 from edgekit.compiler.pipeline.int8_search import _Clock
-from edgekit.compiler.quantize.search import block_sensitivity, search_context
+from edgekit.compiler.quantize.search import search_context, sensitivity
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, QUICK, CandidateConfig
 from edgekit.target.build_target import resolve
@@ -66,7 +66,7 @@ def test_sensitivities_that_were_cut_short_go_on(tmp_path: Path, monkeypatch: py
         runs[0] += 1
         return real(model, samples)
 
-    monkeypatch.setattr(block_sensitivity, "run_qdq_graph", counted)
+    monkeypatch.setattr(sensitivity, "run_qdq_graph", counted)
     path = models.write(tmp_path, TWO_CONVS)
     for answers, known in (([True, False], 1), ([True, True], 2), ([], 2)):
         left = iter(answers)
