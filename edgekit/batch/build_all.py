@@ -37,11 +37,7 @@ RECORD_LIMIT_BYTES = 4 << 20
 
 
 class Catalogue(NamedTuple):
-    """Result of building a matrix.
-
-    Attributes:
-        rows: A row for each build, in the order of the matrix.
-    """
+    """Result of building a matrix."""
 
     output: str
     rows: list[CatalogueRow]
@@ -146,7 +142,6 @@ def _absolute(build: MatrixBuild) -> MatrixBuild:
 
 
 def _existing_row(job: Job, output: Folder) -> CatalogueRow | None:
-    """Return the row of a build whose bundle already exists in the output and is intact, or None."""
     row = parse_record(output.read(record_name(job.key), RECORD_LIMIT_BYTES), job.key)
     if row is None or row["bundle"] is None:
         return None

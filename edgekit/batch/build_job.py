@@ -179,7 +179,6 @@ def _need_tools(expected: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _memory_limit(memory_mb: float | None) -> Iterator[None]:
-    """Hold a memory limit for the model's process while the block runs. A worker does one build at a time."""
     before = os.environ.get(MEMORY_MB)
     if memory_mb is not None:
         os.environ[MEMORY_MB] = f"{memory_mb:g}"

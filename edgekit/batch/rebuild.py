@@ -47,7 +47,6 @@ class Rebuild:
     """Result of a rebuild.
 
     Attributes:
-        changes: A change for each variant of either bundle.
         tools: Changed package -> version before and after; "" if it was absent.
         size_bytes: Size of the file before and after, in bytes.
         is_written: Whether the new bundle was written.
@@ -245,8 +244,6 @@ def _built(old: Bundle, path: Path, tools: Path | None, arguments: Mapping[str, 
 
 
 def _built_with(tools: Path, path: Path, arguments: Mapping[str, Any]) -> Bundle:
-    """Build in a separate process, which imports the packages of a requirements file before those of this
-    Python."""
     environment = installed_tools(tools)
     with TemporaryDirectory(prefix="edgekit-") as folder:
         bundle_path = Path(folder) / "made.edgekit"
@@ -274,8 +271,6 @@ def _card_of(old: Bundle) -> Card:
 
 
 def _need_samples(old: Bundle, samples: Mapping[str, Json]) -> None:
-    """Check that these are the samples of the old bundle, since figures on others cannot be compared. Raises
-    UsageError if they are not."""
     before = old.manifest["samples"]
     if before.get("sha256") != samples.get("sha256"):
         raise UsageError(

@@ -201,11 +201,7 @@ PACKAGES = {
 
 
 def missing_package(problem: ImportError, verb: str) -> MissingDependency | None:
-    """Return the error of a failed import; None if the module is not one of an optional package.
-
-    Args:
-        verb: Words of the command that needs it, e.g. ``edgekit serve``.
-    """
+    """Return the error of a failed import; None if the module is not one of an optional package."""
     module = (problem.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if module in modules.split()), None)
     if extra is None:

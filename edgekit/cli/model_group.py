@@ -191,7 +191,6 @@ def distil(
 
 
 def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[str, Any]) -> int:
-    """Train a draft and write its folder. Returns the exit code."""
     if output.exists() and not (output.is_dir() and (force or not any(output.iterdir()))):
         raise UsageError(f"{output} already exists; give --force to write into it, or another folder")
     need_writable(output, "the draft")

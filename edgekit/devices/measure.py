@@ -94,8 +94,6 @@ def measure(
     """Run a verb on a device.
 
     Args:
-        path: Path of the bundle, which is not changed.
-        device: Address in the format of ``--device``.
         verb: ``bench``, ``verify`` or ``explain``.
         options: The verb's, by the names of its Python function.
         notify: Takes lines for the user: what was found, what is brought, a connection that was lost.

@@ -165,10 +165,7 @@ def bench_by_tools(
     """Time variants with the vendors' tools that the device has.
 
     Args:
-        bundle: Bundle with the files.
-        inventory: Result of :func:`look_for_tools`.
         threads: Number of threads of a run; trtexec has no such option.
-        seconds: Duration of the timed runs in seconds.
 
     Returns:
         Tool -> rows ``{variant, engine, threads, p50_ms, ...}``.
@@ -249,7 +246,6 @@ def _timed(
 
 
 def _shell(address: DeviceAddress, command: str, content: bytes = b"") -> str:
-    """Run a shell command there, every part of which that varies is quoted, and return what it printed."""
     process = transport.start(address, f"exec sh -c {shlex.quote(command)}")
     assert process.stdin is not None
     assert process.stdout is not None

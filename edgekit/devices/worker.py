@@ -14,9 +14,6 @@ from edgekit.system import cpu
 def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a verb.
 
-    Args:
-        request: ``verb`` and its ``options``.
-
     Returns:
         ``{device, results}``: what the device is, and rows as the verb's ``--json`` has them.
 

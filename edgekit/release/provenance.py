@@ -160,7 +160,6 @@ def hexadecimal(digest: Json) -> str:
 
 
 def _dependencies(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:
-    """Return the model, the samples, a cascade's stages and the tools, as resource descriptors of in-toto."""
     source, samples = manifest["source"], manifest["samples"]
     more = {key: source[key] for key in ("opset", "nodes", "imported") if key in source}
     rows = [(source["file"], source["sha256"], {"role": "model", **more})]

@@ -136,9 +136,6 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
     """Run ``bench`` for the requested engine, variant or accelerator, or for every installed engine that the
     bundle has variants for; of a cascade, also for the later stages, on one crop, and for whole frames.
 
-    Args:
-        options: Options of ``bench``.
-
     Returns:
         A row for each variant. A later stage's has ``stage``, and ``stage_of``, the variant of the first
         stage, whose row has ``frame`` (edgekit/compiler/bench/cascade.py).
@@ -270,7 +267,6 @@ def _used(results: list[dict[str, Any]]) -> list[str]:
 
 
 def _peak_rss_mb() -> float | None:
-    """Return the peak resident memory of this process, or None if the kernel does not report it."""
     try:
         status = Path("/proc/self/status").read_text("utf-8")
     except OSError:

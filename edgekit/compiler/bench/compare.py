@@ -153,7 +153,6 @@ def compare(
     """Time two variants against each other on the first bundle's golden vector.
 
     Args:
-        first: Variant to evaluate.
         second: Variant to compare with; it must take the same inputs.
         threads: Number of threads of each variant. None means a Session's default.
         seconds: Duration of all rounds together, by the clock; each block has at least ``ROUNDS``.

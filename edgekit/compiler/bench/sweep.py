@@ -58,7 +58,6 @@ def sweep(
     """Measure every combination, one after the other.
 
     Args:
-        bundle: Bundle with a golden vector.
         points: Numbers of streams and threads of each combination.
         seconds: Duration of each combination, in seconds.
 

@@ -49,8 +49,6 @@ class Draft:
         text: Text in TOML, with reasons as comments.
         card: Card that the text defines.
         guessed: Lines that the model does not determine, e.g. ``inputs.images.colour``.
-        inputs: Inputs of the model.
-        outputs: Outputs of the model.
     """
 
     text: str
@@ -212,9 +210,6 @@ def drafted_text(draft: Draft, model: Path | str, output: Path, trust_pickle: bo
     """Return the output of ``edgekit model card``: the task, the guesses, and the next step.
 
     Args:
-        draft: The card.
-        model: The model's file.
-        output: The card's file.
         trust_pickle: Whether the model was opened with ``--trust-pickle``; the next step then has it too.
     """
     task = draft.card.task

@@ -62,12 +62,7 @@ class UnopenedModel:
 
 @dataclass(frozen=True, eq=False)
 class GraphFacts:
-    """Model with static shapes, and facts about its graph.
-
-    Attributes:
-        source: The model file.
-        model: The opened model.
-    """
+    """Model with static shapes, and facts about its graph."""
 
     source: UnopenedModel
     model: ir.Model

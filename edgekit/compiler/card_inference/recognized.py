@@ -30,7 +30,6 @@ class Recognized:
         kind, decode: Values for the card.
         outputs: Output names by role.
         evidence: Evidence in the outputs.
-        habits: Image preprocessing of the model's family.
         guessed: Whether another task has outputs of this form too.
         lines: Labels and options that differ from the decoder's defaults.
         reads_pairs: Whether the model usually reads pairs of texts.
@@ -51,7 +50,6 @@ class Draftable(NamedTuple):
 
     Attributes:
         inputs: Lines by input name.
-        task: The model's task.
         states: For each state input, the output whose value it takes at the next call.
     """
 

@@ -32,10 +32,6 @@ def open_static(
 ) -> tuple[GraphFacts, dict[str, Size]]:
     """Open a model, and the sizes that were chosen for it.
 
-    Args:
-        source: The model.
-        shapes: Shapes by name that the user gives.
-
     Raises:
         ModelError: it can't be opened, or no size was found that opens it.
     """

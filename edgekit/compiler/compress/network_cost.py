@@ -71,7 +71,6 @@ class CostOfChannels:
             ]
 
     def _share(self, use: Use, group: ChannelGroup) -> float:
-        """Return the share of the use's axis that one unit of the group takes."""
         count = np.isin(self._labels.roots(use.ids), group.units).sum()
         return float(count) / len(group.units) / len(use.ids)
 

@@ -20,12 +20,6 @@ def lowest_snr_db(reference: ReferenceOutputs, results: Sequence[Mapping[str, Ar
 
 
 def limit_elsewhere_db(reference: ReferenceOutputs, precision: str, snr_db: float) -> float:
-    """Return the SNR in dB that a variant must reach elsewhere.
-
-    Args:
-        reference: The reference that it was verified with.
-        precision: Its precision.
-        snr_db: Its SNR where it was verified.
-    """
+    """Return the SNR in dB that a variant must reach elsewhere."""
     limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
     return min(min(limits.values()), snr_db - MARGIN_DB)

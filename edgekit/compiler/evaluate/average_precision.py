@@ -76,8 +76,6 @@ def upper_average_precision(
     the lowest threshold, times the part of it that an mAP is.
 
     Args:
-        ground_truth: Objects of each picture.
-        detections: Detections of each picture.
         confidence: One-sided confidence, 0 to 1.
     """
     ranked = rank_by_class(ground_truth, detections)
@@ -98,8 +96,6 @@ def resample_average_precision(
 
     Args:
         ground_truth: Objects of each image, at least one in all.
-        detections: Detections of each image.
-        similarity: Similarity of two objects.
     """
     return _resampled(rank_by_class(ground_truth, detections, similarity), len(ground_truth))
 
@@ -214,7 +210,6 @@ def mean_of_classes(
     """Compute the mAP, 0 to 1, or the mean average precision at one threshold.
 
     Args:
-        ranked: Result of :func:`rank_by_class`.
         weights: How often each picture counts: int64 [pictures].
         threshold: Index of one of THRESHOLDS. None means their mean.
 
@@ -236,9 +231,6 @@ def rank_by_class(
     """Match the detections of all pictures, and sort them by score, for each class of the ground truth.
 
     Args:
-        ground_truth: Objects of each picture.
-        detections: Detections of each picture, in the same pixels.
-        similarity: Similarity of two objects.
         ignored: What is ignored in each picture. None means nothing.
     """
     pairs = list(zip(ground_truth, detections, strict=True))

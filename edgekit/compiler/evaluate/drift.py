@@ -87,9 +87,7 @@ def drift_of(
     """Run a bundle on two sets of samples.
 
     Args:
-        bundle: The bundle.
         base, new: Files, folders or globs: what the bundle was made for, and what it sees now.
-        engine, variant, threads: Arguments of a Session.
         limit: Most samples of each, evenly spread; None: all.
 
     Raises:

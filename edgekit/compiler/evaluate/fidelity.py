@@ -130,7 +130,6 @@ class Evaluator:
     Args:
         card: Card that defines the decoding; with None or without a task, only the SNR is measured.
         expected: The reference outputs (the float model's) for each sample.
-        labels: Labels of each sample, or None.
         channels: Channels of the outputs, which are judged separately if there is no task.
         placed: Data that decoding needs for each sample, e.g. a text's padding; None if it needs none.
     """
@@ -166,7 +165,6 @@ class Evaluator:
         """Score the outputs of a variant, one for each sample.
 
         Args:
-            outputs: The variant's outputs for each sample.
             prove: Whether to compute what the samples prove, which takes a bootstrap.
         """
         judgement = self._judge(self.expected, outputs)
@@ -224,7 +222,6 @@ class Evaluator:
         return Proof(len(self.expected), objects, low, loss)
 
     def _on_labels(self, outputs: Sequence[Outputs]) -> list[Any]:
-        """Decode predictions in the pixels of the labels."""
         metric = metric_of(self._kind)
         assert metric is not None  # labels are read for tasks with one
         options = metric.variant_options
@@ -236,7 +233,6 @@ class Evaluator:
         return np.array([result.indices[0] == label.index for result, label in pairs])
 
     def _task(self, labelled: Sequence[Any]) -> Score | None:
-        """Compute the task's own metric against labels, for the tasks that evaluate/labels.py reads."""
         if self._kind == "classify":
             return Score("top-1", float(np.mean(self._right(labelled))))
         value = mean_average_precision([label.boxes for label in self.labels or ()], labelled)
@@ -271,12 +267,7 @@ def whole_input(card: Card) -> ImagePlacement | None:
 
 
 def worst_snr_db(expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-    """Compute the SNR in dB of the worst output over all samples, each as a whole; ``inf`` if all are equal.
-
-    Args:
-        expected: The reference outputs for each sample.
-        outputs: The variant's outputs for each sample.
-    """
+    """Compute the SNR in dB of the worst output, each as a whole; ``inf`` if all are equal."""
     return judge_outputs(expected, outputs, {}).snr_db
 
 

@@ -47,7 +47,6 @@ def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
     """Read the labels of photographs or sounds.
 
     Args:
-        files: The photographs or sounds.
         card: Its task determines the metric, and its class names the numbers of the labels.
 
     Returns:

@@ -174,7 +174,6 @@ def check_directory(content: bytes, pixels_limit: int) -> None:
     """Check that the directory of a TIFF file is valid.
 
     Args:
-        content: The file.
         pixels_limit: Most pixels of a tile, which is decoded as a whole.
 
     Raises:

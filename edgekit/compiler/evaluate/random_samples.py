@@ -52,9 +52,7 @@ def sample_ranges(
     """Return the range of every input, by name.
 
     Args:
-        inputs: The model's inputs.
         card: Card whose ranges have priority.
-        graph_ranges: Ranges from the graph.
     """
     declared = card.ranges() if card is not None else {}
     ranges = {}

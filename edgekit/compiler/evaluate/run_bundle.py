@@ -114,10 +114,8 @@ def run_files(
     """Run a bundle on files: once, or on each window of a sound or each text of a file.
 
     Args:
-        bundle: The bundle.
         paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
             "" is the only input that is neither constant nor a state in the card.
-        engine, variant, threads, device, strict, allow_split: Arguments of a Session.
         text: One text, instead of files.
 
     Raises:
@@ -192,8 +190,6 @@ def read_feeds(
 
 
 def _check_names(inputs: Sequence[TensorSpec], needed: Sequence[str], paths: Mapping[str, Path]) -> None:
-    """Check that every input has a file and every file an input. Raises UsageError, which names the missing
-    or unknown input."""
     specs = {spec.name: spec for spec in inputs}
     if "" in paths:
         raise UsageError(

@@ -52,7 +52,6 @@ def unread_media(source: str, suffixes: Sequence[str]) -> list[str]:
 
     Args:
         source: The source of :func:`find_files`; only a folder can have others.
-        suffixes: Suffixes of samples.
     """
     path = Path(source)
     others = {p.suffix.lower() for p in path.iterdir()} - set(suffixes) if path.is_dir() else set()

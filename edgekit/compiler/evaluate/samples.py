@@ -139,10 +139,8 @@ def load_samples(
 
     Args:
         source: A path or glob, samples in memory, or None for random samples.
-        inputs: The model's inputs.
         card: Card with the preparation of pictures and sounds, and the ranges of random inputs.
         limit: Maximum number of samples to load, evenly spread; None for all.
-        graph_ranges: Ranges that the graph gives, for random samples.
 
     Raises:
         SampleError: no samples found, or one does not fit the inputs.
@@ -196,7 +194,6 @@ def _origin(paths: Sequence[Path], available: Sequence[Path] = (), unread: Seque
     """Describe the origin: ``8 files``, ``8 frames`` of videos, or both.
 
     Args:
-        paths: The samples that were read.
         available: The samples that they were chosen from: ``128 of 5000 files``. Frames have no total: those
             of a video are chosen when it is opened.
         unread: Suffixes of pictures, sounds and videos in the folder that cannot be read.
@@ -221,9 +218,7 @@ def random_samples(
     """Return seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
 
     Args:
-        inputs: The model's inputs.
         card: Card whose ranges have priority.
-        graph_ranges: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
     """
     ranges = sample_ranges(inputs, card, graph_ranges)
     arrays = random_arrays(inputs, ranges)
@@ -240,9 +235,7 @@ def read_sample(
     """Read one file as a sample.
 
     Args:
-        path: The file.
         inputs: The model's inputs; with ``skip_others`` the ones to read.
-        card: Card with the preparation of pictures and sounds.
         skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
 
     Raises:
@@ -331,10 +324,6 @@ def need_variation(samples: Samples) -> None:
 
 def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
     """Check that the source model does not return only NaN. Infinities are accepted.
-
-    Args:
-        origin: Origin of the samples, for the message.
-        outputs: The source model's outputs for each sample.
 
     Raises:
         SampleError: every value of every output is NaN.

@@ -137,7 +137,6 @@ def _format(header: bytes | memoryview, offset: int, size: int, available: int) 
 
 
 def _values(data: Array, form: int, bits: int) -> Array:
-    """Convert bytes to int16, or to float32 from -1 to 1."""
     if form == FLOAT:
         values = data.view(f"<f{bits // 8}").astype(np.float32)
         if not np.isfinite(values).all():

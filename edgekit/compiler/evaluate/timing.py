@@ -60,8 +60,6 @@ class Timed:
     """Artifact to time, and the engine that runs it.
 
     Attributes:
-        engine: Engine that runs the artifact.
-        artifact: The artifact.
         files_digest: ``files_digest`` of its files, computed once: they are read from end to end.
     """
 
@@ -139,12 +137,9 @@ def confirmed_ratio(
     other programs used the processors all the time, the process's CPU time decides, as in the search.
 
     Args:
-        variant: The variant that seems slower.
-        parent: The variant to compare with.
         timing: Timing of the variant; the ratio is written into it, and cached with it.
         parent_ms: The parent's fastest run, in milliseconds.
         limit: The ratio from which on the variant is rejected.
-        reference: Reference whose first sample is run.
     """
     folder = records_folder() / "ratios"
     facts: Json = ["confirmed", variant.key, parent.key, timing["min_ms"], parent_ms, limit]
@@ -183,8 +178,6 @@ def confirmed_turns(
 
     Args:
         pair: The runner that may be slower, and the one to compare with.
-        sample: Sample to run.
-        limit: The ratio.
         seconds: Seconds of the fastest run of each so far; by default none.
     """
     best, end, rounds = list(seconds), time.perf_counter() + CONFIRMING_SECONDS, 0

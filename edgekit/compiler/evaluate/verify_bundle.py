@@ -50,8 +50,6 @@ class Check:
     """Check of one variant on this machine.
 
     Attributes:
-        variant: Name of the variant.
-        outcome: Verified, failed or not run.
         reason: Engine that verified it, or the reason that it was not verified.
         outputs: The error of each output, by name; empty if there is no result.
         estimates: Estimate of the target's own tool at the build, as text: not part of the check.

@@ -83,7 +83,6 @@ def read_frame(path: Path) -> Array:
 
 
 def _opened(path: Path) -> Any:
-    """Open the video as a ``cv2.VideoCapture``."""
     # FFmpeg writes to stderr what it does not like of a file; the error says it once.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     with need_package("opencv-python-headless", "reading a video", extra="samples"):

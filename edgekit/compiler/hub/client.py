@@ -97,7 +97,6 @@ def list_repository(hub: Any, address: HubAddress) -> Listing:
 
 
 def _raise_for_status(hub: Any, response: Any, content: bytes = b"") -> None:
-    """Raise the library's error, without reading more of the response."""
     own_headers = {name: value for name, value in response.headers.items() if name.startswith("x-")}
     whole = type(response)(
         response.status_code, headers=own_headers, content=content, request=response.request
@@ -112,7 +111,6 @@ def receive_file(hub: Any, address: HubAddress, name: str, size_bytes: int, file
     of files from a server's ETag.
 
     Args:
-        address: Address with its commit.
         size_bytes: Its size in the repository's list.
         file: Receives it; is empty.
 

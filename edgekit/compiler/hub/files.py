@@ -163,7 +163,6 @@ def _cached(root: Path, place: str, pinned: HubAddress) -> Fetched | None:
 def _download_model(
     hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
 ) -> str:
-    """Download the files of a model into a folder. Return the path to open, relative to the folder."""
     names: list[str] = []
 
     def add(*added: str) -> None:

@@ -202,7 +202,6 @@ def is_onnx(head: bytes) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    """Return the start of a file, or b"" if there is none: opening it later raises the error."""
     if not path.is_file():
         return b""
     try:

@@ -237,12 +237,10 @@ def _convert(model: Any, count: int, options: dict[str, bool]) -> Any:
 
 
 def _final(model: Any) -> Any:
-    """Return the last step of a pipeline, which has the classes."""
     return model.steps[-1][1] if hasattr(model, "steps") else model
 
 
 def _class_names(final: Any) -> list[str]:
-    """Return the class names if they are not integers."""
     classes = getattr(final, "classes_", None)
     if classes is None or isinstance(classes, list) or classes.dtype.kind in "iub":
         return []

@@ -86,7 +86,6 @@ class _Types:
 
 
 def _keep_output(model: ir.Model, types: _Types, value: ir.Value) -> None:
-    """Replace a graph output by its float32 form, which takes its name. Leave other values unchanged."""
     for index, output in enumerate(model.graph.outputs):
         if output is value:
             name = value.name

@@ -69,7 +69,6 @@ def class_labels(node: ir.Node) -> tuple[ir.DataType, int]:
 
 
 def _rows(dims: Dims) -> Dims:
-    """Return the leading dimension; a vector counts as one row."""
     return (1,) if len(dims) == 1 else dims[:1]
 
 

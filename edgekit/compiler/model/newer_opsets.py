@@ -47,9 +47,6 @@ def newest_known() -> int:
 def read_as_known(proto: onnx.ModelProto, version: int) -> str:
     """Relabel a model of an opset newer than EdgeKit knows, in place. Return the assumption, as text.
 
-    Args:
-        proto: Checked model.
-
     Raises:
         ModelError: an op, an attribute or a number of inputs that the newest known opset does not have.
     """

@@ -56,7 +56,6 @@ def complaint(node: ir.Node, schema: Any) -> str | None:
 
     Args:
         node: Node whose inputs have their types and, as far as known, their shapes.
-        schema: The op's ``onnx.defs.OpSchema``.
     """
     inputs, outputs = len(node.inputs), len(node.outputs)
     if not schema.min_input <= inputs <= schema.max_input:

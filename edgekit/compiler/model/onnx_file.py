@@ -309,7 +309,6 @@ def _infer(model: ir.Model, assumed: str) -> None:
 def _tried_shapes(
     proto: onnx.ModelProto, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]
 ) -> Attempt:
-    """Try these shapes. Inputs that are not in ``shapes`` are static already."""
     model = _deserialize(proto)
     _repair(model)
     for value, fixed in zip(model.graph.inputs, inputs, strict=True):
@@ -371,7 +370,6 @@ def _varying_sizes(node: ir.Node) -> str:
 
 
 def _first_open_node(value: ir.Value) -> ir.Node | None:
-    """Return the first node with unknown output shape whose input shapes are known."""
     node = value.producer()
     while node is not None:
         unknown_input = next(

@@ -113,7 +113,6 @@ def size_complaint(node: ir.Node) -> str | None:
 
 
 def _bits(value: ir.Value) -> int:
-    """Return the bits of one element; 8 if the type is unknown or has no fixed size."""
     return 8 if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.bitwidth
 
 

@@ -155,8 +155,6 @@ class _Search:
         return any(max(dims) > max(self.chosen[group]) for dims in pictures)
 
     def _improved(self, group: DimensionGroup, best: Attempt) -> Attempt:
-        """Choose a group's size; return the attempt with it. Sizes that get further in the graph are
-        better."""
         tried = {self.chosen[group]}
         refused = best.outputs is None
         needed = dict.fromkeys(_needed(self.chosen[group], best.ratio))
@@ -288,7 +286,6 @@ def _groups(
 
 
 def _places(dimensions: Sequence[Dimension]) -> list[str]:
-    """Format ``dimensions 2 and 3 of images``, for all inputs that share the dimension."""
     axes: dict[str, list[int]] = {}
     for dimension in dimensions:
         axes.setdefault(dimension.input, []).append(dimension.axis)

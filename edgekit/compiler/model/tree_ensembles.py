@@ -69,10 +69,7 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     """Decode the trees of a node.
 
     Args:
-        node: A tree ensemble of ai.onnx.ml 1 to 4.
         kind: Prefix of the leaves' attributes: ``class`` or ``target``.
-        outputs: Number of classes or targets.
-        features: Columns of the input.
 
     Raises:
         MalformedTrees: with the reason.

@@ -143,7 +143,6 @@ def _tensors(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Tenso
 
 
 def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -> int:
-    """Check one tensor; returns the number of bytes of external data loaded."""
     label = f"weight {tensor.name}" if tensor.name else "a constant"
     dims = list(tensor.dims)
     if len(dims) > MAX_RANK or any(d < 0 for d in dims) or math.prod(dims) > MAX_ELEMENTS:
@@ -203,7 +202,6 @@ def external_files(proto: onnx.ModelProto) -> list[str]:
 
 
 def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int) -> bytes:
-    """Read external data from a plain file in the model's folder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     try:

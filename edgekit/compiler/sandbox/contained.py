@@ -176,7 +176,6 @@ class _Child:
         return result
 
     def _answer(self, progress: Progress) -> list[Finding] | None:
-        """Return the findings; None if the child ended without a result."""
         findings: list[Finding] = []
         try:
             for message in self._messages():
@@ -206,7 +205,6 @@ class _Child:
         return None
 
     def _report(self, stage: Stage, progress: Progress) -> None:
-        """Report a stage, unless an earlier child has finished it."""
         if self._repeated_stages:
             self._repeated_stages -= stage.seconds is not None
             return
@@ -275,7 +273,6 @@ class _Child:
         self._lines.put(None)
 
     def _pass_on(self, stream: IO[bytes]) -> None:
-        """Print what the engines of the child print, escaped, up to a limit."""
         left = PASSED_ON_BYTES
         with contextlib.suppress(ValueError, OSError), stream:
             while line := stream.readline(1 << 16):
@@ -330,7 +327,6 @@ class _Child:
 
 
 def _around(step: str) -> str:
-    """Return the step that contains a step; "" for none."""
     return step.rpartition(WITHIN)[0]
 
 

@@ -32,8 +32,6 @@ def parse_imported(message: Json, source: Path, onnx: bytes) -> ImportedModel:
     """Make an imported model of its description.
 
     Args:
-        message: From the child.
-        source: Path of the original.
         onnx: The file that the child wrote. It is trusted no more than the original.
 
     Raises:

@@ -139,7 +139,6 @@ def parse_system_error(message: Json) -> OSError:
 
 
 def _decoded(kind: type[T], message: Json, description: str) -> T:
-    """Decode a value. Raises Broken."""
     try:
         return cast(T, decode(kind, message, description))
     except ManifestError as problem:

@@ -21,12 +21,6 @@ def shrunk_figures(shrunk: ShrunkModel) -> Json:
 def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
     """Parse a smaller model from its figures.
 
-    Args:
-        message: Figures from the child.
-        name: File name of the model.
-        goal: Goal that the user requested.
-        onnx: ONNX file that the child wrote.
-
     Raises:
         Broken: the figures have another format.
     """

@@ -109,7 +109,6 @@ class ToolchainChild(ServingProcess):
     """A process in a toolchain's environment. As a context it is closed at the end.
 
     Args:
-        environment: The toolchain's.
         script: A file with ``answer(request, folder) -> dict`` (answering.py). Its Python has no EdgeKit.
         reads: Further files and folders that it may read.
     """

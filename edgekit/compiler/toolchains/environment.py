@@ -60,7 +60,6 @@ def require(target: str, package: str, version: str, needed_for: str, install: s
     """Return the environment of a target's compiler, which has a package in this version.
 
     Args:
-        package: Distribution of the compiler.
         version: The version that the target was tested with.
         needed_for: Action that needs it, for the error.
         install: Command or instruction that makes the environment, for the error.
@@ -80,7 +79,6 @@ def require(target: str, package: str, version: str, needed_for: str, install: s
 
 @cache
 def _version(python: str, package: str) -> str:
-    """Return the version of a package in an environment, or "" if it can't be read."""
     script = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         ended = subprocess.run(

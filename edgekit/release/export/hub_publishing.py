@@ -160,7 +160,6 @@ def _commit(
 
 
 def _check(hub: Any, pinned: HubAddress, contents: Mapping[str, Path | bytes]) -> None:
-    """Compare the list of a commit with what was sent: a repository's ``.gitignore`` leaves files out."""
     files = list_repository(hub, pinned).files
     for name, content in contents.items():
         sent_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
@@ -209,10 +208,6 @@ LICENSES = {
 
 def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -> str:
     """Return the README of a bundle.
-
-    Args:
-        address: Address ``hf://OWNER/NAME`` of its repository.
-        sha256: SHA-256 of the file, as hexadecimal digits.
 
     Raises:
         BundleError: its evidence is not what a build writes.

@@ -160,7 +160,6 @@ class HttpFiles:
 
         Args:
             path: Below the URL, with ``/`` between its parts; or a whole URL below it.
-            offset: In bytes.
 
         Raises:
             FetchError: it does not come; ``retryable`` says whether it may at another time.

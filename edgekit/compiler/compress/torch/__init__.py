@@ -43,9 +43,6 @@ __all__ = ["need_torch", *sorted(_HOME)]
 def need_torch(doing: str) -> None:
     """Say what to install before an import of PyTorch fails.
 
-    Args:
-        doing: Action that needs it, e.g. ``distilling a model``.
-
     Raises:
         MissingDependency: PyTorch is not installed.
     """

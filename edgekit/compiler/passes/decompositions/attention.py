@@ -230,7 +230,6 @@ def attention(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _heads(tape: Tape, x: str, dims: tuple[int, ...], count: int) -> str:
-    """Split heads: (batch, length, heads * size) -> (batch, heads, length, size)."""
     apart = tape.reshape(x, (*dims[:2], count, dims[2] // count))
     return tape("Transpose", apart, perm=[0, 2, 1, 3])
 

@@ -203,7 +203,6 @@ def svm_regressor(node: ir.Node) -> onnx.GraphProto:
 
 
 def _kernel(tape: Tape, node: ir.Node, x: str, rows: int, columns: int, vectors: int) -> str:
-    """Compute ``kernel(x, support vectors)``, float32[rows, vectors]."""
     support = floats_of(node, "support_vectors").reshape(vectors, columns)
     kind = text_of(node, "kernel_type", "LINEAR")
     parameters = node.attributes["kernel_params"].as_floats() if "kernel_params" in node.attributes else ()

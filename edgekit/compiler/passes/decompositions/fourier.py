@@ -87,7 +87,6 @@ def stft(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _number(node: ir.Node, index: int, default: int) -> int | None:
-    """Return a constant input, the default if it is absent; None if it is computed."""
     value = input_of(node, index)
     array = array_of(value)
     if value is None:

@@ -231,7 +231,6 @@ def _step(node: ir.Node, choices: Sequence[str]) -> tuple[ir.Node, ...]:
 
 
 def _tail(model: ir.Model, kernels: Sequence[Kernel]) -> set[str]:
-    """Return the names of the nodes after the last kernel that is not agnostic."""
     compute = {node for kernel in kernels if not kernel.is_agnostic for node in kernel.nodes}
     tail: set[ir.Node] = set()
     for node in reversed(model.graph):

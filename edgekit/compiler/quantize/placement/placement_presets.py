@@ -94,7 +94,6 @@ def floats_of(placement: str, kernels: Iterable[Kernel]) -> frozenset[str]:
 
 
 def _reduction_size(kernel: Kernel) -> int:
-    """Return the reduction size K: the number of products summed for one output."""
     rule = kernel.rule
     assert rule.weight is not None
     dims = static_dims(kernel.nodes[0].inputs[rule.weight]) or ()

@@ -199,7 +199,6 @@ class _FastestSearch:
             self._attempt(replace(structure, recipe=recipe), must=recipe == BASELINE)
 
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """Measure the structure with float regions; return those roughly timed faster than the parent."""
         best = best_of(self._measurements, structure)
         regions = self._find_float_regions(best.config, min_noise_share(best))[:MAX_REGIONS]
         results = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]

@@ -172,7 +172,6 @@ def _targets(
     cache: WeightCache,
     report: Callable[[], None],
 ) -> dict[str, Targets]:
-    """Return the float outputs of each layer, from the cache if an earlier plan needed them."""
     float_histories = histories(model, QuantizationPlan({}, frozenset()), {})
     values = recipe.compensation is not None
     keys = {
