@@ -230,11 +230,7 @@ def summary(catalogue: Catalogue) -> str:
 
 
 def catalogue_page(catalogue: Catalogue, name: str) -> str:
-    """Return the page of a catalogue: one HTML document that loads nothing.
-
-    Raises:
-        MissingDependency: the extra ``report`` is not installed.
-    """
+    """Return the page of a catalogue: one HTML document that loads nothing."""
     from edgekit.report.page import need_packages, rendered
 
     need_packages()

@@ -38,14 +38,7 @@ class ContentKeys:
         self._tools = tool_versions()
 
     def key(self, build: MatrixBuild) -> str:
-        """Compute the key of a build.
-
-        Raises:
-            ProfileError: an unknown target.
-            CardError: the card is malformed.
-            OSError: a file can't be read.
-            UsageError, MissingDependency: a URL can't be opened.
-        """
+        """Compute the key of a build."""
         facts: Json = [
             FORMAT,
             __version__,

@@ -139,11 +139,7 @@ def rebuild(
 
 
 def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's if none is given.
-
-    Raises:
-        UsageError: it can't be built again, or the model is another.
-    """
+    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's if none is given."""
     manifest = old.manifest
     joined = manifest.get("cascade") or any(v.target == "deferral" for v in old.variants)
     if joined or is_generation(old.card):
@@ -200,9 +196,6 @@ def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
 def _need_same_model(old: Bundle, model: str) -> None:
     """Check the model's file before any work. A folder, an address, and a file whose weights may be in others
     are checked when the build has read them.
-
-    Raises:
-        UsageError: it is another model.
     """
     path = Path(model)
     if is_hub_address(model) or not path.is_file() or external_names(path):
@@ -220,13 +213,7 @@ def _need_digest(old: Bundle, model: str, actual: str) -> None:
 
 
 def _need_same_files(old: Bundle, arguments: Mapping[str, Any]) -> None:
-    """Check the samples before any work, unless the stored card is not the user's.
-
-    Raises:
-        UsageError: they are other samples.
-        SampleError: they can't be read, or do not fit the model.
-        CardError: the card is malformed.
-    """
+    """Check the samples before any work, unless the stored card is not the user's."""
     samples = arguments.get("samples")
     if samples is None or BYTES in (arguments["io"] or {}).values():
         return
@@ -300,9 +287,6 @@ def installed_tools(requirements: Path) -> dict[str, str]:
     """Return environment variables for a process that imports the packages of a requirements file first.
 
     They are installed once for each content of the file, into the cache folder.
-
-    Raises:
-        UsageError: the file can't be read, or pip can't install it.
     """
     try:
         content = read_plain(requirements, REQUIREMENTS_BYTES)

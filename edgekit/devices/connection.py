@@ -112,9 +112,6 @@ class Connection:
 
         Returns:
             How many bytes went over, those of broken connections left out.
-
-        Raises:
-            DeviceError: as :meth:`ask`.
         """
         for wait_s in (*WAITS_S, None):
             state = self.ask({"do": "received", "digest": digest})

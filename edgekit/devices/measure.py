@@ -72,12 +72,7 @@ def look(address: DeviceAddress, notify: Callable[[str], None]) -> tuple[Connect
 
 
 def inspect(device: str, notify: Callable[[str], None]) -> Inventory:
-    """Look at a device and remember what is there.
-
-    Raises:
-        UsageError: the address is none.
-        DeviceError: it can't be reached.
-    """
+    """Look at a device and remember what is there."""
     address = parse_address(device)
     try:
         _, inventory = look(address, notify)

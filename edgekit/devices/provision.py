@@ -77,9 +77,6 @@ def missing_packages(
 
     Args:
         extras: Additional extras of EdgeKit.
-
-    Raises:
-        MissingDependency: the package ``packaging`` is not installed here.
     """
     environment = {
         "platform_machine": inventory.machine,

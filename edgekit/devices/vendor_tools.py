@@ -130,11 +130,7 @@ TOOLS = (
 
 
 def look_for_tools(address: DeviceAddress) -> Inventory:
-    """Return the inventory of a device without Python, from its shell.
-
-    Raises:
-        DeviceError: it cannot be reached.
-    """
+    """Return the inventory of a device without Python, from its shell."""
     search = "; ".join(
         f'p=$(command -v {t.name}) || p={t.default_path}; [ -x "$p" ] && echo "tool {t.name} $p"'
         for t in TOOLS

@@ -16,9 +16,6 @@ def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``{device, results}``: what the device is, and rows as the verb's ``--json`` has them.
-
-    Raises:
-        EdgeKitError: as the verb.
     """
     from edgekit.bundle.bundle import Bundle
 

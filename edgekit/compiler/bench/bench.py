@@ -139,9 +139,6 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
     Returns:
         A row for each variant. A later stage's has ``stage``, and ``stage_of``, the variant of the first
         stage, whose row has ``frame`` (edgekit/compiler/bench/cascade.py).
-
-    Raises:
-        NoVariantError: no variant of the bundle works here.
     """
     results = _first_stage(bundle, **options)
     if bundle.stages:

@@ -36,9 +36,6 @@ class SweepPoint(TypedDict):
 def parse_sweep(text: str) -> list[tuple[int, int]]:
     """Parse the numbers of streams and threads of each point.
 
-    Raises:
-        UsageError: it is none.
-
     >>> parse_sweep("1x2,2x1")
     [(1, 2), (2, 1)]
     """
@@ -60,11 +57,6 @@ def sweep(
     Args:
         points: Numbers of streams and threads of each combination.
         seconds: Duration of each combination, in seconds.
-
-    Raises:
-        BundleError: the bundle has no golden vector.
-        NoVariantError: the variant does not work here.
-        UsageError: a number of threads is not from 1 to 1024.
     """
     golden_inputs(bundle)  # refuses a bundle without any
     each_in_turn = counted(points, "points", name="measuring", describe=lambda point: "{}x{}".format(*point))

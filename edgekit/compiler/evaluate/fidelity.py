@@ -274,9 +274,6 @@ def worst_snr_db(expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> flo
 def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Sample]) -> Evaluator:
     """Return an evaluator that compares with the source model's outputs on these samples, and with labels
     beside their files.
-
-    Raises:
-        SampleError: the labels are malformed or incomplete.
     """
     reference = Reference(source)
     labels = find_labels(samples.paths, card) if isinstance(samples, FileSamples) else None

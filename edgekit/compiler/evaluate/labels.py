@@ -51,10 +51,6 @@ def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
 
     Returns:
         One label for each file. None if there is no task, no labels, or a file is neither.
-
-    Raises:
-        SampleError: the labels are malformed or incomplete.
-        MissingDependency: their format needs a package that is not installed.
     """
     if card is None or card.task is None or card.task.kind not in READERS or not files:
         return None

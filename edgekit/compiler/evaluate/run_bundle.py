@@ -158,9 +158,6 @@ def read_feeds(
     Returns:
         Arrays by input name and None; or nothing and the picture, uint8 [height, width, 3], which the card
         makes the inputs of.
-
-    Raises:
-        UsageError, SampleError: as ``run_files``.
     """
     constants = {**card.constants(), **card.initial_states(bundle.inputs)} if card is not None else {}
     names = [spec.name for spec in bundle.inputs if spec.name not in constants]
@@ -220,11 +217,7 @@ def _in_words(limits: Mapping[str, Any]) -> str:
 
 
 def check_output(path: Path) -> None:
-    """Refuse a file that the outputs can't be written to.
-
-    Raises:
-        UsageError: its suffix is of another format.
-    """
+    """Refuse a file that the outputs can't be written to."""
     if path.suffix.lower() != SAVED:
         drawn = f"; --draw {path} draws the answer" if path.suffix.lower() in PICTURES else ""
         raise UsageError(f"outputs are arrays, written as {SAVED}: use -o {path.with_suffix(SAVED)}{drawn}")
@@ -269,10 +262,6 @@ def read_whole(
 ) -> Sound | Sequence[str] | None:
     """Return the sound that is processed window by window, or the texts; None if the inputs are arrays or a
     picture.
-
-    Raises:
-        SampleError: the file can't be read.
-        UsageError: a text is given where none goes in, or beside a file.
     """
     source = None
     if card is not None and (card.task is not None or any(e.kind == TEXT for e in card.inputs.values())):
@@ -316,11 +305,7 @@ def _other_options(source: Input | None) -> str:
 
 
 def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict[str, Array]]:
-    """Return the task's result (None without a task), and the outputs of the last run.
-
-    Raises:
-        As ``Session.predict``.
-    """
+    """Return the task's result (None without a task), and the outputs of the last run."""
     if isinstance(whole, Sound) and predicts_in_parts(session.card):
         return session.predict(whole.samples, rate=whole.rate), {}
     if isinstance(whole, Sound):

@@ -141,9 +141,6 @@ def load_samples(
         source: A path or glob, samples in memory, or None for random samples.
         card: Card with the preparation of pictures and sounds, and the ranges of random inputs.
         limit: Maximum number of samples to load, evenly spread; None for all.
-
-    Raises:
-        SampleError: no samples found, or one does not fit the inputs.
     """
     if source is None:
         return random_samples(inputs, card, graph_ranges=graph_ranges)
@@ -169,11 +166,7 @@ def load_samples(
 
 
 def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
-    """Read each file once, check it and compute its digest.
-
-    Raises:
-        SampleError: a file is not readable as a sample, or does not fit the inputs.
-    """
+    """Read each file once, check it and compute its digest."""
     whole = hashlib.sha256()
     digests: list[str] = []
     cached: dict[Path, Sample] = {}
@@ -237,9 +230,6 @@ def read_sample(
     Args:
         inputs: The model's inputs; with ``skip_others`` the ones to read.
         skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
-
-    Raises:
-        SampleError: the file cannot be read as a sample, or does not fit the inputs.
     """
     if is_frame(path) or is_line(path):
         return read_prepared(path, inputs, card)
@@ -310,11 +300,7 @@ def hold_one_value(samples: Iterable[Sample]) -> bool:
 
 
 def need_variation(samples: Samples) -> None:
-    """Check that samples to calibrate or test on vary.
-
-    Raises:
-        SampleError: the samples :func:`hold_one_value`.
-    """
+    """Check that samples to calibrate or test on vary."""
     if hold_one_value(samples.arrays):
         raise SampleError(
             f"{samples.origin}: all values are the same, so they are useless for calibration and tests; use "

@@ -76,22 +76,14 @@ def read_sound(path: Path) -> Sound:
 
 
 def decode_sound(content: bytes | memoryview) -> Sound:
-    """Decode a file's content.
-
-    Raises:
-        ValueError: as ``sound_format``, or a sample is not finite.
-    """
+    """Decode a file's content."""
     form, bits, channels, rate, start, frames = sound_format(content)
     data = np.frombuffer(content, np.uint8, frames * channels * bits // 8, start)
     return Sound(_values(data, form, bits).reshape(frames, channels), rate)
 
 
 def sound_format(content: bytes | memoryview) -> WavFormat:
-    """Return the format of a file's samples; nothing is decoded.
-
-    Raises:
-        ValueError: it is not a WAV of these formats, or is corrupt.
-    """
+    """Return the format of a file's samples; nothing is decoded."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ValueError("it is not a WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav")
     header: bytes | memoryview | None = None

@@ -58,9 +58,6 @@ def read_frame(path: Path) -> Array:
 
     Args:
         path: A path from :func:`video_frames`.
-
-    Raises:
-        MissingDependency, SampleError: no OpenCV; or the video or frame can't be decoded or is too large.
     """
     match = FRAME.fullmatch(path.name)
     assert match is not None

@@ -49,12 +49,7 @@ class Listing(NamedTuple):
 
 
 def hub_library(address: HubAddress, action: str) -> Any:
-    """Import the hub's library, and check that the repository's name follows its rules.
-
-    Raises:
-        MissingDependency: the package is not installed.
-        UsageError: the name does not follow the hub's rules.
-    """
+    """Import the hub's library, and check that the repository's name follows its rules."""
     with need_package("huggingface_hub", f"{action} {address}", extra="hub"):
         import huggingface_hub
         import huggingface_hub.constants
@@ -192,10 +187,6 @@ def explained(
     Args:
         statuses: HTTP status -> sentence, for those whose reason is known.
         advice: Function that returns the text for an error of the network.
-
-    Raises:
-        EdgeKitError: of this kind.
-        OSError: of the file system.
     """
     errors, endpoint = hub.errors, hub.constants.ENDPOINT
     try:

@@ -79,11 +79,7 @@ def library_of_estimator(model: object) -> Library | None:
 
 
 def load_boosted(path: Path, library: Library) -> Any:
-    """Load the model of a file.
-
-    Raises:
-        MissingDependency: its library is not installed.
-    """
+    """Load the model of a file."""
     if find_spec(library.package) is None:
         packages = library.package
         if library.exporter == CONVERTER:
@@ -99,11 +95,7 @@ def load_boosted(path: Path, library: Library) -> Any:
 
 
 def register_converters(model: Any) -> None:
-    """Make skl2onnx convert the estimators of XGBoost and LightGBM in a model, and trees as they compare.
-
-    Raises:
-        MissingDependency: onnxmltools is not installed.
-    """
+    """Make skl2onnx convert the estimators of XGBoost and LightGBM in a model, and trees as they compare."""
     from skl2onnx.common._registration import get_converter, register_converter
 
     for alias in _TREES:

@@ -98,11 +98,7 @@ def open_source_model(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     options: ImportOptions | None = None,
 ) -> tuple[ir.Model, Imported | None]:
-    """Open a model of any framework, as ``open_model`` opens an ONNX file.
-
-    Raises:
-        ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.
-    """
+    """Open a model of any framework, as ``open_model`` opens an ONNX file."""
     imported = import_source(source, replace(options or ImportOptions(), shapes=shapes or {}))
     return open_converted(source, imported, shapes), imported
 
@@ -110,11 +106,7 @@ def open_source_model(
 def open_converted(
     source: Source | str, imported: Imported | None, shapes: Mapping[str, tuple[int, ...]] | None
 ) -> ir.Model:
-    """Open the ONNX model of a source: the converted one, or the file itself.
-
-    Raises:
-        ModelError, UsageError: as ``open_model``.
-    """
+    """Open the ONNX model of a source: the converted one, or the file itself."""
     if imported is not None:
         return open_bytes(imported.onnx, imported.name, shapes)
     return open_model(Path(str(as_source(source))), shapes)
@@ -167,12 +159,7 @@ def importers() -> Mapping[str, Importer]:
 
 
 def find_importer(source: Source) -> str | None:
-    """Return the name of a model's importer, by content, else by suffix; None for an ONNX model.
-
-    Raises:
-        UsageError: an object that is of no framework.
-        ModelError: the file can't be read.
-    """
+    """Return the name of a model's importer, by content, else by suffix; None for an ONNX model."""
     if not isinstance(source, Path):
         name = next((name for name, entry in importers().items() if entry.recognize_object(source)), None)
         if name is None:

@@ -61,12 +61,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the model of a file in the child process. Keras itself rejects code in it (lambda layers).
-
-    Raises:
-        MissingDependency: Keras, or a backend with an exporter, is not installed.
-        ModelError: it has layers that this process does not know.
-    """
+    """Load the model of a file in the child process. Keras itself rejects code in it (lambda layers)."""
     if not options.trust_pickle:
         check_keras(path)
     if find_spec("keras") is None:

@@ -86,11 +86,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def _with_example(converted: Converted, source: Any, options: ImportOptions) -> Converted:
-    """Add the user's rows, which are compared instead of random ones.
-
-    Raises:
-        UsageError: the rows are not numbers.
-    """
+    """Add the user's rows, which are compared instead of random ones."""
     rows = options.example_inputs
     if rows is None:
         return converted
@@ -108,12 +104,7 @@ def _with_example(converted: Converted, source: Any, options: ImportOptions) -> 
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the estimator of a file in the child process.
-
-    Raises:
-        ModelError: it holds something else.
-        MissingDependency: scikit-learn is not installed.
-    """
+    """Load the estimator of a file in the child process."""
     if library := library_of_file(_head(path)):
         return _original(load_boosted(path, library))
     if find_spec("sklearn") is None:

@@ -36,11 +36,7 @@ class QuantizationParameters(NamedTuple):
 
 
 def quantization_parameters(scale: NodeInput, zero_point: NodeInput | None) -> QuantizationParameters:
-    """Decode the parameters of a node; an omitted zero point is 0.
-
-    Raises:
-        Inexpressible: the model computes them.
-    """
+    """Decode the parameters of a node; an omitted zero point is 0."""
     if scale.const is None or (zero_point is not None and zero_point.const is None):
         raise Inexpressible("the model computes its scale or zero point; they must be constant")
     factor = np.asarray(scale.const, np.float32)
@@ -71,9 +67,6 @@ def stored_type(value: ir.Value, stored: Mapping[ir.DataType, str], engine: str)
 
     Args:
         stored: ONNX element type -> its type in the format, a numpy name.
-
-    Raises:
-        Inexpressible: the format has none.
     """
     if value.dtype is None or value.dtype not in stored:
         dtype = "unknown" if value.dtype is None else value.dtype.name

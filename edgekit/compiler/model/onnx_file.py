@@ -79,9 +79,6 @@ def open_bytes(
 
     Args:
         folder: Folder of its external data. None means that external data is not allowed.
-
-    Raises:
-        ModelError, UsageError: as there.
     """
     proto = _parsed(name, data)
     try:
@@ -129,11 +126,7 @@ def assumed_shapes(model: ir.Model) -> str:
 
 
 def save_model(model: ir.Model) -> bytes:
-    """Serialize the model as one ONNX file with embedded weights. The same model gives the same bytes.
-
-    Raises:
-        ModelError: it is over 2 GB, protobuf's limit.
-    """
+    """Serialize the model as one ONNX file with embedded weights. The same model gives the same bytes."""
     total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
     if total > MAX_BYTES:
         raise ModelError(

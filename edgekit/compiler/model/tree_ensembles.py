@@ -70,9 +70,6 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
 
     Args:
         kind: Prefix of the leaves' attributes: ``class`` or ``target``.
-
-    Raises:
-        MalformedTrees: with the reason.
     """
     tree_ids, node_ids = _ints(node, "nodes_treeids"), _ints(node, "nodes_nodeids")
     count = len(node_ids)
@@ -133,9 +130,6 @@ def read_tree_ensemble(node: ir.Node, outputs: int, features: int) -> TreeEnsemb
     A test for membership of a set becomes a chain of comparisons:
 
         x in {a, b} ? yes : no    =>    x == a ? yes : (x == b ? yes : no)
-
-    Raises:
-        MalformedTrees: with the reason.
     """
     columns, roots = _ints(node, "nodes_featureids"), _ints(node, "tree_roots")
     modes, splits = _tensor(node, "nodes_modes").astype(np.int64), _tensor(node, "nodes_splits")

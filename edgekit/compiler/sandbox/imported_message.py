@@ -33,9 +33,6 @@ def parse_imported(message: Json, source: Path, onnx: bytes) -> ImportedModel:
 
     Args:
         onnx: The file that the child wrote. It is trusted no more than the original.
-
-    Raises:
-        Broken: the description has another form.
     """
     try:
         figures, origin = message

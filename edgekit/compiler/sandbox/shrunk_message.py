@@ -19,11 +19,7 @@ def shrunk_figures(shrunk: ShrunkModel) -> Json:
 
 
 def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
-    """Parse a smaller model from its figures.
-
-    Raises:
-        Broken: the figures have another format.
-    """
+    """Parse a smaller model from its figures."""
     try:
         model: ShrunkModel = decode(ShrunkModel, message, "shrunk", name=name, goal=goal, onnx=onnx)
         if min(*model.multiplications, *model.weight_bytes, model.test_samples) < 0:

@@ -43,11 +43,7 @@ def variable_of(target: str) -> str:
 
 
 def environment_of(target: str) -> Environment | None:
-    """Return the environment of a target's compiler. None means that the user named none.
-
-    Raises:
-        UsageError: the variable does not name a program.
-    """
+    """Return the environment of a target's compiler. None means that the user named none."""
     variable = variable_of(target)
     if not (text := os.environ.get(variable, "")):
         return None

@@ -106,12 +106,7 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Dev
 
 
 def decoded(line: bytes) -> DeviceRow:
-    """Decode a row of either form.
-
-    Raises:
-        RowError: it is not one.
-        JsonError: it is not valid JSON.
-    """
+    """Decode a row of either form."""
     row = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
     if not isinstance(row, dict):
         raise RowError("it is not an object")

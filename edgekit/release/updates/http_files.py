@@ -96,9 +96,6 @@ class HttpFiles:
 
     Attributes:
         server_time: The last ``Date`` header, or "". Not signed: a hint for people only.
-
-    Raises:
-        UsageError: ``url`` or ``proxy`` is invalid.
     """
 
     def __init__(
@@ -121,11 +118,7 @@ class HttpFiles:
         self._connected = False
 
     def read(self, path: str, limit_bytes: int) -> bytes:
-        """Fetch a small file; retry if that may help.
-
-        Raises:
-            FetchError: it did not come, or has more than ``limit_bytes``.
-        """
+        """Fetch a small file; retry if that may help."""
 
         failed = 0
         while True:

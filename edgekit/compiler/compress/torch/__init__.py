@@ -41,11 +41,7 @@ __all__ = ["need_torch", *sorted(_HOME)]
 
 
 def need_torch(doing: str) -> None:
-    """Say what to install before an import of PyTorch fails.
-
-    Raises:
-        MissingDependency: PyTorch is not installed.
-    """
+    """Say what to install before an import of PyTorch fails."""
     if find_spec("torch") is None:
         raise MissingDependency("torch", doing, extra="train")
 

@@ -42,9 +42,6 @@ class FakeQuantizedModule(OnnxModule):
             the samples.
         scales: Scales, in the form that :class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule` has
             them.
-
-    Raises:
-        UnsupportedError, UsageError: as of ``OnnxModule``.
     """
 
     def __init__(

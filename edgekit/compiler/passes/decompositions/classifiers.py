@@ -33,11 +33,7 @@ INT64 = int(ir.DataType.INT64)
 
 
 def rows_of(tape: Tape, node: ir.Node) -> tuple[str, int, int]:
-    """Return the input as float32 rows, and the numbers of rows and columns.
-
-    Raises:
-        Inexpressible: the input is in double precision.
-    """
+    """Return the input as float32 rows, and the numbers of rows and columns."""
     x = node.inputs[0]
     dims = dims_of(x)
     assert x is not None
@@ -89,11 +85,7 @@ def both_classes(tape: Tape, score: str, complement: str) -> str:
 
 
 def two_classes(tape: Tape, node: ir.Node, label: str, score: str, complement: str) -> onnx.GraphProto:
-    """Return the body that gives the label and both scores, transformed, from the score of the second class.
-
-    Raises:
-        Inexpressible: as ``post_transform``.
-    """
+    """Return the body that gives the label and both transformed scores, from that of the second class."""
     kind = text_of(node, "post_transform", "NONE")
     if kind == "LOGISTIC":
         return tape.body(label, tape("Sigmoid", both_classes(tape, score, "-s")))

@@ -97,9 +97,6 @@ def _number(node: ir.Node, index: int, default: int) -> int | None:
 def _basis(node: ir.Node, length: int, shape: tuple[int, int, int], inverse: bool) -> Array:
     """Return float64[rows, parts, bins, 2]: what the real, and the imaginary, part of a number adds to the
     real and imaginary part of each bin.
-
-    Raises:
-        Inexpressible: it has more than MOST_NUMBERS.
     """
     rows, parts, bins = shape
     if 2 * rows * parts * bins > MOST_NUMBERS:

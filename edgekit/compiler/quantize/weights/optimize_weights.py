@@ -79,9 +79,6 @@ def optimize(
             without bias correction.
         cache: Results of earlier calls; new results are added. It does not change the result.
         progress: Called with (done, total) steps.
-
-    Raises:
-        EngineError: ONNX Runtime cannot run a node.
     """
     products = [
         product
