@@ -216,7 +216,6 @@ COLUMNS = ("bundle", "state", "variants", "size", "fastest", "p50", "build")
 
 
 def catalogue_text(catalogue: Catalogue) -> str:
-    """Return the output of ``edgekit batch build``."""
     lines = table(COLUMNS, [cells(row) for row in catalogue.rows])
     failures = [line for row in catalogue.rows for line in _failure(row)]
     return "\n".join([*lines, *(["", *failures] if failures else []), "", f"  {summary(catalogue)}"])

@@ -122,7 +122,6 @@ def failed_row(job: Job, kind: str, message: str, state: str = "failed") -> Cata
 
 
 def empty_row(build: MatrixBuild, key: str) -> CatalogueRow:
-    """Return the row of a build that has not started."""
     return {
         "name": build.name, "model": build.model.name, "targets": list(build.targets),
         "precision": build.precision, "samples": build.samples, "key": key, "state": "failed",
@@ -131,12 +130,10 @@ def empty_row(build: MatrixBuild, key: str) -> CatalogueRow:
 
 
 def record_name(key: str) -> str:
-    """Return the name of a key's record, relative to the catalogue's folder."""
     return f"{RECORDS}/{key}.json"
 
 
 def variant_rows(bundle: Bundle) -> list[VariantRow]:
-    """Return a row for each variant of a bundle, rejected ones too."""
     return [
         {
             "name": variant.name,

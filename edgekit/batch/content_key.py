@@ -38,7 +38,6 @@ class ContentKeys:
         self._tools = tool_versions()
 
     def key(self, build: MatrixBuild) -> str:
-        """Compute the key of a build."""
         facts: Json = [
             FORMAT,
             __version__,

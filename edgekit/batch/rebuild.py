@@ -61,7 +61,6 @@ class Rebuild:
 
     @property
     def worse(self) -> list[str]:
-        """Return the reasons why the new bundle is worse, if any."""
         return [f"{change['variant']}: {reason}" for change in self.changes for reason in change["worse"]]
 
     @property

@@ -37,7 +37,6 @@ class Folder:
         self.root, self._files = root.rstrip("/") or root, _file_system(root) if is_url(root) else None
 
     def path(self, name: str) -> str:
-        """Return the path or URL of a file."""
         return f"{self.root}/{name}"
 
     def read(self, name: str, limit_bytes: int) -> bytes | None:

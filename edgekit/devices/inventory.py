@@ -156,7 +156,6 @@ def known_devices() -> list[dict[str, Any]]:
 
 
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format the table of ``edgekit devices``."""
     if not rows:
         return "  no device is known here: add one with edgekit devices user@host"
     lines = table(

@@ -44,7 +44,6 @@ class Measured:
 
     @property
     def results(self) -> list[Any]:
-        """Return all rows."""
         return [row for rows in self.rows_by_tool.values() for row in rows]
 
     @property

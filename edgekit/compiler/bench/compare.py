@@ -139,7 +139,6 @@ def compare_bundles(
 
 
 def is_installed(target: str) -> bool:
-    """Return whether the engine of a target is installed."""
     try:
         registry.engine(target).engine_version()
     except (MissingDependency, ProfileError):

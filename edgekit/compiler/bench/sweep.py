@@ -111,7 +111,6 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
 
 
 def render_sweep(points: Sequence[SweepPoint]) -> str:
-    """Format the results as a table."""
     columns = ("variant", "streams", "threads each", "a second", "p50", "p95")
     rows = [
         (

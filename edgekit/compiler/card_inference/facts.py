@@ -156,7 +156,6 @@ def read_source(model: ModelSource | str, options: ImportOptions | None = None) 
 
 
 def read_facts(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> GraphFacts:
-    """Open the model with these shapes."""
     return GraphFacts(source, open_bytes(source.onnx, source.name, shapes, source.folder))
 
 

@@ -62,7 +62,6 @@ class HuggingFaceFiles:
     folder: Path | None = None
 
     def read(self, name: str) -> bytes:
-        """Return a file of the folder."""
         assert self.folder is not None
         return read_part(self.folder / name, TOKENIZER_LIMIT_BYTES)
 

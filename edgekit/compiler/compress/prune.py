@@ -54,7 +54,6 @@ class PrunableGroup:
         return self.group.name
 
     def error(self, units: float) -> float:
-        """Estimate the change of the model's outputs if this group alone loses some units."""
         return self.sensitivity * self.order.error(units)
 
 

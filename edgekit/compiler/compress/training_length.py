@@ -28,7 +28,6 @@ class TrainingLength:
         return self.text
 
     def part(self, share: float) -> tuple[float | None, float | None]:
-        """Return the epochs and minutes of a part (0 to 1) of the training."""
         return (
             None if self.epochs is None else share * self.epochs,
             None if self.minutes is None else share * self.minutes,

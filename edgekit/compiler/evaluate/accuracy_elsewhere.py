@@ -20,6 +20,5 @@ def lowest_snr_db(reference: ReferenceOutputs, results: Sequence[Mapping[str, Ar
 
 
 def limit_elsewhere_db(reference: ReferenceOutputs, precision: str, snr_db: float) -> float:
-    """Return the SNR in dB that a variant must reach elsewhere."""
     limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
     return min(min(limits.values()), snr_db - MARGIN_DB)

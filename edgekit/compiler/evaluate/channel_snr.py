@@ -92,7 +92,6 @@ class ChannelSums:
             total[present] += np.add.reduceat(values, self._starts)
 
     def judge(self) -> ChannelJudgement:
-        """Judge all samples that were added."""
         channels = self._channels
         # A channel has a scale of its own, unless a bounded activation gives several one unit.
         names = np.where(channels.bounded, channels.units, -1 - np.arange(self._count))

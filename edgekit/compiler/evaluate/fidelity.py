@@ -69,7 +69,6 @@ class Score:
     unit: str = ""
 
     def as_json(self) -> Figure:
-        """Convert to JSON; infinities become None."""
         value = round(self.value, 4) if math.isfinite(self.value) else None
         return {"metric": self.metric, "value": value, "unit": self.unit}
 

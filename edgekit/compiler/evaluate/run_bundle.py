@@ -80,7 +80,6 @@ class RunResult:
 
 
 def ran_text(active: Mapping[str, Any], fallbacks: Sequence[Mapping[str, Any]]) -> str:
-    """Return lines with the variant that ran, and the fallbacks that led to it."""
     variant, *ran = (active[key] for key in ("variant", "engine", "device", "precision"))
     lines = [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in fallbacks]
     return "\n".join([f"  ran       {variant} on {', '.join(ran)}", *lines])

@@ -95,7 +95,6 @@ class FileSamples(Sequence[Sample]):
         return sample
 
     def select(self, indices: Iterable[int]) -> FileSamples:
-        """Return the samples at these indices; files are not loaded."""
         chosen = list(indices)
         return FileSamples(
             [self.paths[i] for i in chosen],
@@ -268,7 +267,6 @@ def sample_digest(sample: Sample) -> str:
 
 
 def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
-    """Return the digest of each sample."""
     return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
 
 
@@ -278,7 +276,6 @@ def sample_name(samples: Sequence[Sample], index: int) -> str:
 
 
 def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
-    """Return the samples at these indices; files are not loaded."""
     return samples.select(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
 
 
@@ -300,7 +297,6 @@ def hold_one_value(samples: Iterable[Sample]) -> bool:
 
 
 def need_variation(samples: Samples) -> None:
-    """Check that samples to calibrate or test on vary."""
     if hold_one_value(samples.arrays):
         raise SampleError(
             f"{samples.origin}: all values are the same, so they are useless for calibration and tests; use "

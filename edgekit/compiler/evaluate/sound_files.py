@@ -56,7 +56,6 @@ class WavFormat(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Return the length of the sound."""
         return self.frames / self.rate
 
 
@@ -76,7 +75,6 @@ def read_sound(path: Path) -> Sound:
 
 
 def decode_sound(content: bytes | memoryview) -> Sound:
-    """Decode a file's content."""
     form, bits, channels, rate, start, frames = sound_format(content)
     data = np.frombuffer(content, np.uint8, frames * channels * bits // 8, start)
     return Sound(_values(data, form, bits).reshape(frames, channels), rate)

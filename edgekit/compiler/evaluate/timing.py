@@ -69,12 +69,10 @@ class Timed:
 
     @property
     def digest(self) -> str:
-        """Return the digest of the artifact: its files and options."""
         return stored_timings.run_digest(self.files_digest, self.artifact.options)
 
     @property
     def key(self) -> str:
-        """Return the cache key of its timing on this machine."""
         return stored_timings.timing_key(self.digest, self.engine.engine_version(), default_threads())
 
 

@@ -63,7 +63,6 @@ class Check:
 
     @property
     def status(self) -> str:
-        """Return ``verified on ...``, ``failed: REASON`` or ``not run: REASON``."""
         separator = " " if self.outcome is CheckOutcome.VERIFIED else ": "
         return f"{self.outcome.value}{separator}{self.reason}"
 

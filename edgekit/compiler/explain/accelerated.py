@@ -221,7 +221,6 @@ def verdict(explanation: AcceleratedExplanation) -> str:
 
 
 def render_accelerated(explanations: Iterable[AcceleratedExplanation]) -> str:
-    """Format the explanations as text."""
     return "\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)
 
 

@@ -106,7 +106,6 @@ def open_source_model(
 def open_converted(
     source: Source | str, imported: Imported | None, shapes: Mapping[str, tuple[int, ...]] | None
 ) -> ir.Model:
-    """Open the ONNX model of a source: the converted one, or the file itself."""
     if imported is not None:
         return open_bytes(imported.onnx, imported.name, shapes)
     return open_model(Path(str(as_source(source))), shapes)
@@ -121,7 +120,6 @@ def as_source(model: Source | str) -> Source:
 
 
 def source_name(source: Source) -> str:
-    """Return the file name of a model, or the class of an object."""
     return source.name if isinstance(source, Path) else type(source).__qualname__
 
 

@@ -68,7 +68,6 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the model of a file in the child process."""
     kind = _kind(path).kind
     if kind in (PT2, TORCHSCRIPT) and not options.trust_pickle:
         os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # no way back to full pickles

@@ -104,7 +104,6 @@ def _with_example(converted: Converted, source: Any, options: ImportOptions) -> 
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the estimator of a file in the child process."""
     if library := library_of_file(_head(path)):
         return _original(load_boosted(path, library))
     if find_spec("sklearn") is None:
@@ -272,7 +271,6 @@ IMPORTER = Importer(
 
 
 def register_interpolation() -> None:
-    """Make skl2onnx interpolate isotonic calibration."""
     from skl2onnx.operator_converters import calibrated_classifier_cv
 
     calibrated_classifier_cv._transform_isotonic = _interpolate

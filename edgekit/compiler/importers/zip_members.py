@@ -33,7 +33,6 @@ class Members(NamedTuple):
     by_name: Mapping[str, zipfile.ZipInfo]
 
     def read(self, name: str) -> bytes:
-        """Return a member's content."""
         member = self._member(name)
         if member.file_size > TEXT_LIMIT_BYTES:
             raise ModelError(

@@ -36,7 +36,6 @@ class QuantizationParameters(NamedTuple):
 
 
 def quantization_parameters(scale: NodeInput, zero_point: NodeInput | None) -> QuantizationParameters:
-    """Decode the parameters of a node; an omitted zero point is 0."""
     if scale.const is None or (zero_point is not None and zero_point.const is None):
         raise Inexpressible("the model computes its scale or zero point; they must be constant")
     factor = np.asarray(scale.const, np.float32)

@@ -73,7 +73,6 @@ def read_json(path: Path, needed: bool = True) -> dict[str, Json]:
 
 
 def read_part(path: Path, limit_bytes: int) -> bytes:
-    """Read a file of a model's folder."""
     try:
         return read_plain(followed(path), limit_bytes, follow_links=False)
     except FileNotFoundError:

@@ -124,7 +124,6 @@ def is_same_form(node: ir.Node, opset: int, version: int) -> bool:
 
 
 def is_float_mod(node: ir.Node) -> bool:
-    """Return whether the node is the remainder of floats with the divisor's sign, defined since opset 28."""
     kind = node.inputs[0].dtype if node.op_type == "Mod" and node.inputs[0] is not None else None
     return kind is not None and kind.is_floating_point() and not int_of(node, "fmod", 0)
 

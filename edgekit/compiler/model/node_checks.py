@@ -232,7 +232,6 @@ def _transpose(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 
 
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
-    """Return the error if a Reshape changes the number of elements; ``target`` is the inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
         new_size, old_size = math.prod(target), math.prod(source)
         return f"reshapes {times(source)} ({old_size} elements) to {times(target)} ({new_size} elements)"

@@ -137,7 +137,6 @@ def save_model(model: ir.Model) -> bytes:
 
 
 def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return the model's inputs, without weights, and its outputs, in their order."""
     return tuple(map(_spec, model.graph.inputs)), tuple(map(_spec, model.graph.outputs))
 
 

@@ -120,7 +120,6 @@ def onnx_values(
 
 
 def reference_version() -> str:
-    """Return the name and version of the reference's engine."""
     return f"ONNX Runtime {onnxruntime().__version__}"
 
 

@@ -87,7 +87,6 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
 
 
 def known_array(value: ir.Value | None, constants: dict[ir.Value, Array]) -> Array | None:
-    """Return a value's constant, an initializer or computed, or None."""
     if value is None:
         return None
     if value in constants:

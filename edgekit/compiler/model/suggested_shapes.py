@@ -74,7 +74,6 @@ class SuggestedShapes(NamedTuple):
 
     @property
     def option(self) -> str:
-        """Return the option to paste."""
         return " ".join(shape_option(name, shape) for name, shape in self.shapes.items())
 
     def __str__(self) -> str:

@@ -116,7 +116,6 @@ def _check_text(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
 
 
 def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs in the attributes of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -196,7 +195,6 @@ def owners_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.Functio
 
 
 def external_files(proto: onnx.ModelProto) -> list[str]:
-    """Return the names of the model's external data files, sorted."""
     entries = (e for owner in owners_of(proto) for tensor in _tensors(owner) for e in tensor.external_data)
     return sorted({entry.value for entry in entries if entry.key == "location"}, key=str)
 

@@ -75,7 +75,6 @@ class Equalization:
     layers: tuple[EqualizedLayers, ...] = ()
 
     def summary(self) -> str:
-        """Return the number of equalized pairs of layers, as text; "" if there are none."""
         undone = sum(row["undone"] for row in self.layers)
         text = f"{len(self.layers) - undone} pairs of layers equalized" if self.layers else ""
         return f"{text}, {undone} undone: the float outputs changed" if undone else text

@@ -74,7 +74,6 @@ def check_contained(options: Mapping[str, Any]) -> list[Finding]:
 
 
 def build_contained(request: BuildRequest) -> Bundle:
-    """Build in a child."""
     with _Child("build", plain_arguments(request)) as child:
         from edgekit.bundle.bundle import Bundle  # while the child starts
 
@@ -86,7 +85,6 @@ def build_contained(request: BuildRequest) -> Bundle:
 
 
 def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
-    """Shrink a model in a child."""
     with _Child("shrink", plain_arguments(request)) as child:
         from edgekit.compiler.sandbox.shrunk_message import parse_shrunk  # while the child starts
 

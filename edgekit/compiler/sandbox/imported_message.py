@@ -23,7 +23,6 @@ NOT_SENT = ("onnx", "name", "source", "importer", "answers", "example")
 
 
 def imported_figures(imported_model: ImportedModel) -> list[Json]:
-    """Describe an imported model, and where it came from."""
     imported = encode(Imported, imported_model.imported, *NOT_SENT)
     return [encode(ImportedModel, imported_model, "imported"), imported]
 

@@ -84,7 +84,6 @@ class ChildLimits(NamedTuple):
 
 
 def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
-    """Return the limits for ``check``, ``build`` or ``shrink`` with these options."""
     model = Path(options["model"])
     others = [path for path in (options.get("draft"), *_adapters(options)) if path]
     size = sum(_size_bytes(Path(path)) for path in (model, *others))

@@ -14,12 +14,10 @@ from edgekit.tensor_spec import Json
 
 
 def shrunk_figures(shrunk: ShrunkModel) -> Json:
-    """Return the figures of a smaller model."""
     return encode(ShrunkModel, shrunk, "name", "onnx", "goal")
 
 
 def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
-    """Parse a smaller model from its figures."""
     try:
         model: ShrunkModel = decode(ShrunkModel, message, "shrunk", name=name, goal=goal, onnx=onnx)
         if min(*model.multiplications, *model.weight_bytes, model.test_samples) < 0:

@@ -79,7 +79,6 @@ class ChildWatch:
         self._thread.join()
 
     def need(self) -> Need:
-        """Return what the child reported to need."""
         try:
             memory_bytes, seconds = map(int, read_plain(self._need, NEED_LIMIT_BYTES).split())
         except (OSError, ValueError):

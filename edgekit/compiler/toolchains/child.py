@@ -65,7 +65,6 @@ class ServingProcess:
         return self._end.alive
 
     def close(self) -> None:
-        """End it, and remove its folder."""
         self._end()
 
     def respond(self, lines: bytes, seconds: float) -> bytes:

@@ -38,7 +38,6 @@ class Environment(NamedTuple):
 
 
 def variable_of(target: str) -> str:
-    """Return the environment variable that names the Python of a target's compiler."""
     return f"EDGEKIT_{target.upper()}_PYTHON"
 
 

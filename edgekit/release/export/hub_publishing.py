@@ -207,7 +207,6 @@ LICENSES = {
 
 
 def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -> str:
-    """Return the README of a bundle."""
     with checked_evidence(bundle.name):
         manifest, about = bundle.manifest, _about(bundle)
         source = manifest["source"]

@@ -106,7 +106,6 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Dev
 
 
 def decoded(line: bytes) -> DeviceRow:
-    """Decode a row of either form."""
     row = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
     if not isinstance(row, dict):
         raise RowError("it is not an object")

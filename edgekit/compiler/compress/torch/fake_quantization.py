@@ -270,5 +270,4 @@ class SeveralTargets(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
         return {name: torch.cat([output[name] for output in outputs]) for name in outputs[0]}
 
     def quantized(self) -> dict[str, ir.Model]:
-        """Return target -> its Q/DQ graph with the current weights and scales."""
         return {name: part.write_back() for name, part in zip(self.targets, self.parts, strict=True)}

@@ -125,7 +125,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         return {name: p / self._scales[name] if name in self._scales else p for name, p in pairs}
 
     def parameter(self, name: str) -> Tensor:
-        """Return the parameter of a weight."""
         return self._parameters_of[self.trained.index(name)]
 
     def forward(self, feeds: Mapping[str, Tensor], values: Sequence[str] = ()) -> dict[str, Tensor]:
@@ -150,7 +149,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         return outputs
 
     def write_back(self) -> ir.Model:
-        """Return a copy of the graph with the current weights, without transforms."""
         copy = self.model.clone()
         for name, tensor in self.weights().items():
             array: Array = tensor.detach().numpy().copy()

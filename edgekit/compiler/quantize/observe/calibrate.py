@@ -51,7 +51,6 @@ class Split:
 
 
 def refuse_without_samples(samples: Sequence[Sample] | None) -> None:
-    """Check that there are samples to calibrate on."""
     if samples is None or not len(samples):
         raise SampleError(
             "int8 needs calibration samples: add --samples (samples= in Python) with 64 to 128 typical inputs"

@@ -172,7 +172,6 @@ def _has_weights(node: ir.Node, rule: OpRule) -> bool:
 
 
 def output_channels(node: ir.Node) -> int:
-    """Return the number of output channels of a node with weights, which is the size of its bias."""
     dims = static_dims(node.outputs[0]) or ()
     return dims[1 if node.op_type in ("Conv", "ConvTranspose") else -1]
 
@@ -279,6 +278,5 @@ class Groups:
         return name
 
     def join(self, names: Sequence[str]) -> None:
-        """Merge the groups of these names."""
         for name in names[1:]:
             self._parent[self.root(name)] = self.root(names[0])

@@ -81,7 +81,6 @@ WIDE: Mapping[Dtype, Dtype] = {"int8": "int16", "uint8": "uint16"}
 
 
 def rules_of(placement: str, rules: Rules) -> Rules:
-    """Return the target's rules with the settings of a placement."""
     preset = PLACEMENTS[placement]
     activations = WIDE[rules.activations] if preset.wide else rules.activations
     return replace(rules, activations=activations, centred=rules.symmetric and preset.centred)

@@ -204,7 +204,6 @@ class Candidates:
         return measurement
 
     def is_known(self, config: CandidateConfig) -> bool:
-        """Return whether a measurement is cached, from this or an earlier build: it is not repeated."""
         if config not in self._measurements:
             measurement = measurement_cache.recall(self._key(config), Measurement)
             if measurement is None:

@@ -57,7 +57,6 @@ class WeightedKernel:
 
 
 def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[WeightedKernel]:
-    """Return the kernels with weights, in the graph's order."""
     order = {node_name(node): index for index, node in enumerate(model.graph)}
     blocks = []
     for kernel in kernels:

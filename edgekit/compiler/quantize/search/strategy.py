@@ -73,7 +73,6 @@ def recipe_changes(
 
 
 def with_optimized_weights(recipe: Recipe) -> Recipe:
-    """Return the recipe, or the default if the recipe rounds weights to nearest."""
     return recipe if recipe.rounding == DEFAULT.rounding else DEFAULT
 
 
