@@ -45,7 +45,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     Args:
         model: Opened, and after ``run_passes``. It is not changed.
-        trained: Initializers that become parameters. None means all weights (``trained_weights``).
         scales: Weight -> s: the parameter is s times the weight. For the first layer the size of the input,
             e.g. 128 for pixels of 0 to 255: Adam's steps have the same size for every weight, and a step in
             the first layer then counts 128 times less.
@@ -62,12 +61,11 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         self,
         model: ir.Model,
         *,
-        trained: Collection[str] | None = None,
         scales: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
         self.model = model
-        self.trained = tuple(trained_weights(model) if trained is None else trained)
+        self.trained = tuple(trained_weights(model))
         program = GraphProgram()
         findings = open_shapes(model, "PyTorch") or lower.lower(
             program, model.graph, opset_of(model.opset_imports.items())
