@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from edgekit.batch.build_job import (
     CatalogueRow,
+    ContentKeys,
     Job,
     VariantRow,
     empty_row,
@@ -18,8 +19,8 @@ from edgekit.batch.build_job import (
     parse_record,
     record_name,
     run_job,
+    tool_versions,
 )
-from edgekit.batch.content_key import ContentKeys, tool_versions
 from edgekit.batch.matrix import Matrix, MatrixBuild, read_matrix
 from edgekit.batch.stored_files import Folder, is_url
 from edgekit.batch.workers import LOCAL, BuildWorkers, open_workers

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from edgekit.devices import transport
-from edgekit.devices.address import DeviceAddress
+from edgekit.devices.transport import DeviceAddress
 from edgekit.errors import DeviceError
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError

@@ -20,9 +20,9 @@ from typing import IO, Any
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.devices import transport
-from edgekit.devices.address import DeviceAddress
 from edgekit.devices.connection import end, keep_the_end
 from edgekit.devices.inventory import Inventory
+from edgekit.devices.transport import DeviceAddress
 from edgekit.errors import DeviceError, printable
 from edgekit.system import cpu
 from edgekit.system.formats.plain_text import milliseconds, table

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 import edgekit
-from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
+from edgekit.compiler.compress.channel_groups import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import plan_pruning, pruned_model
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.model.onnx_file import open_model, save_model

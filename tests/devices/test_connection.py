@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.devices import connection
-from edgekit.devices.address import parse_address
 from edgekit.devices.connection import Connection, NoPython
 from edgekit.devices.inventory import read_inventory
+from edgekit.devices.transport import parse_address
 from edgekit.errors import DeviceError
 from tests.devices.local_ssh import local_ssh
 

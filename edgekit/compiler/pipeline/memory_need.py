@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from edgekit.compiler.compress.network_cost import multiplications
+from edgekit.compiler.compress.channel_groups import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.quantize.observe.calibrate import PASS_BYTES

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from edgekit.compiler.compress.channel_groups import multiplications, weight_bytes
 from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
-from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PrunableGroup, PruningPlan, plan_pruning, prune
 from edgekit.compiler.evaluate.fidelity import source_evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs

@@ -14,9 +14,9 @@ from functools import partial
 import onnx_ir as ir
 
 from edgekit.bundle.evidence import PathStep
+from edgekit.compiler.compress.channel_groups import multiplications, weight_bytes
 from edgekit.compiler.compress.goal import share_of
 from edgekit.compiler.compress.int8_placement import NEAREST, Int8Placement, place_candidate
-from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import plan_pruning, prune
 from edgekit.compiler.compress.student_training import TrainedStudent
 from edgekit.compiler.evaluate.fidelity import Fidelity

@@ -164,7 +164,7 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
     if request.verb == "shrink":
         from edgekit.compiler.pipeline.shrink import shrink_model
         from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
-        from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
+        from edgekit.compiler.sandbox.result_messages import shrunk_figures
 
         _collect_from_here()
         shrunk = shrink_model(ShrinkRequest(**request.options, progress=progress), claim)
@@ -191,7 +191,7 @@ def _collect_from_here() -> None:
 
 
 def _read(request: ChildRequest) -> list[bytes]:
-    from edgekit.compiler.sandbox.imported_message import drafted_figures, imported_figures
+    from edgekit.compiler.sandbox.result_messages import drafted_figures, imported_figures
 
     if request.verb == "card":
         from edgekit.compiler.card_inference.draft import draft_card

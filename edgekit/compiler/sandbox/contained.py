@@ -86,7 +86,7 @@ def build_contained(request: BuildRequest) -> Bundle:
 
 def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
     with _Child("shrink", plain_arguments(request)) as child:
-        from edgekit.compiler.sandbox.shrunk_message import parse_shrunk  # while the child starts
+        from edgekit.compiler.sandbox.result_messages import parse_shrunk  # while the child starts
 
         child.findings(request.progress)
         with _checked(child.name):
@@ -97,7 +97,7 @@ def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
 def import_contained(options: Mapping[str, Any]) -> ImportedModel:
     """Run ``edgekit.compiler.pipeline.import_onnx.import_model`` with these options, in a child."""
     with _Child("import", options) as child:
-        from edgekit.compiler.sandbox.imported_message import parse_imported  # while the child starts
+        from edgekit.compiler.sandbox.result_messages import parse_imported  # while the child starts
 
         child.findings(report)
         with _checked(child.name):
@@ -108,7 +108,7 @@ def import_contained(options: Mapping[str, Any]) -> ImportedModel:
 def card_contained(options: Mapping[str, Any]) -> Draft:
     """Run ``edgekit.compiler.card_inference.draft.draft_card`` with these options, in a child."""
     with _Child("card", options) as child:
-        from edgekit.compiler.sandbox.imported_message import parse_drafted  # while the child starts
+        from edgekit.compiler.sandbox.result_messages import parse_drafted  # while the child starts
 
         child.findings(report)
         with _checked(child.name):

@@ -12,7 +12,6 @@ from edgekit.compiler.passes.decompositions import (  # noqa: F401  (importing t
     classifiers,
     contributed,
     convolutions,
-    fourier,
     linear_algebra,
     normalization,
     pooling,
