@@ -102,13 +102,8 @@ def run_files(
     bundle: Bundle,
     paths: Mapping[str, Path],
     *,
-    engine: str | None = None,
-    variant: str | None = None,
-    threads: int | None = None,
-    device: str = "cpu",
-    strict: bool = False,
-    allow_split: bool = False,
     text: str | None = None,
+    **options: Any,
 ) -> RunResult:
     """Run a bundle on files: once, or on each window of a sound or each text of a file.
 
@@ -116,6 +111,7 @@ def run_files(
         paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
             "" is the only input that is neither constant nor a state in the card.
         text: One text, instead of files.
+        options: Arguments of a Session.
 
     Raises:
         UsageError: an input has no file, or a file has no input; or the variant or engine does not exist.
@@ -126,15 +122,7 @@ def run_files(
     card = parse_card(bundle.card) if bundle.card is not None else None
     whole = read_whole(paths, text, card, bundle.name)
     feeds, picture = ({}, None) if whole is not None else read_feeds(bundle, paths, card)
-    with Session(
-        bundle,
-        engine=engine,
-        variant=variant,
-        strict=strict,
-        threads=threads,
-        device=device,
-        allow_split=allow_split,
-    ) as session:
+    with Session(bundle, **options) as session:
         placed = answer = None
         if whole is not None:
             answer, outputs = run_whole(session, whole)

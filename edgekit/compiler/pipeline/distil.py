@@ -123,7 +123,6 @@ def distil(request: DistilRequest) -> DistilledModel:
 
 
 def _options(request: DistilRequest) -> TrainingOptions:
-    """Check and return the training options. Raises UsageError: no end, or a number that is not above 0."""
     from edgekit.compiler.compress.torch.training_loop import TrainingOptions
 
     epochs, minutes, batch, rate = request.epochs, request.minutes, request.batch, request.learning_rate
@@ -135,7 +134,6 @@ def _options(request: DistilRequest) -> TrainingOptions:
 def _opened(
     model: Source, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
 ) -> tuple[ir.Model, ir.Model]:
-    """Return a model as opened, and its canonical form with float weights."""
     source, _ = open_source_model(model, shapes, importing)
     canonical = source.clone()
     run_passes(canonical)
@@ -204,16 +202,12 @@ class DistilledModel:
     """Trained student: ``save`` writes the ONNX file.
 
     Attributes:
-        name: File name of the student.
-        teacher: File name of the teacher.
         models: Target -> the trained student for its int8, as an ONNX file with Q/DQ pairs; "" -> in float.
         before: The student's fidelity to the teacher before training, on the test samples.
         after: The student's fidelity to the teacher after training.
         task: The teacher's own score on labelled test samples; ``before.task`` and ``after.task`` are the
             student's.
         samples: Number of samples for training, for choosing the best weights, and for testing.
-        epochs: Number of passes over the samples.
-        seconds: Duration of the training.
         losses: Validation loss at each check; the first is before training.
         augmentation: Changes of the pictures.
         finished: Whether the training finished; False if it was stopped, with the best weights so far.
@@ -254,11 +248,7 @@ class DistilledModel:
         return {t: path.with_name(f"{path.stem}-{t}{path.suffix}") if several else path for t in self.models}
 
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file atomically; for several targets, ``NAME-TARGET.onnx``.
-
-        Raises:
-            OSError: the file can't be written.
-        """
+        """Write the ONNX file atomically; for several targets, ``NAME-TARGET.onnx``."""
         for target, file in self.paths(path).items():
             write_atomically(file, [self.models[target]])
 

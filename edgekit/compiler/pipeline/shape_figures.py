@@ -155,7 +155,6 @@ def _reject_inaccurate(
 
 
 def _snr(figures: ShapeFigures) -> float:
-    """Return the SNR in dB; infinite if the outputs equal the reference's."""
     if figures.get("unequal"):
         return -math.inf
     return math.inf if figures["snr_db"] is None else figures["snr_db"]

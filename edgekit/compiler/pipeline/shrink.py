@@ -152,11 +152,6 @@ def _change(group: PrunableGroup, units: int) -> GroupChange:
 class ModelTimer:
     """Compiles and times models against one model, in float32 on one thread.
 
-    Args:
-        model: The canonical model.
-        samples: Some that models are verified with; the first one is timed.
-        targets: Targets to time on.
-
     Attributes:
         not_timed: Target -> why it is left out.
     """
@@ -168,7 +163,6 @@ class ModelTimer:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Names of those that are timed."""
         return tuple(parent.profile.name for parent in self._parents)
 
     def ratios(self, model: ir.Model, only: str = "") -> dict[str, float]:
@@ -204,12 +198,7 @@ class ModelTimer:
 
 
 def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
-    """Return the targets with these names, or all whose engine is installed.
-
-    Raises:
-        ProfileError: a target does not exist.
-        MissingDependency: the engine of one that is named is not installed.
-    """
+    """Return the targets with these names, or all whose engine is installed."""
     every = sorted(set(profile_names().values()))
     targets = [resolve(find_profile(name)) for name in dict.fromkeys(names or every)]
     if names:
