@@ -18,6 +18,7 @@ from edgekit.system import cpu
 from edgekit.system.shared_libraries import check_libraries
 from edgekit.system.signal_stack import kept_signal_stack
 from edgekit.target.contract import EngineInfo, TritonForm
+from edgekit.target.kept_arrays import kept_array
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
@@ -255,7 +256,7 @@ class OpenvinoRunner:
                     alive.append(array)
                 request.set_input_tensor(index, self._tensor(array, shared_memory=True))
             for spec, index in self._hand_out:
-                outputs[spec.name] = array = np.empty(spec.shape, spec.dtype)
+                outputs[spec.name] = array = kept_array(spec.shape, spec.dtype)
                 request.set_output_tensor(index, self._tensor(array, shared_memory=True))
             request.infer()
         except RuntimeError as problem:
