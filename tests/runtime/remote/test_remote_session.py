@@ -213,8 +213,8 @@ def test_a_server_that_comes_back_is_used_again(session: Session, monkeypatch: p
 def test_a_request_that_one_server_fails_is_answered_by_the_other(session: Session, fault: str) -> None:
     change(session, slow)
     with serving(fault) as bad, serving() as good, remote_first(session, [bad, good], 20_000.0) as both:
-        answers = [both.run({"x": X}) for _ in range(20)]
-        assert [answer.path for answer in answers] == ["remote"] * 20
+        paths = [both.run({"x": X}).path for _ in range(8)]  # as long as no p95 sends the device off
+        assert paths == ["remote"] * 8
         status = both.status()
         assert status["servers"][good]["server"] == "closed"
         assert status["servers"][bad] == {key: status[key] for key in ("server", "why", "p95_ms")}
