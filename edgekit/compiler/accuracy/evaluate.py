@@ -17,14 +17,14 @@ from edgekit.bundle.variant import Variant
 from edgekit.compiler.accuracy.estimates import RESAMPLES, Resampled, estimate, loss, resamples
 from edgekit.compiler.accuracy.evaluation import WORST, Evaluation, VariantAccuracy
 from edgekit.compiler.evaluate.label_metric import Item, LabelledSample, LabelMetric, Scores, label_metric
-from edgekit.compiler.evaluate.picture_files import read_picture
-from edgekit.compiler.evaluate.sound_files import read_sound
 from edgekit.compiler.sandbox.public import build
 from edgekit.errors import EdgeKitError, SampleError, UsageError, printable, reason_of
 from edgekit.processing.audio_preparation import loudest, mono
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.processing import predicts_in_parts
+from edgekit.processing.sound_files import read_sound
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import Stage, counted, step

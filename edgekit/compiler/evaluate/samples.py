@@ -22,7 +22,6 @@ from typing import TypeVar, overload
 import numpy as np
 
 from edgekit.compiler.evaluate.array_files import misfit, read_arrays
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.prepared_files import (
     kind_of_file,
     prepared_suffixes,
@@ -36,6 +35,7 @@ from edgekit.compiler.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.compiler.model.input_range import InputRange
 from edgekit.errors import SampleError
 from edgekit.processing.card import Card
+from edgekit.processing.picture_files import PICTURES, read_picture
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, Json, TensorSpec
 

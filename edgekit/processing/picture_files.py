@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from edgekit.compiler.evaluate.tiff_directory import check_directory
 from edgekit.errors import SampleError, need_package
+from edgekit.processing.tiff_directory import check_directory
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array
 
