@@ -12,7 +12,6 @@ from edgekit.cli.arguments import (
     ModelPath,
     as_json_option,
     below,
-    need_page,
     need_replaceable,
     need_writable,
     path_option,
@@ -94,9 +93,8 @@ def build(
     need_writable(output, "the bundle")
     need_replaceable(output)
     if report is not None:
-        from edgekit.report.page import need_packages
+        from edgekit.report.page import need_page
 
-        need_packages()
         need_page(report)
         need_writable(report, "the page")
     from edgekit import build as build_bundle
@@ -112,10 +110,8 @@ def build(
         bundle = with_version(bundle, bundle_version)
     bundle.save(output)
     if report is not None:
-        from edgekit.report.page import page_of, write_page
-
         bundle.name = str(output)  # as the page of an opened one calls it
-        write_page(report, page_of(bundle))
+        bundle.report(report)
     if not (quiet or as_json):
         click.echo("", err=True)
     bugs = faults(bundle)

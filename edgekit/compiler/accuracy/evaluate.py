@@ -28,10 +28,12 @@ from edgekit.processing.sound_files import read_sound
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import Stage, counted, step
+from edgekit.system.python_calls import public
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array
 
 
+@public
 def evaluate(
     model: str | os.PathLike[str] | Bundle,
     samples: str | os.PathLike[str],
@@ -41,6 +43,7 @@ def evaluate(
     variant: str | None = None,
     engine: str | None = None,
     threads: int | None = None,
+    progress: bool = True,
 ) -> Evaluation:
     """Evaluate variants, or a model, on labelled samples.
 
@@ -55,6 +58,7 @@ def evaluate(
         variant: Name of the only variant to evaluate. None means all.
         engine: Target whose variants are evaluated, or that runs the model. None means all, or ONNX Runtime.
         threads: Number of threads of one inference. None means the session's default.
+        progress: Whether a terminal or a notebook shows a line while it runs.
 
     Raises:
         UsageError: there is no card with a task that has a metric, or the variant is unknown.

@@ -67,7 +67,7 @@ from edgekit.processing.image_preparation import from_bytes
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.system import cpu
 from edgekit.system.memory import left_out_of_collections
-from edgekit.system.progress import Notify, Progress, stage
+from edgekit.system.progress import Notify, Progress, listener, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
@@ -85,7 +85,7 @@ def open_source(
 ) -> BuildJob:
     """Open the model, run the passes, and find the precisions to build."""
     io, has_samples = request.io, request.samples is not None
-    with stage(request.progress, "opened") as notify:
+    with stage(listener(request.progress), "opened") as notify:
         source, imported = _opened(model, card, request)
         name = source_name(model)
         inputs, outputs = signature(source)

@@ -200,6 +200,19 @@ class TextSession:
         return self._stream(self.tokenizer.encode(prompt), checked, began_s)
 
     @passing_options(GenerateOptions)
+    def predict(self, prompt: str, **options: Any) -> GeneratedText:
+        """Generate a continuation of the prompt, and return it when it has ended.
+
+        Args:
+            prompt: Text to continue, as in ``generate``.
+            options: Fields of ``GenerateOptions``.
+
+        Raises:
+            UsageError, EngineError: as ``generate``.
+        """
+        return self.generate(prompt, **options).result
+
+    @passing_options(GenerateOptions)
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
