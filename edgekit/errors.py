@@ -115,7 +115,8 @@ def no_attribute(
     """Return the error about a wrong attribute, with the right one."""
     names = [entry for entry in dir(type(thing)) if not entry.startswith("_")]
     hint = suggestion(name, names, habits)
-    return AttributeError(f"a {type(thing).__name__} has no attribute {name!r}{hint}", name=name, obj=thing)
+    text = f"{type(thing).__name__!r} object has no attribute {name!r}{hint}"
+    return AttributeError(text, name=name, obj=thing)
 
 
 class UsageError(EdgeKitError):

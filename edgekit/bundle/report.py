@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 TIME, TOKEN_TIME = "p50 at build", "a token at build"
 """Headings of times of a run and of a token. The machine of the build took them; :func:`basis` names it."""
-BREAK = "\n\n"
 COLUMNS = ("target", "variant", "size", "SNR", TIME, "verified")
 
 
@@ -56,7 +55,7 @@ class Report(str):
 
         Args:
             path: File to write; it ends in ``.html``.
-            options: ``samples``, ``labelled``, ``explain`` and ``accelerator``, as ``edgekit report`` has them.
+            options: ``samples``, ``labelled``, ``explain`` and ``accelerator`` of ``write_report``.
 
         Raises:
             UsageError: the file cannot be written, or an option does not fit the bundle.
@@ -180,9 +179,8 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
         first = "".join(
             f'<p style="margin:0 0 2px">{escape(line)}</p>' for line in advice(manifest, variants)
         )
-    return (
-        f"{first}{html_table(*columns_and_rows(kept_of(variants)))}{preformatted(text.partition(BREAK)[2])}"
-    )
+    rest = text.partition("\n\n")[2]
+    return first + html_table(*columns_and_rows(kept_of(variants))) + preformatted(rest)
 
 
 def lowest_snr_db(variant: Variant) -> float | None:

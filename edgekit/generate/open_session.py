@@ -51,7 +51,9 @@ def open(  # noqa: A001
     kind: type[Session | TextSession] = Session
     with opened(bundle) as peeked:
         if is_generation(peeked.card):
-            from edgekit.generate.device.text_session import TextSession as kind
+            from edgekit.generate.device.text_session import TextSession
+
+            kind = TextSession
     names = signature(kind).parameters
     for name in options.keys() - names.keys():
         raise TypeError(f"open() got an unexpected keyword argument {name!r}{suggestion(name, names)}")

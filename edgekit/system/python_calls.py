@@ -1,7 +1,7 @@
 """Functions called from Python: a live line on a terminal, and errors in Python's words.
 
-The host side states options as the command line spells them. ``public`` turns ``--max-drop`` into ``max_drop``
-where an error leaves a function that a Python program called. A command to paste stays as it is.
+The host side states options as the command line spells them. ``public`` turns ``--max-drop`` into
+``max_drop`` if the error leaves a function that a Python program called. A command to paste stays as it is.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def bench(
 
     Returns:
         A row for each variant, with ``variant``, ``p50_ms``, ``p95_ms``, ``first_ms``, ``overhead_us``,
-        ``rss_mb`` and more (docs/benchmarking.md); of a language model ``tokens_per_s``. It prints as a table.
+        ``rss_mb`` and more (docs/benchmarking.md); of a language model ``tokens_per_s``. It prints as a
+        table.
 
     Raises:
         UsageError: an argument is out of its range, or does not apply to a language model.

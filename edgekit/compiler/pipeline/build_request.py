@@ -118,9 +118,9 @@ class BuildRequest:
         metavar="PRECISION", choices=names_to_ask_for(), models="any", stored=False,
     ))  # fmt: skip
     samples: "str | Path | Sequence[Sample] | Sample | Array | None" = field(default=None, metadata=option(
-        f"{SAMPLES} They calibrate int8 and verify; from Python they may be dicts of arrays by input name, or "
-        "one array with the samples along its first axis. A third of them is held out for testing. Without "
-        "samples, random ones are used.",
+        f"{SAMPLES} They calibrate int8 and verify; from Python they may be dicts of arrays by input name, "
+        "or one array with the samples along its first axis. A third of them is held out for testing. "
+        "Without samples, random ones are used.",
         kind=str, metavar="PATH", stored=False, rebuild=True,
     ))  # fmt: skip
     card: "Card | Draft | str | Path | None" = field(default=None, metadata=option(

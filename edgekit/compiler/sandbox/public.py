@@ -61,8 +61,8 @@ def check(
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
             (docs/importing.md); or an address ``hf://OWNER/NAME``.
-        targets: Targets or device profiles, or one of them; None for all installed targets. A target whose compiler needs
-            a package that is not installed is then a note.
+        targets: Targets or device profiles, or one of them; None for all installed targets. A target whose
+            compiler needs a package that is not installed is then a note.
         shapes: Static shapes by input name, as in ``build``.
         example_inputs: Same as in ``build``.
         trust_pickle: Same as in ``build``.

@@ -210,7 +210,9 @@ class TextSession:
         Raises:
             UsageError, EngineError: as ``generate``.
         """
-        return self.generate(prompt, **options).result
+        stream = self.generate(prompt, **options)
+        stream.text()
+        return stream.result
 
     @passing_options(GenerateOptions)
     def chat(
@@ -296,7 +298,7 @@ class TextSession:
                 "open the session with a larger context"
             )
         if options.adapter and options.adapter not in self.adapters:
-            available = ", ".join(self.adapters) or "none; build it with --adapter"
+            available = ", ".join(self.adapters) or "none; build it with one"
             raise UsageError(f"the bundle has no adapter {options.adapter[:64]!r}; available: {available}")
         guide, speculation = self._guides.guide(options), self._scheduler.decoder.speculation
         stream = TextStream(self, prompt, options, guide=guide, speculation=speculation, began_s=began_s)
