@@ -407,7 +407,11 @@ class Bundle(Closing):
         ``.html`` file, it writes the whole report there."""
         from edgekit.bundle.report import Report, render_bundle
 
-        return Report(render_bundle(self.name, self.manifest, self.variants), self)
+        def write(path: Path, **options: Any) -> None:
+            import_module("edgekit.report.page").write_report(self, path, **options)
+
+        text = render_bundle(self.name, self.manifest, self.variants)
+        return Report(text, self._repr_html_, write)
 
     def export(self, variant: str, folder: str | os.PathLike[str], **options: Any) -> list[Path]:
         """Write a variant's engine files into a folder, for use without EdgeKit's runtime.

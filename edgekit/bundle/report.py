@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine
@@ -28,9 +27,6 @@ from edgekit.system.python_calls import spoken_errors
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json
 
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
-
 TIME, TOKEN_TIME = "p50 at build", "a token at build"
 """Headings of times of a run and of a token. The machine of the build took them; :func:`basis` names it."""
 COLUMNS = ("target", "variant", "size", "SNR", TIME, "verified")
@@ -43,14 +39,15 @@ class Report(str):
     bundle.report("report.html")
     """
 
-    _bundle: Bundle
+    _html: Callable[[], str]
+    _write: Callable[..., None]
 
-    def __new__(cls, text: str, bundle: Bundle) -> Report:
+    def __new__(cls, text: str, html: Callable[[], str], write: Callable[..., None]) -> Report:
         report = super().__new__(cls, text)
-        report._bundle = bundle
+        report._html, report._write = html, write
         return report
 
-    def __call__(self, path: str | os.PathLike[str], **options: Any) -> Path:
+    def __call__(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write a self-contained HTML page.
 
         Args:
@@ -62,14 +59,13 @@ class Report(str):
             MissingDependency: the packages that draw the page are not installed.
         """
         with spoken_errors():
-            import_module("edgekit.report.page").write_report(self._bundle, Path(path), **options)
-        return Path(path)
+            self._write(Path(path), **options)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return render_html(self._bundle.name, self._bundle.manifest, self._bundle.variants)
+        return self._html()
 
 
 def render_bundle(

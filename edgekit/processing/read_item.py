@@ -46,9 +46,9 @@ def read_item(kind: str, item: Any, order: str = "rgb", rate: int | None = None)
     if isinstance(item, bytes | bytearray | memoryview):
         return _content(kind, bytes(item), rate)
     if type(item).__module__.partition(".")[0] == "PIL":
-        from PIL import ImageOps
+        from edgekit.processing.picture_files import upright_pixels
 
-        return np.asarray(ImageOps.exif_transpose(item).convert("RGB")), "rgb", rate
+        return upright_pixels(item), "rgb", rate
     if isinstance(item, list | tuple) and not _holds_numbers(item):
         raise UsageError("predict takes one item: use [session.predict(item) for item in items]")
     return _array(kind, item), order, rate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 import numpy as np
 
@@ -213,10 +213,8 @@ class Session(Closing, Generic[Answer]):
 
         if not isinstance(frame, np.ndarray):
             frame, order, rate = self._read(frame, order, rate)
-        answer: Answer
         if processing.predicts_in_parts(self.card):
-            answer = processing.predict_whole(self.card, self.run, frame, rate, options)
-            return answer
+            return cast("Answer", processing.predict_whole(self.card, self.run, frame, rate, options))
         if self.card.carries:
             outputs, placed = self._stream_of_predict().run(frame, order, rate)
             return self.decode(outputs, placed, **options)
@@ -256,12 +254,12 @@ class Session(Closing, Generic[Answer]):
         """Decode the outputs of ``run``: the last step of ``predict``, with its options."""
         from edgekit.processing import processing
 
-        answer: Answer
+        decoded: Any
         if self._cascade is not None:
-            answer = self._cascade.decode(self.card, outputs, placed, options)
+            decoded = self._cascade.decode(self.card, outputs, placed, options)
         else:
-            answer = processing.decode(self.card, outputs, placed, **options)
-        return answer
+            decoded = processing.decode(self.card, outputs, placed, **options)
+        return cast("Answer", decoded)
 
     def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
         """Open long or live audio, window by window; see ``streaming.listening.Listening``."""

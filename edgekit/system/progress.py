@@ -56,6 +56,10 @@ class Notify(Protocol):
     ) -> None: ...
 
 
+def ignore(stage: Stage) -> None:
+    """Ignore an event."""
+
+
 def unwatched(detail: str, *figures: object, **more: object) -> None:
     """Describe a stage that nobody watches."""
 
@@ -77,7 +81,7 @@ def listening(listener: Progress) -> Iterator[None]:
 def listener(progress: Progress | bool) -> Progress:
     """Return the callback for the events of a call: this process's for True, none for False."""
     if isinstance(progress, bool):
-        return report if progress else unwatched
+        return report if progress else ignore
     return progress
 
 

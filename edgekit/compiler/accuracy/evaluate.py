@@ -27,7 +27,7 @@ from edgekit.processing.processing import predicts_in_parts
 from edgekit.processing.sound_files import read_sound
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
-from edgekit.system.progress import Stage, counted, step
+from edgekit.system.progress import counted, step
 from edgekit.system.python_calls import public
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array
@@ -143,12 +143,8 @@ def _float_bundle(
             targets=[engine or "ort"],
             card=described,
             precision=FULL_PRECISION,
-            progress=_unwatched,
+            progress=False,
         )
-
-
-def _unwatched(stage: Stage) -> None:
-    """Ignore a stage of the build."""
 
 
 def _chosen(bundle: Bundle, name: str | None, engine: str | None) -> list[Variant]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar, overload
+from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -50,6 +50,7 @@ CACHED_BYTES = 64 * 2**20
 
 T = TypeVar("T")
 Sample = Mapping[str, Array]
+SampleSource: TypeAlias = "str | Path | Sequence[Sample | Array] | Sample | Array | None"
 
 
 class FileSamples(Sequence[Sample]):
@@ -129,7 +130,7 @@ class Samples:
 
 
 def load_samples(
-    source: str | Path | Sequence[Sample | Array] | Sample | Array | None,
+    source: SampleSource,
     inputs: Sequence[TensorSpec],
     card: Card | None = None,
     limit: int | None = None,

@@ -18,11 +18,10 @@ from edgekit.target.precisions import FULL_PRECISION, names_to_ask_for
 
 if TYPE_CHECKING:
     from edgekit.compiler.card_inference.draft import Draft
-    from edgekit.compiler.evaluate.samples import Sample
+    from edgekit.compiler.evaluate.samples import SampleSource
     from edgekit.compiler.importers.contract import Source
     from edgekit.processing.card import Card
     from edgekit.system.progress import Progress
-    from edgekit.tensor_spec import Array
 
 TARGETS = "Target or device profile, e.g. ort, tflite or rpi5; edgekit targets lists them."
 SAMPLES = "Folder or glob of .npz or .npy files or, with a card, images and videos."
@@ -117,7 +116,7 @@ class BuildRequest:
         default="fp32; fp16 for iPhones",
         metavar="PRECISION", choices=names_to_ask_for(), models="any", stored=False,
     ))  # fmt: skip
-    samples: "str | Path | Sequence[Sample] | Sample | Array | None" = field(default=None, metadata=option(
+    samples: "SampleSource" = field(default=None, metadata=option(
         f"{SAMPLES} They calibrate int8 and verify; from Python they may be dicts of arrays by input name, "
         "or one array with the samples along its first axis. A third of them is held out for testing. "
         "Without samples, random ones are used.",

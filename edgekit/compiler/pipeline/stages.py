@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -13,6 +12,7 @@ from edgekit.compiler.evaluate.card_check import check_decoding, check_labels
 from edgekit.compiler.evaluate.samples import (
     Sample,
     Samples,
+    SampleSource,
     load_samples,
     need_answers,
     need_variation,
@@ -136,9 +136,7 @@ def check_targets(job: BuildJob, progress: Progress) -> None:
         notify(", ".join(target.profile.name for target in job.targets))
 
 
-def prepare_samples(
-    job: BuildJob, source: str | Path | Sequence[Sample] | None, progress: Progress
-) -> BuildSamples:
+def prepare_samples(job: BuildJob, source: SampleSource, progress: Progress) -> BuildSamples:
     """Load and split the samples, and run the source model on those that variants are verified with."""
     with stage(progress, "reference") as notify:
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
