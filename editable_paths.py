@@ -1,7 +1,7 @@
 """The build backend: setuptools, whose editable installs name the folders of the packages as well.
 
-setuptools maps the packages of targets/ by an import hook. Editors and type checkers run no hook; they read the
-paths in the .pth files of an environment.
+setuptools maps the packages of targets/ by an import hook. Editors and type checkers run no hook; they read
+the paths in the .pth files of an environment.
 """
 
 import zipfile

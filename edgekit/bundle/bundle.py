@@ -33,7 +33,7 @@ from edgekit.system.formats.json_schema import ManifestError
 from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.interrupts import pass_on
-from edgekit.system.python_calls import spoken_errors
+from edgekit.system.python_calls import spoken, spoken_errors
 from edgekit.system.regular_file import PlainFile, Readable, Section
 from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
 
@@ -410,7 +410,7 @@ class Bundle(Closing):
         def write(path: Path, **options: Any) -> None:
             import_module("edgekit.report.page").write_report(self, path, **options)
 
-        text = render_bundle(self.name, self.manifest, self.variants)
+        text = spoken(render_bundle(self.name, self.manifest, self.variants))
         return Report(text, self._repr_html_, write)
 
     def export(self, variant: str, folder: str | os.PathLike[str], **options: Any) -> list[Path]:
@@ -444,7 +444,7 @@ class Bundle(Closing):
         """Return HTML for a notebook: the table, then the rest of the report."""
         from edgekit.bundle.report import render_html
 
-        return render_html(self.name, self.manifest, self.variants)
+        return spoken(render_html(self.name, self.manifest, self.variants))
 
 
 @contextmanager

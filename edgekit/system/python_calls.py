@@ -83,9 +83,13 @@ def spoken_errors() -> Iterator[None]:
     try:
         yield
     except EdgeKitError as problem:
-        if not _on_command_line:
-            problem.args = tuple(in_python(text) if isinstance(text, str) else text for text in problem.args)
+        problem.args = tuple(spoken(text) if isinstance(text, str) else text for text in problem.args)
         raise
+
+
+def spoken(text: str) -> str:
+    """Return a text in the words of its reader: of Python, or of the command line if a command runs."""
+    return text if _on_command_line else in_python(text)
 
 
 def _line(progress: object) -> AbstractContextManager[None]:

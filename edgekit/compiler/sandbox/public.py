@@ -28,7 +28,7 @@ from edgekit.compiler.sandbox.contained import (
 from edgekit.compiler.sandbox.limits import model_files
 from edgekit.diagnostics import Finding
 from edgekit.system.declared_options import called_with
-from edgekit.system.python_calls import public
+from edgekit.system.python_calls import public, spoken
 from edgekit.system.records_folder import model_folder, records_in
 
 if TYPE_CHECKING:
@@ -80,11 +80,13 @@ def check(
     names = [targets] if isinstance(targets, str) else targets
     options = {**_opening(model, shapes, example_inputs, trust_pickle), "targets": names}
     if is_contained(options["model"], trusted):
-        return check_contained(options)
-    from edgekit.compiler.pipeline.check import check as check_here
+        findings = check_contained(options)
+    else:
+        from edgekit.compiler.pipeline.check import check as check_here
 
-    with _recorded(options):
-        return check_here(**options)
+        with _recorded(options):
+            findings = check_here(**options)
+    return [replace(finding, fix=spoken(finding.fix)) for finding in findings]
 
 
 @public

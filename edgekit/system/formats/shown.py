@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import TypeVar
 
 from edgekit.tensor_spec import Json
@@ -32,11 +31,15 @@ class Shown(list[T]):
 
 def preformatted(text: str) -> str:
     """Return text as HTML with its line breaks and columns."""
+    from html import escape  # here: no device needs it
+
     return f'<pre style="white-space:pre-wrap;text-align:left">{escape(text)}</pre>'
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table as HTML; without columns it has no heading."""
+    from html import escape  # here: no device needs it
+
     head = f"<tr>{''.join(f'<th {CELL}>{escape(name)}</th>' for name in columns)}</tr>" if columns else ""
     cells = (f"<tr>{''.join(f'<td {CELL}>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table>{head}{''.join(cells)}</table>"
