@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ def build(
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
-    arguments = arguments_of(build_request(), options)
+    arguments, began_s = arguments_of(build_request(), options), time.monotonic()
     if recursive:
         arguments["samples"] = below(arguments.get("samples"))
     bundle = build_bundle(model, **arguments)
@@ -116,7 +117,8 @@ def build(
         click.echo("", err=True)
     bugs = faults(bundle)
     document = {**bundle_json(bundle, output), "faults": bugs}
-    terminal.answer(as_json, document, built_text(bundle, output, quiet=quiet, verbose=verbose))
+    text = built_text(bundle, output, time.monotonic() - began_s, quiet=quiet, verbose=verbose)
+    terminal.answer(as_json, document, text)
     lost = [v.name for v in bundle.variants if v.rejected and v.shrunk is None]
     rejected = bool(lost) and options["precision"] != "auto"
     if rejected and not (quiet or as_json):
