@@ -30,7 +30,7 @@ class Choice(NamedTuple):
             ``accurate``: the one that loses least.
         variant: The variant.
         speed: Times the speed of the float variant of its profile; None if one of them was not timed.
-        accuracy: Its score with the lower end of its interval, or "" for the source model's own.
+        accuracy: Its scores in words, with the lower end of their interval.
     """
 
     role: str
@@ -50,10 +50,8 @@ class Choice(NamedTuple):
         """Return it as a part of a sentence."""
         parts = [size(self.variant.evidence["size_bytes"])]
         parts += [self.time] if self.time != "-" else ["not timed"]
-        parts += [f"{self.speed:.1f}x the speed of float"] if self.speed else []
-        return (
-            f"{self.variant.name} ({', '.join([*parts, self.accuracy or 'as accurate as the source model'])})"
-        )
+        parts += [f"{self.speed:.1f}x the speed of fp32"] if self.speed else []
+        return f"{self.variant.name} ({', '.join([*parts, self.accuracy])})"
 
 
 def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, ...]:
@@ -95,7 +93,7 @@ def advice_lines(variants: Sequence[Variant]) -> list[str]:
             rows.append((
                 one.role, profile, one.variant.precision, one.time, "#" * round(BAR_COLUMNS * share),
                 f"{one.speed:.1f}x" if one.speed else "-", size(one.variant.evidence["size_bytes"]),
-                one.accuracy or "as the source",
+                one.accuracy,
             ))  # fmt: skip
     columns = ("use", "target", "variant", "at build", "", "speed", "size", "accuracy")
     return [*table(columns, rows), *(f"  {line}" for line in _timed_on(choices(variants)))] if rows else []
@@ -150,7 +148,7 @@ def _accuracy(variant: Variant) -> str:
         parts.append(f"{100 * kept['value']:.1f} % kept{low}")
     if (generation := evidence.get("generation") or {}).get("agreement") is not None:
         parts.append(f"{100 * generation['agreement']:.1f} % of tokens kept")
-    return ", ".join(parts)
+    return ", ".join(parts) or ("as the source" if variant.precision == FULL_PRECISION else "not scored")
 
 
 def _speed(variant: Variant, whole: Variant | None) -> float | None:
