@@ -82,7 +82,7 @@ def test_a_build_shows_what_runs_and_leaves_a_line_for_each_stage(
     assert all(len(line) < columns for line in drawn)
     assert all(line.rstrip().endswith(" s") for line in drawn)
     stages = [line.split()[0] for line in shown(written) if line.endswith(" s")]
-    assert stages == ["opened", "checked", "reference", "compiled", "timed"]
+    assert stages[:5] == ["opened", "checked", "reference", "compiled", "timed"]
     assert "starting" not in "\n".join(shown(written))
 
 
