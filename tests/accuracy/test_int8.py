@@ -39,7 +39,7 @@ def built(model: Path, card: Path, shared: Path, engines: Sequence[str] = ENGINE
         precision="int8",
         card=card,
         samples=str(shared / "data" / "coco128" / "train" / "images" / "*[02468].jpg"),
-        time_budget=20,
+        time_budget=60,
         force=True,
         fallback=False,
     )
