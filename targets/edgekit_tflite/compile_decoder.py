@@ -25,7 +25,7 @@ from edgekit.errors import UsageError
 from edgekit.generate.device.decoder import EXTRA_BYTES, OPTION
 from edgekit.generate.host.graphs.language import BlockWeights
 from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter
-from edgekit.generate.host.graphs.language.graph_ir import as_ir
+from edgekit.generate.host.graphs.language.graph_writer import as_ir
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.generate.host.weights.language.decoder_weights import NearestWeights
 from edgekit.generate.host.weights.language.rotated_model import RotatedModel, rotated_model

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, UsageError, reason_of
 from edgekit.generate.device import decoder_registry
-from edgekit.generate.device.adapter import NO_MATRICES, Matrices, inputs_bytes
+from edgekit.generate.device.adapter import NO_MATRICES, Matrices, adapters_of, inputs_bytes, read_adapter
 from edgekit.generate.device.adapter import OPTION as ADAPTERS
-from edgekit.generate.device.adapter_entry import adapters_of, read_adapter
 from edgekit.generate.device.draft_model import DraftModel, draft_for
 from edgekit.generate.device.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime import local_timings

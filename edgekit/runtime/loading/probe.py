@@ -38,7 +38,7 @@ file rightly in the next process."""
 MEMORY_MB = 4096
 """Address space of the child beyond ten times the variant's files; engines reserve far more than they use."""
 RECORDS_LIMIT, RECORD_LIMIT_BYTES = 2000, 16_384
-TRIALS = {"decoder": "edgekit.generate.device.decoder_trial"}
+TRIALS = {"decoder": "edgekit.generate.device.decoder_registry"}
 """Option of a variant that does not run on arrays -> module with its ``trial`` and the data for it."""
 RESULT, REQUEST, VERSION = "result.json", "request.json", "engine"
 CRASHES = frozenset({"SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT", "SIGSYS", "SIGTRAP"})

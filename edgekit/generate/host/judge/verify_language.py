@@ -16,7 +16,7 @@ from edgekit.compiler.evaluate.verify import OutputError, compare, verified_on
 from edgekit.compiler.evaluate.verify_bundle import Check, CheckOutcome, counted_variants
 from edgekit.errors import BundleError, MissingDependency, reason_of
 from edgekit.generate.device import decoder_registry
-from edgekit.generate.device.adapter_entry import AdapterEntry, adapters_of, read_adapter
+from edgekit.generate.device.adapter import AdapterEntry, adapters_of, read_adapter
 from edgekit.generate.device.cached_decoder import CachedDecoder
 from edgekit.generate.device.decoder import DecoderShape
 from edgekit.generate.device.prefix_cache import PrefixCache

@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from edgekit.generate.host.readers.language.activations import GELU, RELU, SILU
@@ -142,3 +143,12 @@ def _external(name: str, array: Array, file: str, offset: int) -> onnx.TensorPro
         entry = tensor.external_data.add()
         entry.key, entry.value = key, str(value)
     return tensor
+
+
+def as_ir(graph: GraphWriter) -> ir.Model:
+    """Convert graph and shapes. Large constants stay the writer's arrays: copies would take gigabytes."""
+    proto = graph.model(external="constants")
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
+    for name, value in model.graph.initializers.items():
+        value.const_value = ir.tensor(graph.constants[name], name=name)
+    return model

@@ -27,7 +27,7 @@ from edgekit.generate.host.judge.evaluation import (
     written_by,
 )
 from edgekit.generate.host.pipeline.generation import run_variant
-from edgekit.generate.host.pipeline.language.adapters import JudgedAdapter, adapted_weights
+from edgekit.generate.host.adapters import JudgedAdapter, adapted_weights
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.generate.host.weights.language import quantize_decoder

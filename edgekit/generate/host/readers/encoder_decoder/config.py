@@ -14,8 +14,7 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.generate.device.sample_stem import STEM
-from edgekit.generate.device.text_rules import TextRules
-from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.device.token_rules import TextRules, TokenRules
 from edgekit.generate.host.readers.language.activations import GELU
 from edgekit.processing.spelling import BYTE_LEVEL
 from edgekit.tensor_spec import Array

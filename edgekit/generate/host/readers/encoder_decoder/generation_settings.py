@@ -9,7 +9,7 @@ from typing import Any
 
 from edgekit.compiler.model.hugging_face_folder import read_json
 from edgekit.errors import ModelError
-from edgekit.generate.device.text_rules import TextRules
+from edgekit.generate.device.token_rules import TextRules
 from edgekit.tensor_spec import Json
 
 WORDS_LIMIT = 4096
