@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgekit.bundle.search_text import more_time
-from edgekit.bundle.speed_order import fastest_first
-from edgekit.bundle.variant import Variant
+from edgekit.bundle.variant import Variant, fastest_first
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Json

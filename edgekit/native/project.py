@@ -20,7 +20,7 @@ from edgekit.errors import UsageError
 from edgekit.native import build
 from edgekit.native.support import LITERT, OPENVINO, ORT, described, predicts, runnable
 from edgekit.processing.generation import is_generation
-from edgekit.system.new_folder import new_folder
+from edgekit.system.atomic_files import new_folder
 
 KOTLIN_VERSION = "2.2.0"
 """Version of Kotlin in the projects for Android; the wrapper needs no newer language."""

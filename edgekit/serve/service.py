@@ -30,8 +30,8 @@ from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.runtime.traces.trace_context import CURRENT
-from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError
+from edgekit.serve.model_entries import Key
 from edgekit.serve.request_memory import RequestMemory
 from edgekit.serve.request_traces import ServerTraces, current_trace
 from edgekit.serve.served_model import ServedModel

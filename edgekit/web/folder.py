@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
 from edgekit.native.support import described, predicts
-from edgekit.system.new_folder import need_empty, new_folder
+from edgekit.system.atomic_files import need_empty, new_folder
 from edgekit.web.engine import ENGINES, engine_files
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ files on the CPU; coreai-onnx (not Apple's) converts ONNX. Both are pinned: the 
 
     convert.py      the converter, and the nodes that it refuses
     wrong_forms.py  the nodes that it should refuse
-    bytecode.py     the same bytes in every process
     float16.py      float16 by the types of the graph
     compile.py      all of it in order
     run.py          Apple's runtime

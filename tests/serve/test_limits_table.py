@@ -24,7 +24,7 @@ from edgekit.serve import (
     serve_request,
     server,
     service,
-    tls_handshake,
+    tls,
     websocket_protocol,
 )
 from edgekit.serve.openai import embeddings, multipart, request_fields, transcriptions
@@ -43,7 +43,7 @@ VALUES: dict[str, list[float]] = {
         trace_context.TRACESTATE_MEMBERS,
     ],
     "pipelined requests that wait": [http_protocol.PIPELINED],
-    "time for a handshake of TLS": [tls_handshake.HANDSHAKE_SECONDS],
+    "time for a handshake of TLS": [tls.HANDSHAKE_SECONDS],
     "time for a head": [http_protocol.HEAD_SECONDS],
     "time of an idle connection": [http_protocol.KEPT_SECONDS],
     "time for a body": [http_protocol.BODY_SECONDS, http_protocol.BYTES_PER_SECOND >> 10],

@@ -16,7 +16,6 @@ from edgekit.system.forked import leave_to_parent
 from edgekit.target import registry
 from edgekit.tensor_spec import Json
 
-
 TRIAL_CAPACITY = 64
 """Tokens of the cache of a trial: every build has as many."""
 

@@ -1,4 +1,6 @@
-"""Rules of a transcription's tokens: which may follow, and when the text ends.
+"""Rules of the tokens of an encoder-decoder: which may follow, and when the text ends.
+
+``TokenRules`` are those of a transcription:
 
     text             a token below ``end``
     special          ``end`` and those after it
@@ -7,8 +9,8 @@
 With timestamps, a segment is a timestamp, text and a timestamp; the next one starts with a timestamp that is
 not before. These are the rules of Whisper's own decoding (Radford et al. 2022, 4.5).
 
-They are those of transformers' ``generate`` for greedy decoding (``generation/logits_process.py``), by the
-settings of ``generation_config.json``.
+``TextRules`` of a text written from another one are those of transformers' ``generate`` for greedy decoding
+(``generation/logits_process.py``), by the settings of ``generation_config.json``.
 """
 
 from __future__ import annotations

@@ -116,8 +116,6 @@ def adapter_contents(
     return ({KEY: extension} if extension else {}), entries
 
 
-
-
 @dataclass(frozen=True, eq=False)
 class Adapter:
     """Adapter of a model.

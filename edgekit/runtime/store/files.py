@@ -13,26 +13,29 @@ and no process holds it open, so never in the step that gives it up.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.bundle.model_version import is_version, model_version
 from edgekit.errors import BundleError, SignatureError, UsageError
-from edgekit.runtime.store.state import StoreState
-from edgekit.runtime.store.state_file import encoded, read
+from edgekit.runtime.store.state import FACTORY, NOTHING, StoreState
 from edgekit.signing.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
 from edgekit.signing.trusted_keys import TrustedKeys, signature_path
 from edgekit.system import ownership
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import open_regular, read_plain
 
 LOCK_SECONDS = 10.0
 NOTES_LIMIT = 20
+STATE_LIMIT_BYTES = 1 << 16
 
 
 class StoreFiles:
@@ -312,3 +315,68 @@ def version_of(bundle: Bundle, version: int | None) -> int | None:
     if stated is not None and version is not None and stated != version:
         raise UsageError(f"{bundle.name} has version {stated}, but {version} was passed: leave it out")
     return stated if version is None else version
+
+
+def encoded(state: StoreState) -> bytes:
+    """Return the content of a state file. ``current`` is there for releases that know no staged bundles."""
+    content = strict_json.encode({"current": state.current, **asdict(state)})
+    return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
+
+
+def read(path: Path) -> StoreState | None:
+    """Return the state in a file; None if it is not exactly what :func:`encoded` wrote.
+
+    Raises:
+        OSError: it is missing, cannot be read, or does not belong to this user or root.
+    """
+    return decoded(ownership.read_own(path, STATE_LIMIT_BYTES + 1))
+
+
+def decoded(content: bytes) -> StoreState | None:
+    """Return the state in the content of a file; None if it is torn."""
+    digest, _, text = content.partition(b"\n")
+    if hashlib.sha256(text).hexdigest().encode("ascii") != digest:
+        return None
+    try:
+        table = strict_json.decode(text, "state", STATE_LIMIT_BYTES)
+        committed = tuple(checked_digest(digest) for digest in table["good"])
+        active, staged, starts = _running(table, committed)
+        return StoreState(
+            int(table["serial"]),
+            checked_digest(active),
+            starts,
+            checked_digest(staged),
+            committed,
+            tuple((checked_digest(digest), str(reason)) for digest, reason in table["given_up"]),
+            tuple((checked_digest(digest), int(count)) for digest, count in table.get("stood_in", ())),
+            int(table.get("minimum", 0)),
+            tuple((checked_digest(digest), int(version)) for digest, version in table.get("versions", ())),
+            tuple(
+                (checked_digest(digest), int(answers), int(bad), int(found))
+                for digest, answers, bad, found in table.get("answers", ())
+            ),
+        )
+    except (JsonError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _running(record: dict[str, Any], committed: tuple[str, ...]) -> tuple[str, str, int]:
+    """Return the active and the staged bundle, and the active one's starts. A file of an older release has
+    one ``current`` for both: it was staged if it was never started."""
+    if "active" in record:
+        return record["active"], record["staged"], int(record["starts"])
+    current, starts = record["current"], int(record["starts"])
+    if starts or current == FACTORY or current in committed:
+        return current, NOTHING, starts
+    return (committed[0] if committed else FACTORY), current, 0
+
+
+def checked_digest(text: str) -> str:
+    """Validate a digest, which becomes a file name: a state file may have been tampered with.
+
+    Raises:
+        ValueError: it is not a digest.
+    """
+    if text != FACTORY and not (len(text) == 64 and set(text) <= set("0123456789abcdef")):
+        raise ValueError(f"{text!r} is not a digest")
+    return text

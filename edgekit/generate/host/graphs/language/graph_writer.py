@@ -16,7 +16,7 @@ from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
 OPSET, IR_VERSION = 20, 10
-"""Of 2023: what every engine here reads; see targets/edgekit_ort/opset_downgrade.py."""
+"""Of 2023: what every engine here reads; see targets/edgekit_ort/fast_forms.py."""
 ALIGNMENT = 4096
 """Of a constant in the file of constants, so that engines can map it (ONNX, external data)."""
 EXTERNAL_BYTES = 1024

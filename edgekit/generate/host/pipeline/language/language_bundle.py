@@ -1,8 +1,10 @@
 """Build of a language model: from one file to a bundle with a verified decoder for each target.
 
-weights       (targets + DECODER_COPIES) x weights               variants, constants, engine, file pages
-cache         CACHE_COPIES    x keys and values of the context
-logits        LOGIT_COPIES    x a window's logits in float64     of which perplexity is judged
+The build needs this memory, with the weights as float32:
+
+    weights       (targets + DECODER_COPIES) x weights               variants, constants, engine, file pages
+    cache         CACHE_COPIES    x keys and values of the context
+    logits        LOGIT_COPIES    x a window's logits in float64     of which perplexity is judged
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.generate.device import decoder_registry
-from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, reference_of
-from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
 from edgekit.generate.host.adapters import (
     Adapter,
     adapter_contents,
     judged_adapters,
     open_adapters,
 )
+from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, reference_of
+from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
 from edgekit.generate.host.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
 from edgekit.generate.host.pipeline.language.variants import (
     LanguageJob,

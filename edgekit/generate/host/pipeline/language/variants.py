@@ -17,6 +17,7 @@ from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.generate.device import decoder_registry
 from edgekit.generate.device.adapter import AdapterRunner
 from edgekit.generate.device.decoder import DecoderRunner, DecoderShape
+from edgekit.generate.host.adapters import JudgedAdapter, adapted_weights
 from edgekit.generate.host.judge.evaluation import (
     GREEDY_TOKENS,
     TextReference,
@@ -27,7 +28,6 @@ from edgekit.generate.host.judge.evaluation import (
     written_by,
 )
 from edgekit.generate.host.pipeline.generation import run_variant
-from edgekit.generate.host.adapters import JudgedAdapter, adapted_weights
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.generate.host.weights.language import quantize_decoder

@@ -1,8 +1,8 @@
 """A Whisper model from a folder of CTranslate2 (faster-whisper): ``model.bin``, ``config.json`` and
 ``tokenizer.json``. Attention's q, k and v, or k and v, are one matrix there.
 
-Format: ``Model::load`` of OpenNMT/CTranslate2, versions 5 and 6. Texts are 2 bytes of length, then so many
-bytes with a zero at the end.
+``model.bin`` has named arrays, and may be hostile. Its format: ``Model::load`` of OpenNMT/CTranslate2,
+versions 5 and 6. Texts are 2 bytes of length, then so many bytes with a zero at the end.
 
     uint32 version, text name of the specification, uint32 its revision
     uint32 variables, each: text name, uint8 rank, uint32 per dimension, uint8 type, uint32 bytes, content

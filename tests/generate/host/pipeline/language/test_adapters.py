@@ -19,9 +19,9 @@ from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.errors import BundleError, EngineError, UsageError
 from edgekit.generate import TextSession
 from edgekit.generate.device.adapter import adapters_of, read_adapter
+from edgekit.generate.host.adapters import merged, open_adapter
 from edgekit.generate.host.judge import evaluation
 from edgekit.generate.host.pipeline.language import variants
-from edgekit.generate.host.adapters import merged, open_adapter
 from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.system.formats.npy import npy_bytes
 from tests.fixtures.adapter_files import random_pairs, write_gguf, write_peft
