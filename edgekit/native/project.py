@@ -178,7 +178,6 @@ def with_variants(bundle: Bundle, names: Sequence[str]) -> Bundle:
 
 
 def _copy(source: Path, place: Path) -> None:
-    """Copy a file or the files of a folder, without what Python or an editor left there."""
     if source.is_file():
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)

@@ -242,7 +242,6 @@ def parse_card(
 
     Args:
         inputs, outputs: Inputs and outputs of the model, to check against; None without a model.
-        location: Begins every error's text.
         files: Reads a file that the card names, by name. None means that a text can't be prepared.
 
     Raises:

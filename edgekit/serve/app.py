@@ -210,9 +210,6 @@ def make_app(
     """Create the app of some models, which it closes when it ends.
 
     Args:
-        access: Access rules. None means loopback without a token.
-        in_flight: Maximum number of concurrent requests.
-        memory: Memory for the bodies and tensors of requests. None means a quarter of the free memory.
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
         traces: Records spans of requests, and is closed with the app, if given.
     """

@@ -70,7 +70,6 @@ def connection_limits(
     ConnectionLimits(total=768, address=768, grpc=256)
 
     Args:
-        share: Share of them that an address may have.
         open_files: Limit of open files. None means no limit, or not known.
         grpc: Whether a quarter of them are of the port of gRPC.
 

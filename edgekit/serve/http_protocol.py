@@ -167,7 +167,6 @@ class HttpProtocol(Watched, HttpToolsProtocol):
         self._refuse(*(self._failure or (400, msg)))
 
     def _refuse(self, status: int, message: str) -> None:
-        """Respond with an error and close. If other responses are under way, close after them."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:

@@ -63,11 +63,7 @@ class RequestMemory:
         self._by_network: dict[str, int] = {}
 
     def lease(self, host: str = "") -> Lease:
-        """Return a lease that holds nothing yet.
-
-        Args:
-            host: Address of the client. "" means unknown.
-        """
+        """Return a lease that holds nothing yet."""
         return Lease(self, network_of(host) if host else "")
 
     def change(self, network: str, before_bytes: int, size_bytes: int) -> None:

@@ -97,7 +97,6 @@ class RequestTrace:
         """Record a span below the request's; from any thread.
 
         Args:
-            name: Name of the stage, as in metrics.
             began_s, ended_s: Its start and end, on the clock of ``time.monotonic``.
             attributes: Attributes without the prefix ``edgekit.``.
         """

@@ -74,9 +74,6 @@ class ServedModels(ModelTable):
     def load(self, name: str, version: str | None = None) -> str:
         """Load a version from the repository, or again. It becomes the model's current version.
 
-        Args:
-            version: Version. None means the newest that was not dropped.
-
         Returns:
             The version.
 

@@ -161,11 +161,7 @@ def _trace() -> str:
 
 
 class Service:
-    """Models of a server, and its limits.
-
-    Args:
-        memory: Memory for requests. None means a quarter of the free memory.
-    """
+    """Models of a server, and its limits."""
 
     def __init__(
         self,
@@ -269,7 +265,6 @@ class Service:
 
         Args:
             since_s: From when its deadline counts, on the clock of ``time.monotonic``. None means from now.
-            reading_s: See ``ServedModel.run``.
 
         Raises:
             RequestError: 503: it can't be run before its deadline, or the server is ending.

@@ -85,13 +85,7 @@ class PlainFile:
 
 
 class Section:
-    """A part of a file, or of bytes in memory, read as a file of its own.
-
-    Args:
-        whole: The file or the bytes.
-        start: Offset of the part.
-        size: Size of the part, in bytes.
-    """
+    """A part of a file, or of bytes in memory, read as a file of its own."""
 
     def __init__(self, whole: Readable | memoryview, start: int, size: int) -> None:
         self._whole, self._start, self.size = whole, start, size

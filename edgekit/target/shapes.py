@@ -129,7 +129,6 @@ def open_runner(
     built on the device are loaded at once, because a build takes minutes.
 
     Args:
-        files, inputs, outputs, options, threads: Arguments of ``Engine.open_runner``. So are the errors.
         open_one: Opens the files of one shape, by the same arguments. None means ``engine.open_runner``.
 
     Raises:
@@ -204,7 +203,6 @@ def signature_at(largest: Signature, inputs: Json, outputs: Json) -> Signature:
     """Return the signature at further shapes, which a file from elsewhere declares.
 
     Args:
-        largest: Signature at the largest shape.
         inputs, outputs: Name -> shape, of every input and output.
 
     Raises:

@@ -48,7 +48,6 @@ def measure_in_browser(
     """Serve a bundle and its page until a device's browser has measured it; add the device to the known ones.
 
     Args:
-        path: Path of the bundle.
         name: Name of the device in the list; None: the model that its browser tells.
         seconds: Measuring time for each variant and engine.
         notify: Takes lines for the user: the address, its QR code, the certificate.
@@ -146,9 +145,6 @@ def _invitation(url: str, fingerprint: str) -> list[str]:
 
 def own_certificate(host: str) -> tuple[ssl.SSLContext, str]:
     """Return a server's TLS context with a new key and certificate, and the certificate's sha256.
-
-    Args:
-        host: IP address that the certificate is for.
 
     Raises:
         MissingDependency: cryptography is not installed.

@@ -88,10 +88,6 @@ def read_report(
     """Check a report.
 
     Args:
-        body: JSON in UTF-8.
-        bundle: Bundle that was sent to the device.
-        variants: Its variants that the page measures.
-        providers: Engines that the page measures: ``wasm``, ``webgpu``.
         seconds: Requested measuring time of each variant and engine.
         elapsed: Seconds since the page could be loaded.
 

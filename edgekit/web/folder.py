@@ -62,13 +62,7 @@ BUNDLE_LIMIT_BYTES = 512 << 20
 
 
 class WebFolder(NamedTuple):
-    """Written folder.
-
-    Attributes:
-        files: Paths of its files.
-        variants: Names of the variants that a page may run.
-        notes: Limits of the page for this bundle, as sentences.
-    """
+    """Written folder."""
 
     files: list[Path]
     variants: list[str]
@@ -146,7 +140,6 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
 
 
 def _worker(folder: Path, names: list[str]) -> str:
-    """Return the service worker with the digests of the files that it keeps."""
     digests = {}
     for name in names:
         if name not in NOT_LOADED:

@@ -213,7 +213,6 @@ def _renamed(section: bytes) -> bytes:
 
 
 def _read_varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return a number and the place behind it; the trailing zeros of its first byte count further bytes."""
     first = content[place]
     more = 8 if first == 0 else (first & -first).bit_length() - 1
     end = place + 1 + more

@@ -174,7 +174,6 @@ def _requested_ios(profile: Profile) -> int:
 def _warnings(
     model: ir.Model, lowered: Lowered, full: Mapping[str, str], ios: int, profile: Profile
 ) -> list[Finding]:
-    """List nodes in float32, operators known to leave the Neural Engine, and a newer iOS that is needed."""
     ops = {node_name(node): node.op_type for node in model.graph}
     notes = []
     for name, reason in full.items():

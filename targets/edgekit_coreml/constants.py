@@ -114,10 +114,6 @@ def _narrow(kind: str, bits: int) -> Any:
 def table_of(values: Array, count: int) -> tuple[Array, Array]:
     """``count`` values, ascending, that represent all with the least squared error that Lloyd's rounds find.
 
-    Args:
-        values: float, any shape.
-        count: 16 or 64.
-
     Returns:
         The table, float32 [count], and uint8 indices into it, of the shape of ``values``.
 

@@ -79,7 +79,6 @@ def lower_model(
     """Lower a canonical model to MIL. On a copy, nodes that MIL lacks are written out and lowered again.
 
     Args:
-        precision: ``fp32`` or ``fp16``.
         full: Nodes that compute in float32 whatever ``precision`` is.
         palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values. 0 means plain values.
     """

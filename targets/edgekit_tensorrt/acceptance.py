@@ -94,7 +94,6 @@ def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Accepta
 
 
 def _quantized_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]:
-    """Return nodes whose kernel reads int8 or fp8 on both sides: two tensors, or a tensor and a weight."""
     return frozenset(
         node
         for layer in layers

@@ -184,7 +184,6 @@ class _TfliteDecoder(DecoderWriter):
         return g.op("Reshape", attended, g.ints(1, 1, c.heads * c.head_size))
 
     def _heads(self, x: str, heads: int) -> str:
-        """Split heads: [1, T, heads * head_size] -> [1, heads, T, head_size]."""
         if self.tokens > 1:
             return self.split_heads(x, heads)
         return self.graph.op("Reshape", x, self.graph.ints(1, heads, 1, self.config.head_size))

@@ -61,7 +61,6 @@ class AdapterRunner(DecoderRunner, Protocol):
         Args:
             name: Name of the adapter; "" with no matrices: none. Runners of one ``another()`` keep the
                 matrices of a name, which is not used for others.
-            matrices: Its matrices.
         """
 
 
@@ -80,10 +79,6 @@ def adapter_inputs(sites: Mapping[str, Json], matrices: Matrices) -> dict[str, A
 
     Adapted matrices that are multiplied as one keep their ranks apart: R is the sum of them, and B has zeros
     in the outputs of the others.
-
-    Args:
-        sites: The artifact's option.
-        matrices: Matrices of the adapter; {}: none.
 
     Raises:
         EngineError: the decoder has no such product, or one of other sizes.

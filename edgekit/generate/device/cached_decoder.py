@@ -33,7 +33,6 @@ class CachedDecoder:
 
     Args:
         runner: ``close`` closes it. It is emptied before its first step.
-        prefixes: Saved caches of earlier texts.
 
     Attributes:
         tokens: Tokens in the cache.
@@ -167,9 +166,7 @@ class CachePool:
 
     Args:
         runner: The loaded decoder; the first cache is its own.
-        prefixes: Saved caches of earlier texts.
         limit: Maximum number of caches.
-        matrices_of: Returns the matrices of an adapter by its name.
     """
 
     def __init__(

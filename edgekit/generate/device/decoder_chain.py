@@ -81,12 +81,9 @@ class DecoderChain(Chain["DecoderRunner"]):
     other goes on: two decoders rarely fit into memory together.
 
     Args:
-        bundle: Has them.
-        options: The session's.
         context: Maximum tokens of a text; None: the default of memory_plan.py.
         conversations: Maximum number of caches, for the memory plan.
         kept_bytes: Memory of saved caches, for the plan.
-        states: Notified of each step of loading.
 
     Raises:
         UsageError, NoVariantError, MissingDependency, EngineError: as a Session.

@@ -30,9 +30,7 @@ def open_decoder(
     """Load a language model's variant.
 
     Args:
-        name: Name of the target.
         files: File name -> path, as in the artifact.
-        options: The artifact's options.
         threads: Threads for one step; None is the target's default.
         capacity: Tokens that the cache can hold; None: as many as the file has positions for.
 

@@ -22,8 +22,6 @@ class EmbeddingTable:
     Args:
         table: ``file`` and ``offset`` in bytes, ``dtype``, whether the matrix is stored by ``columns``, and
             for integers their ``zero``, and ``scales``: the file with one float32 for each token.
-        files: Files of the variant by name.
-        vocabulary, width: Sizes of the matrix.
 
     Raises:
         KeyError, TypeError, ValueError, OSError: the table is malformed or does not fit the files.

@@ -190,7 +190,6 @@ def _open_parts(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> EncoderDecoderRunner:
-    """Load the encoder and the decoder of one shape."""
     embedding, pad = None, 0
     try:
         table = options[OPTION]
@@ -231,9 +230,6 @@ class EncoderDecoderRunner:
     """A loaded encoder and decoder: a ``Runner``.
 
     Args:
-        encoder, decoder: Runners of the two parts.
-        shape: Sizes between them.
-        rules: Rules of the tokens.
         embedding: Embedding of a text's tokens; None: the source is a sound.
         pad: Token that a text is padded with.
     """
@@ -315,7 +311,6 @@ class EncoderDecoderRunner:
         return feeds[SAMPLES][:, : int(places[-1]) + 1 if places.size else None]
 
     def _encode(self, source: Array) -> None:
-        """Run the encoder, and empty the caches of the decoder."""
         self._source, self._tokens = None, []
         self._mask[...] = HIDDEN
         if self._shape.window:
@@ -401,7 +396,6 @@ def figures_of(mean: float, first: Array, rules: Rules) -> Array:
     Args:
         mean: Mean log probability of the new tokens; 0 without any.
         first: Logits after the prompt's first token, which the model's no-speech token is judged by.
-        rules: Rules of the tokens.
     """
     silence = log_probability(first, rules.no_speech) if rules.no_speech >= 0 else SURELY_SPEECH
     return np.array([[mean, silence]], np.float32)

@@ -37,11 +37,7 @@ class ScheduledCall:
     """A function that a caller wants to have run between two engine steps.
 
     Attributes:
-        call: The function.
         present: Lock that the caller holds while it waits for the result.
-        thread: Identifier of the caller's thread.
-        result, error: Return value or exception of the function.
-        done: Whether ``result`` or ``error`` is set.
     """
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -67,8 +63,6 @@ class LogitsRequest(ScheduledCall):
     """A request for the logits of a text.
 
     Attributes:
-        stream: The stream of the text.
-        tokens, rows: Arguments of ``CachedDecoder.read``.
         cache: Cache that holds the first parts of the prompt; None before the first part.
         computed: Number of tokens that ``cache`` had computed before the first part.
     """
@@ -90,7 +84,6 @@ class Scheduler:
 
     Attributes:
         decoder: The decoder of all texts; used between ``run`` and in ``step`` only.
-        closed: Whether the session is closed.
         lost: Whether the engine's threads stayed in the parent of this process.
     """
 
@@ -234,7 +227,6 @@ class Scheduler:
             self._requests = [*(r for r in self._requests if r is not request), request]
 
     def _joins_batch(self, request: ScheduledCall) -> bool:
-        """Return whether a text lacks only its next token, so that a batch can compute it."""
         pool = self.decoder.pool if self.decoder.batches else None
         if pool is None or not isinstance(request, LogitsRequest) or request.rows != 1:
             return False
@@ -286,7 +278,6 @@ class Scheduler:
         self._reply(request, logits)
 
     def _reply(self, request: ScheduledCall, result: Any = None, error: Exception | None = None) -> None:
-        """Set the result of a request and wake its caller."""
         with self._lock:
             if not request.done:
                 request.result, request.error, request.done = result, error, True

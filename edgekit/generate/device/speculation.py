@@ -95,8 +95,6 @@ class Speculation(NamedTuple):
     """Speculation settings of a session.
 
     Attributes:
-        on: Whether the session speculates.
-        reason: The reason, in words.
         max_tokens: Maximum tokens of a proposal.
         break_even: Tokens that a step with a proposal must make to be worth its time. For a text that makes
             fewer, nothing is proposed any more.

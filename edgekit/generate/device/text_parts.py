@@ -14,7 +14,6 @@ class TextParts(NamedTuple):
     """The tokenizer and what belongs to it.
 
     Attributes:
-        tokenizer: The content of ``tokenizer.json``.
         stop_ids: Tokens that end a text.
         template: Chat template, in Jinja as Hugging Face's tokenizers have it; "": the model is not for
             chats.

@@ -27,7 +27,6 @@ class TextTokenizer:
         content: The file that the package ``tokenizers`` saves as ``tokenizer.json``.
 
     Attributes:
-        content: The same.
         special: The texts of its special tokens.
 
     Raises:
@@ -51,7 +50,6 @@ class TextTokenizer:
         """Return the tokens of a text.
 
         Args:
-            text: The text.
             adds_special: Whether the tokenizer adds its own, e.g. a first one.
             reads_special: Whether the text of a special token becomes that token.
 

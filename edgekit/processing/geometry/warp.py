@@ -162,7 +162,6 @@ def _sampled(source: _Source, x: Array, y: Array) -> Array:
 
 
 def _weights(fraction: Array, taps: int) -> Array:
-    """Compute each tap's weights, float32 [taps, n]. Four taps use Keys' kernel, a = -0.75 as in OpenCV."""
     t = fraction.astype(np.float32)
     if taps == 2:
         return np.stack([1 - t, t])

@@ -15,7 +15,6 @@ def quiet_place(samples: Array, rate: int) -> int:
 
     Args:
         samples: float64 [n], at least one.
-        rate: Samples a second, in Hz.
     """
     width = max(1, int(LEVEL_S * rate))
     first = max(0, len(samples) - min(int(QUIET_S * rate), len(samples) // 2))

@@ -148,7 +148,6 @@ def measure(
 
     Args:
         frames: uint8 [rows, columns, 3], in order; read once, none is kept.
-        references: Number of cached predictions. 1 means a motion gate.
         bound: Accepted share of false hits, above 0 and below 1.
 
     Raises:

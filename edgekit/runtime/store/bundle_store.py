@@ -360,7 +360,6 @@ class Store:
 
 
 def _check(session: Session) -> None:
-    """Check a candidate's golden vectors; close the session if they are wrong."""
     from edgekit.runtime.store.candidate_check import check_candidate  # here: committed bundles need it not
 
     try:

@@ -223,7 +223,6 @@ class Transcriber:
         self._report(*self._agreement.agree(text), self._length, False, seconds)
 
     def _settle(self) -> None:
-        """Commit all words: the speaker pauses."""
         text, seconds = self._hypothesis, 0.0
         if self._speech >= self._least_speech and self._read < self._speech_end + self._pad // 2:
             text, seconds = self._transcribed(self._length)
@@ -315,11 +314,7 @@ class VoiceDetector(Protocol):
 
 
 class LoudnessDetector:
-    """Speech is louder than the quietest frame of the last seconds.
-
-    Args:
-        rate: Samples a second, in Hz.
-    """
+    """Speech is louder than the quietest frame of the last seconds."""
 
     def __init__(self, rate: int) -> None:
         self.hop = max(1, round(FRAME_S * rate))
@@ -341,7 +336,6 @@ class ModelDetector:
 
     Args:
         session: A session on the model; it must outlive this.
-        rate: The audio's samples a second, in Hz.
 
     Raises:
         UsageError: the model has another task or another rate.

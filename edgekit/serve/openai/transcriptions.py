@@ -141,9 +141,6 @@ def decoded_bytes(wav_format: WavFormat, rate: int) -> int:
     """Return the maximum memory of a recording while it is decoded (``sound_files``, ``mono`` and
     ``resample``). Its samples at the model's rate take less afterwards.
 
-    Args:
-        rate: The model's samples a second, in Hz.
-
     >>> decoded_bytes(WavFormat(1, 16, 1, 16000, 44, 1000), 16000)
     11000
     """

@@ -191,7 +191,6 @@ def _layer_count(model: LanguageModel, layers: int | None) -> int:
 
 
 def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]]:
-    """Return passages that are spread over the samples."""
     if samples is None:
         tokens, origin = calibration_tokens(model), "the text that comes with EdgeKit"
     else:

@@ -62,8 +62,6 @@ def golden_prompts(
     vocabulary].
 
     Args:
-        bundle: Has them.
-        vocabulary: Number of the decoder's tokens.
         entry: Entry of a draft's or an adapter's logits; None: those of the bundle's own decoder.
 
     Raises:
@@ -99,10 +97,7 @@ def run_decoder(
     """Load a variant and run the golden prompts.
 
     Args:
-        bundle: Has it.
-        variant: Variant of the bundle or of its draft.
         logits: Entry of a draft's logits, or of an adapter's.
-        adapter: The adapter to use; None: none.
 
     Returns:
         ``verified`` or ``failed`` or ``not run``; on which engine, or why not; the error of the logits.

@@ -122,7 +122,6 @@ class GraphWriter:
             file.write(self.constants[name].reshape(-1).view(np.uint8).data)
 
     def _places(self) -> Iterator[tuple[str, int]]:
-        """Yield names of the large constants, and where each begins in the file of constants."""
         end = 0
         for name, array in self.constants.items():
             if array.nbytes >= EXTERNAL_BYTES:

@@ -154,8 +154,6 @@ class EncoderDecoderJob:
     """Build job of an encoder-decoder.
 
     Attributes:
-        kind: Traits of its build.
-        model: The model.
         limits: Largest loss of quality by precision.
         force: Whether to ship variants that miss their limit, marked as such.
         faults: Faults of this build so far.
@@ -220,7 +218,6 @@ class EncoderDecoderJob:
         return seconds, {}
 
     def _feeds(self, source: Source, prompt: Sequence[int], limit: int) -> dict[str, Array]:
-        """Return all inputs of a variant for a source."""
         tokens = padded(prompt, prompt_size(self.model.config))
         return {**source.feeds, "prompt": tokens, "limit": np.array([limit], np.int64)}
 

@@ -131,7 +131,6 @@ def _compiled(
 
 
 def _weights(job: EncoderDecoderJob, precision: str) -> Mapping[str, BlockWeights]:
-    """Return the integers of the matrices, computed once."""
     if precision_of(precision).is_float:
         return {}
     if not job.weights:

@@ -73,7 +73,6 @@ def build_language_model(
 
     Args:
         path: The model's file or folder, for which ``is_language_model`` is true.
-        targets: The targets to build for.
         request: Arguments of the build; ``max_drop`` is the highest increase of perplexity for int8 and int4.
         claim: Called with the memory in bytes that the build needs, before it is used.
 
@@ -115,7 +114,6 @@ def _built(
     request: BuildRequest,
     adapters: Mapping[str, Adapter] = NO_ADAPTERS,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
-    """Build and judge the variants of one model."""
     progress = request.progress
     with stage(progress, "reference") as notify:
         decoder = ReferenceDecoder(model)
@@ -166,7 +164,6 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
 
 
 def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str], adapters: bool) -> None:
-    """Check that the targets run language models in one of these precisions, with adapters if asked for."""
     for target in targets:
         try:
             available = decoder_registry.decoder_compiler(target.name).PRECISIONS
@@ -263,9 +260,6 @@ def decoder_need(config: DecoderConfig, targets: int, context: int, window: int)
     """Estimate the bytes that a language model's build needs beyond what its file needs.
 
     Args:
-        config: The sizes of the model.
-        targets: Number of targets that it is built for.
-        context: Maximum context length in tokens.
         window: Number of tokens that are judged at one time.
     """
     weights = 4 * sum(math.prod(shape) for shape in config.weight_shapes().values())

@@ -43,14 +43,11 @@ class LanguageJob:
     """Build job of a language model.
 
     Attributes:
-        model: The model.
-        decoder: Its float reference decoder.
         reference: Results of that decoder on the text and the golden prompts.
         context: Maximum context length in tokens.
         bars: Accuracy that each precision must reach.
         force: Whether to ship variants that miss their bar, marked as such.
         faults: Faults of this build so far.
-        adapters: Adapters by name.
         weights: Precision -> its integers, shared by the targets.
         answers: Variant name -> tokens that it generated after each golden prompt.
     """
@@ -85,7 +82,6 @@ def compile_language_variant(job: LanguageJob, variant: VariantBuild) -> Compile
 
 
 def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
-    """Return the integers of a precision, computed once and shared by all targets."""
     if precision not in PRECISIONS:
         return {}
     if precision not in job.weights:

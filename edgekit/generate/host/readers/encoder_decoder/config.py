@@ -225,7 +225,6 @@ class EncoderDecoderModel:
     """An opened model.
 
     Attributes:
-        name: Name of the model.
         config: Its sizes and form.
         rules: Rules of the tokens that it may generate.
         tokenizer: Content of the ``tokenizer.json`` that has the texts of its tokens.
@@ -279,7 +278,6 @@ def rotary_angles(places: Array, form: ModelForm) -> Array:
 
     Args:
         places: Positions, int64 [rows].
-        form: The model's form.
 
     Returns:
         float32 [rows, rotary / 2].
@@ -295,7 +293,6 @@ def relative_buckets(distances: Array, buckets: int, bucket_distance: int, *, bo
 
     Args:
         distances: Position of the key minus that of the query, int64 [...].
-        buckets: Number of buckets.
         bucket_distance: Distance from which on all positions share a bucket.
         both_ways: Whether later keys have buckets of their own; else they share that of the distance 0.
     """

@@ -26,7 +26,6 @@ def generation_settings(table: Mapping[str, Json], folder: Path) -> dict[str, Js
 
     Args:
         table: Content of ``config.json``.
-        folder: Folder of both.
 
     Raises:
         ModelError: the file is damaged.
@@ -39,8 +38,6 @@ def text_rules(settings: Mapping[str, Json], vocabulary: int, folder: Path) -> T
 
     Args:
         settings: Keys of ``generation_config.json`` in transformers; each may be absent.
-        vocabulary: Number of the model's tokens.
-        folder: Path for error messages.
 
     Raises:
         ModelError: a setting is malformed, or changes texts in a way that EdgeKit does not support.

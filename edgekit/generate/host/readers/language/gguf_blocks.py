@@ -48,7 +48,6 @@ def read_values(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> Array:
     """Return the values of a tensor, float32.
 
     Args:
-        kind: Its element type.
         raw: Its bytes, uint8.
         shape: Its last dimension is a multiple of the block.
     """

@@ -91,7 +91,6 @@ def fused_rows(config: DecoderConfig, part: str) -> tuple[str, slice, int]:
     """Return where a matrix lies in a fused one: Phi 3 has q, k and v in one, and gate and up in another.
 
     Args:
-        config: Configuration of the model.
         part: Last name of the matrix, e.g. ``q_proj``.
 
     Returns:

@@ -39,12 +39,7 @@ class SafetensorsTensor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SafetensorsFile:
-    """Open safetensors file.
-
-    Attributes:
-        path: Path of the file.
-        tensors: Tensors by name, of any element type.
-    """
+    """Open safetensors file."""
 
     path: Path
     tensors: Mapping[str, SafetensorsTensor]

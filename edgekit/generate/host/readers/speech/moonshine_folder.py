@@ -151,7 +151,6 @@ def _halves(config: EncoderDecoderConfig) -> Array:
 
 
 def _place(name: str) -> str:
-    """Return Moonshine's name of a weight."""
     if name == HEAD:
         return "proj_out.weight"
     part, *rest = name.split(".")

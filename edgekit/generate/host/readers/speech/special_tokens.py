@@ -29,8 +29,6 @@ def special_tokens(
         tokenizer: Content of ``tokenizer.json``.
         settings: ``suppress_tokens``, ``begin_suppress_tokens``, ``is_multilingual``,
             ``max_initial_timestamp_index``, as in ``generation_config.json``; each may be absent.
-        vocabulary: Number of the model's tokens.
-        folder: Path for error messages.
 
     Raises:
         ModelError: the tokenizer is damaged or lacks a token, or a setting is malformed.

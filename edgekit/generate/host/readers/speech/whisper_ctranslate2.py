@@ -153,11 +153,8 @@ class CTranslate2File(NamedTuple):
     """An opened ``model.bin``.
 
     Attributes:
-        path: Path of the file.
-        specification: Name of the specification, e.g. ``WhisperSpec``.
         variables: Arrays by name, as stored; type bfloat16 as uint16, and listed in ``bfloat16``.
         bfloat16: Names of the arrays that are bfloat16.
-        content: The whole file.
     """
 
     path: Path

@@ -100,7 +100,6 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
     """Open a folder for which ``is_text2text_model`` is true.
 
     Args:
-        folder: Path of the folder.
         context: Maximum number of tokens of a text, and of the text written from it; None: TEXT_TOKENS.
 
     Raises:
@@ -140,7 +139,6 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
 
 
 def _context(table: Mapping[str, Json], family: str, context: int | None, folder: Path) -> int:
-    """Return the maximum number of tokens of a text."""
     smallest, largest = CONTEXT_TOKENS
     if family != "T5":
         largest = number(table, "max_position_embeddings", folder)
@@ -180,7 +178,6 @@ def _t5(
 
 
 def _t5_name(name: str, gated: bool) -> str:
-    """Return T5's name of a weight."""
     part, *rest = name.split(".")
     if rest[0] == "relative_bias":
         return f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"

@@ -47,11 +47,6 @@ class Tokenizers(NamedTuple):
 def read_tokenizers(folder: Path, vocabulary: int, special: Set[int]) -> Tokenizers:
     """Read the tokenizers.
 
-    Args:
-        folder: The model's folder.
-        vocabulary: Number of the model's tokens.
-        special: Tokens that are special by the model's configuration.
-
     Raises:
         ModelError: no tokenizer is there, or it is damaged or does not fit.
     """
