@@ -53,7 +53,7 @@ class TextStream:
                 print(piece, end="", flush=True)
         stream.result.reason
 
-    Only ``next`` computes, in the caller's thread. ``cancel`` may be called from any thread, the other
+    Only ``next`` computes. ``cancel`` may be called from any thread, the other
     methods from one thread at a time.
 
     Attributes:

@@ -28,7 +28,7 @@ from tests.fixtures.adapter_files import random_pairs, write_gguf, write_peft
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hugging_face_files import write_folder
 from tests.fixtures.threads import until
-from tests.generate.device.conftest import held
+from tests.generate.device.conftest import held, queued
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tokenizers]
 PROMPT = "the of and to in is that it was for on are as with his they at be this from " * 2
@@ -103,7 +103,7 @@ def test_concurrent_texts_share_steps_with_those_of_their_adapter(
         with held(session._scheduler):
             for thread in threads:
                 thread.start()
-            until(lambda: len(session._scheduler._requests) == len(threads) + 1)
+            until(lambda: queued(session._scheduler) == len(threads) + 1)
         for thread in threads:
             thread.join()
         assert [stream.result.text for stream in streams] == [alone[name] for name in NAMES * 2]
