@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgekit.generate.device.generated_text import GeneratedText
     from edgekit.generate.device.text_metrics import TextMetrics
-    from edgekit.generate.device.text_parts import TextParts
     from edgekit.generate.device.text_session import TextSession
     from edgekit.generate.device.text_stream import TextStream
+    from edgekit.generate.device.text_tokens import TextParts
 
 MODULES = {
     "GeneratedText": "generated_text",

@@ -33,8 +33,7 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import READY
 from edgekit.serve.openai import OpenAiPath
 from edgekit.serve.pictures import PICTURE_BYTES, Pictures
-from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
-from edgekit.serve.request_memory import RequestMemory
+from edgekit.serve.request_memory import RequestMemory, began_s, headers_of, host_of, read_body
 from edgekit.serve.request_traces import ServerTraces, route_of
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_models import ServedModels

@@ -30,7 +30,7 @@ from edgekit.runtime.traces.trace_context import (
 )
 from edgekit.runtime.traces.traces import FALLBACK, about_run
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.request_body import began_s
+from edgekit.serve.request_memory import began_s
 
 NOT_TRACED = (401, 403)
 """Statuses of requests of which nothing is recorded: who has no access makes no work for the collector."""

@@ -5,7 +5,6 @@ files on the CPU; coreai-onnx (not Apple's) converts ONNX. Both are pinned: the 
 
     convert.py      the converter, and the nodes that it refuses
     wrong_forms.py  the nodes that it should refuse
-    float16.py      float16 by the types of the graph
     compile.py      all of it in order
     run.py          Apple's runtime
 

@@ -3,17 +3,25 @@
 canonical graph
   -> forms of Resize that the converter refuses, as gathers and products   compiler.passes.write_out_resize
   -> what it has no lowering for, in other operators                       compiler.passes.expand_functions
-  -> float16 by the types of the graph, but for fp32                       float16.py
+  -> float16 by the types of the graph, but for fp32
   -> forms that it converts but answers wrongly are refused                wrong_forms.py
   -> converted; refused nodes in other operators, and again                convert.py
+
+All nodes compute in float16 except for those with a constant that float16 can't hold: beyond 65504, or a
+quantization scale below 2^-14, where it has fewer digits. Inputs and outputs keep their types.
+
+Source: https://developer.apple.com/documentation/coreml/mlcomputeunits
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.fp16_types import set_types
 from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import array_of
 from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.compiler.passes.write_out_resize import write_out_resize
 from edgekit.diagnostics import Finding, cannot_run
@@ -22,12 +30,13 @@ from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_coreai.convert import convert, converter
-from edgekit_coreai.float16 import float32_nodes, with_float16
 from edgekit_coreai.quant_rules import rules
 from edgekit_coreai.wrong_forms import is_nearest_sample, wrong_forms
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8-weights")
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8)
+LARGEST, SMALLEST_NORMAL = 65504.0, 2.0**-14
+PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -115,3 +124,29 @@ def _is_wide_or_scalar(node: ir.Node) -> bool:
 
 
 TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)
+
+
+def with_float16(model: ir.Model) -> ir.Model:
+    """Return a copy of the model that computes in float16."""
+    typed = model.clone()
+    wide = set(float32_nodes(typed))
+    set_types(typed, {node for node in typed.graph if node not in wide})
+    return typed
+
+
+def float32_nodes(model: ir.Model) -> list[ir.Node]:
+    """Return the nodes that stay in float32."""
+    return [node for node in model.graph if not _fits(node)]
+
+
+def _fits(node: ir.Node) -> bool:
+    for index, value in enumerate(node.inputs):
+        array = array_of(value)
+        if array is None or array.dtype != np.float32 or not array.size:
+            continue
+        sizes = np.abs(array[np.isfinite(array)])
+        if sizes.max(initial=0.0) > LARGEST:
+            return False
+        if node.op_type in PAIR and index == 1 and sizes.min(initial=1.0) < SMALLEST_NORMAL:
+            return False
+    return True

@@ -67,7 +67,7 @@ HOST_OF_GENERATE = "edgekit.generate.host"
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
     "drawing.py": {"PIL"},  # host only
-    "toml_files.py": {
+    "strict_tables.py": {
         "tomli",
         "tomllib",
     },  # host only: a bundle carries profiles as JSON

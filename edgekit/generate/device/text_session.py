@@ -22,9 +22,8 @@ from edgekit.generate.device.prefix_files import common_length
 from edgekit.generate.device.scheduler import Scheduler
 from edgekit.generate.device.speculation import LOOKUP, PromptLookup
 from edgekit.generate.device.template_sandbox import Render, compile_template
-from edgekit.generate.device.text_parts import TextParts, parts_of
 from edgekit.generate.device.text_stream import TextStream
-from edgekit.generate.device.text_tokens import TextTokenizer, check_length
+from edgekit.generate.device.text_tokens import TextParts, TextTokenizer, check_length, parts_of
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import passing_options

@@ -53,8 +53,8 @@ class TextStream:
                 print(piece, end="", flush=True)
         stream.result.reason
 
-    Only ``next`` computes. ``cancel`` may be called from any thread, the other
-    methods from one thread at a time.
+    Only ``next`` computes. ``cancel`` may be called from any thread, the other methods from one thread at a
+    time.
 
     Attributes:
         tokens: Tokens of the prompt, then the new ones.

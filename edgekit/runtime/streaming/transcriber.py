@@ -23,10 +23,9 @@ import numpy as np
 
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.processing import processing
-from edgekit.processing.audio_preparation import mono
+from edgekit.processing.audio_preparation import mono, quiet_place
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.transcripts.agreement import LocalAgreement
-from edgekit.processing.transcripts.quiet import quiet_place
 from edgekit.runtime.streaming.carried import Carried
 from edgekit.runtime.streaming.listening import check_live_rate
 from edgekit.tensor_spec import Array, Json

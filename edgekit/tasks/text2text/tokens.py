@@ -14,11 +14,11 @@ from edgekit.errors import EngineError, UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.predictions.text2text import WrittenText
-from edgekit.processing.spelling import spelled_text
 from edgekit.processing.task_decoder import Decoder, Outputs
 from edgekit.processing.text2text_options import Text2TextOptions
 from edgekit.processing.text_preparation import prepare_text, tokenizer_of
 from edgekit.processing.tokenizer import token_texts, tokenize
+from edgekit.processing.transcripts.words import spelled_text
 from edgekit.tensor_spec import Array
 
 PART_TOKENS = 8

@@ -16,7 +16,7 @@ from edgekit.errors import ModelError
 from edgekit.generate.device.sample_stem import STEM
 from edgekit.generate.device.token_rules import TextRules, TokenRules
 from edgekit.generate.host.readers.language.activations import GELU
-from edgekit.processing.spelling import BYTE_LEVEL
+from edgekit.processing.transcripts.words import BYTE_LEVEL
 from edgekit.tensor_spec import Array
 
 EMBEDDING, HEAD = "decoder.embed_tokens.weight", "lm_head.weight"

@@ -29,11 +29,9 @@ from edgekit.generate.host.readers.encoder_decoder.config import (
     EncoderDecoderConfig,
     check_sizes,
 )
-from edgekit.generate.host.readers.speech.special_tokens import special_tokens
-from edgekit.generate.host.readers.speech.speech_model import SoundFormat, SpeechModel
+from edgekit.generate.host.readers.speech.speech_model import SoundFormat, SpeechModel, special_tokens
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
-from edgekit.system.folder_links import followed
-from edgekit.system.regular_file import PlainFile, open_regular
+from edgekit.system.regular_file import PlainFile, followed, open_regular
 from edgekit.tensor_spec import Array
 
 MODEL, SPECIFICATION = "model.bin", "WhisperSpec"

@@ -16,8 +16,8 @@ from edgekit.generate.host.readers.text2text.sentencepiece_file import (
     open_sentencepiece,
     unigram_json,
 )
-from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES, vocabulary_size
+from edgekit.processing.transcripts.words import BYTE_LEVEL, SENTENCEPIECE
 
 JSON_FILE, T5_FILE = "tokenizer.json", "spiece.model"
 MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
