@@ -6,14 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from edgekit.errors import NoVariantError
 from edgekit.system.formats.strict_json import brief
 from edgekit.tensor_spec import Json
-
-if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
 
 EQUAL_RATIO = 1.03
 """Times within this ratio of the fastest count as equal, and the order in the bundle decides: measurements
@@ -130,23 +126,6 @@ class Variant(NamedTuple):
             for key, value in self._asdict().items()
             if key != "shrunk" or value is not None
         }
-
-
-def kept_variants(bundle: Bundle) -> list[Variant]:
-    """Return the variants that have files.
-
-    Raises:
-        NoVariantError: every variant was rejected by the build; each one's reason is listed.
-    """
-    variants = [variant for variant in bundle.variants if variant.files]
-    if not variants:
-        reasons = "\n".join(f"  {variant.name}: {variant.reason}" for variant in bundle.variants)
-        raise NoVariantError(
-            f"{bundle.name} has nothing to run: the build rejected all variants\n"
-            f"{reasons}\n"
-            "  build it again with another target, --precision or more samples; --force ships int8 as it is"
-        )
-    return variants
 
 
 def fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:

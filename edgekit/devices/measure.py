@@ -10,7 +10,8 @@ from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.device_evidence import BY_EDGEKIT
-from edgekit.bundle.variant import Variant, kept_variants
+from edgekit.bundle.kept_variants import kept_variants
+from edgekit.bundle.variant import Variant
 from edgekit.devices import inventory as inventories
 from edgekit.devices import merge, provision, vendor_tools
 from edgekit.devices.address import DeviceAddress, parse_address

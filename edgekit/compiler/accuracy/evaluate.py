@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle.bundle import MAGIC, Bundle
+from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import lowest_snr_db
-from edgekit.bundle.variant import Variant, kept_variants
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.accuracy.estimates import RESAMPLES, Resampled, estimate, loss, resamples
 from edgekit.compiler.accuracy.evaluation import WORST, Evaluation, VariantAccuracy
 from edgekit.compiler.evaluate.label_metric import Item, LabelledSample, LabelMetric, Scores, label_metric

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.bundle.variant import kept_variants
+from edgekit.bundle.kept_variants import kept_variants
 from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.errors import MissingDependency, NoVariantError, UsageError
 from edgekit.runtime import Session

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.bundle.variant import kept_variants
+from edgekit.bundle.kept_variants import kept_variants
 from edgekit.compiler.evaluate.paired_interval import centre_interval
 from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.compiler.evaluate.timing import OWN_TIME, busy

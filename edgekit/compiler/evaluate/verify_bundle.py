@@ -10,8 +10,9 @@ from typing import cast
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.cost_text import cost_notes
+from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence
-from edgekit.bundle.variant import Variant, kept_variants
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.accuracy_elsewhere import MARGIN_DB
 from edgekit.compiler.evaluate.verify import (
     OutputError,

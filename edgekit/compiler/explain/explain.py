@@ -19,9 +19,10 @@ import numpy as np
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.causes import cause_texts, left_out, price
+from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
 from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
-from edgekit.bundle.variant import Variant, kept_variants
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.errors import ProfileError, UsageError, install_line, reason_of
 from edgekit.runtime.loading import unpacked_files

@@ -10,7 +10,8 @@ import numpy as np
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.draft_entry import draft_of
-from edgekit.bundle.variant import Variant, kept_variants
+from edgekit.bundle.kept_variants import kept_variants
+from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.verify import OutputError, compare, verified_on
 from edgekit.compiler.evaluate.verify_bundle import Check, CheckOutcome, counted_variants
 from edgekit.errors import BundleError, MissingDependency, reason_of
