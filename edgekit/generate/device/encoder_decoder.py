@@ -34,8 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import EngineError, UsageError, reason_of
-from edgekit.generate.device.embedding_table import EmbeddingTable
-from edgekit.generate.device.sample_stem import LEAST_SAMPLES, stem_sizes
+from edgekit.generate.device.embedding_table import LEAST_SAMPLES, EmbeddingTable, stem_sizes
 from edgekit.generate.device.token_rules import TextRules, TokenRules, log_probability
 from edgekit.target import shapes
 from edgekit.target.contract import Engine, Runner

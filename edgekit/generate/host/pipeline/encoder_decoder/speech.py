@@ -13,8 +13,8 @@ from edgekit.compiler.evaluate.sound_files import SOUNDS, read_sound
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import UsageError
+from edgekit.generate.device.embedding_table import LEAST_SAMPLES
 from edgekit.generate.device.encoder_decoder import FEATURES, MASK, SAMPLES
-from edgekit.generate.device.sample_stem import LEAST_SAMPLES
 from edgekit.generate.device.token_rules import TokenRules
 from edgekit.generate.host import kinds
 from edgekit.generate.host.pipeline.encoder_decoder.job import (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.generate.device.sample_stem import STEM
+from edgekit.generate.device.embedding_table import STEM
 from edgekit.generate.device.token_rules import TextRules, TokenRules
 from edgekit.generate.host.readers.language.activations import GELU
 from edgekit.processing.transcripts.words import BYTE_LEVEL

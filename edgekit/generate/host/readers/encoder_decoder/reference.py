@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from edgekit.generate.device.sample_stem import STEM
+from edgekit.generate.device.embedding_table import STEM
 from edgekit.generate.host.readers.encoder_decoder.config import (
     EMBEDDING,
     EMBEDDING_NORM,

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.compiler.model.hugging_face_folder import read_json
 from edgekit.errors import ModelError
-from edgekit.generate.device.sample_stem import stem_sizes
+from edgekit.generate.device.embedding_table import stem_sizes
 from edgekit.generate.host.readers.encoder_decoder.config import (
     GATE,
     HEAD,

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from edgekit.errors import ModelError
-from edgekit.generate.device.sample_stem import stem_sizes
+from edgekit.generate.device.embedding_table import stem_sizes
 from edgekit.generate.device.token_rules import TokenRules
 from edgekit.generate.host.readers.encoder_decoder.config import EncoderDecoderModel
 from edgekit.generate.host.readers.encoder_decoder.generation_settings import tokens_of

@@ -22,7 +22,7 @@ from edgekit.generate.host.readers.text2text.open_text2text import open_text2tex
 from edgekit.processing.tokenizer import token_texts, tokenize
 from edgekit.processing.transcripts.words import spelled_text
 from edgekit.runtime import Session
-from edgekit.runtime.streaming.parts import predict_parts
+from edgekit.runtime.streaming.listening import predict_parts
 from edgekit.target import registry
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
