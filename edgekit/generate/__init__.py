@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MODULES = {
     "GeneratedText": "generated_text",
     "TextMetrics": "text_metrics",
-    "TextParts": "text_parts",
+    "TextParts": "text_tokens",
     "TextSession": "text_session",
     "TextStream": "text_stream",
 }

@@ -45,7 +45,7 @@ Matrices = Mapping[str, tuple[Array, Array]]
 """Name of a weight -> A [inputs, rank] and B [rank, outputs], float16 or float32; the scale is in B."""
 NO_MATRICES: Matrices = {}
 UNKNOWN = "?"
-"""Adapter of a runner while its inputs change: no text has it, also after an interrupt."""
+"""Adapter of a runner while its inputs change: no text has it, also after a failure."""
 
 
 @runtime_checkable

@@ -38,7 +38,7 @@ class CachedDecoder:
         tokens: Tokens in the cache.
         computed: Number of tokens computed so far.
         whole: Whether the runner's cache holds ``tokens``; False before the first step, in each step, and
-            after an interrupted one.
+            after a failure to empty it.
         owner: Returns the text that used the cache last; None if there is none.
     """
 
@@ -129,7 +129,7 @@ class CachedDecoder:
             self.prefixes.keep(self.tokens[:length], self.runner.save()[:, :, :length], self.adapter)
 
     def forget(self) -> None:
-        """Empty the cache after a failure or an interrupt, since its content is unknown."""
+        """Empty the cache after a failure, since its content is unknown."""
         self.whole = False
         self.tokens = []
         self.runner.truncate(0)
@@ -224,7 +224,7 @@ class CachePool:
             if assigned is None:
                 return None
             assigned.owner = weakref.ref(stream)
-        # A new list, the most recently used cache last: an interrupt loses none of them.
+        # The most recently used cache is the last one.
         self._caches = [*(cache for cache in self._caches if cache is not assigned), assigned]
         assigned.adapt(adapter, self._matrices_of)
         return assigned

@@ -112,10 +112,8 @@ class DecoderChain(Chain["DecoderRunner"]):
         self.load()
 
     def load(self) -> DecoderRunner:
-        """Return the decoder; load the best one that works if none is loaded, or an interrupt ended that."""
-        if self.runner is None or self._changing:
-            self._changing = True
-            self.drop_runner()
+        """Return the decoder; load the best one that works if none is loaded."""
+        if self.runner is None:
             try:
                 self._load_next()
             except NoVariantError as error:
@@ -125,7 +123,6 @@ class DecoderChain(Chain["DecoderRunner"]):
                 # The next text may fare better: an engine that is not installed stays out.
                 self._health.restore({name: f for name, f in failures.items() if f.missing}, {})
                 raise error from None
-            self._changing = False
         assert self.runner is not None
         return self.runner
 

@@ -69,7 +69,7 @@ class LoadedDecoder:
             self._decoders.recovers()
 
     def load(self) -> CachePool:
-        """Return the caches; load a decoder first if none is loaded, or an interrupt ended that.
+        """Return the caches; load a decoder first if none is loaded.
 
         Raises:
             NoVariantError, EngineError: no variant works.
@@ -142,7 +142,7 @@ class LoadedDecoder:
         self._decoders.close()
 
     def _use(self, runner: DecoderRunner) -> None:
-        """Switch to a decoder. If an interrupt ends this, the next request starts it again."""
+        """Switch to a decoder. If this fails, the next request starts it again."""
         self._drop_caches()
         self._prefixes.clear()  # another variant computes others
         options, identity = self._options, self._decoders.identity
