@@ -35,7 +35,6 @@ class Platform(NamedTuple):
     """Layout of a project.
 
     Attributes:
-        targets: Targets whose variants it runs.
         copied: Folder or file of edgekit/native -> its place in the project.
         core: Folder for libedgekit's sources.
         included: Sources in that folder that library.cpp includes besides the core's.
@@ -88,9 +87,6 @@ class Project(NamedTuple):
     """Written project.
 
     Attributes:
-        files: Paths of its files.
-        variants: Names of the variants in its bundle.
-        next_step: Text on how to open or build it.
         notes: Limits of the app for this bundle, as sentences.
     """
 

@@ -47,12 +47,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of one process.
-
-    Attributes:
-        total: Maximum number of connections over HTTP.
-        address: Maximum number of connections of one address over HTTP.
-    """
+    """Limits of one process."""
 
     total: int = CONNECTIONS
     address: int = CONNECTIONS // 2

@@ -104,12 +104,7 @@ class TokenAxes(NamedTuple):
 
 
 class FurtherShape(NamedTuple):
-    """Part of an artifact for one further shape.
-
-    Attributes:
-        signature: Inputs and outputs at this shape.
-        files: The engine's name of a file -> its path.
-    """
+    """Part of an artifact for one further shape."""
 
     signature: Signature
     files: Mapping[str, Path]

@@ -35,7 +35,6 @@ class WebEngine(NamedTuple):
     """An engine of a page.
 
     Attributes:
-        lock: Name of its lock file.
         folder: Folder of its files beside the page.
         model: The one file of a variant that it runs.
     """

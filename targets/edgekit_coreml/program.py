@@ -47,7 +47,6 @@ class Lowered:
     Attributes:
         program: coremltools' Program; None with an error among the findings.
         inputs: For each graph input its ``name``, ``mil`` name, ``dtype`` and ``shape`` at the interface.
-        outputs: The same entries for the graph outputs.
         names: Name in MIL -> name of the value in ONNX, for every value that a node computes.
         origins: Name in MIL -> name of the node that it was built for, for all other names.
     """

@@ -33,7 +33,6 @@ class Acceptance:
     """Result of NVIDIA's compiler.
 
     Attributes:
-        version: Version of the compiler, e.g. ``tensorrt-rtx 1.7.1.116``.
         refusals: Rejected nodes as ``(node, op, message)``; empty if it built an engine.
         quantized: Requested nodes that it computes on int8 or fp8.
     """

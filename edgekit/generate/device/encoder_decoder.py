@@ -60,12 +60,8 @@ class EncoderDecoderShape(NamedTuple):
     """Sizes of the arrays between encoder and decoder.
 
     Attributes:
-        heads: Number of attention heads.
-        head_size: Size of one head.
         positions: Positions that the encoder returns keys and values of.
         context: Maximum tokens of a text with its prompt.
-        vocabulary: Number of tokens.
-        layers: Number of the decoder's layers.
         width: Size of an embedding, where the source is a text; 0: it is a sound.
         window: Number of samples, where these are the source; 0: they are not.
     """

@@ -23,7 +23,6 @@ class MemoryPlan(NamedTuple):
     Attributes:
         weights_bytes: Size of its files, and of what the engine holds twice, in bytes.
         cache_bytes: Size of one cache, in bytes.
-        conversations: Number of caches.
         kept_bytes: Maximum size of saved caches, in bytes.
         capacity: Tokens of one cache.
     """

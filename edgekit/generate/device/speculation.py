@@ -127,7 +127,6 @@ class StepTimes(NamedTuple):
         plain_ms: One token.
         consistent_ms: One token with ``row_consistent``.
         rows_ms: ``1 + draft`` tokens with ``row_consistent``.
-        draft: Proposed tokens.
         is_exact: Whether the logits with ``row_consistent`` were those of plain steps, bit for bit.
     """
 

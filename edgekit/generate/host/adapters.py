@@ -122,7 +122,6 @@ class Adapter:
 
     Attributes:
         matrices: Name of a weight -> A [inputs, rank], B [rank, outputs], float32; the scale is in B.
-        sha256: Hash of the files' content, hexadecimal.
     """
 
     matrices: Matrices

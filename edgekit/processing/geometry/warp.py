@@ -102,7 +102,6 @@ class _Source(NamedTuple):
 
     Attributes:
         planes: float32 [channels, rows x columns].
-        columns: Number of columns of the part.
         left, top: The frame's column and row of the part's first.
         low, high: The least and greatest x and y of a position; beyond them all taps are on the edge.
         taps: Across and down.

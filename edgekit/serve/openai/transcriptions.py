@@ -41,7 +41,6 @@ class TranscriptionRequest(NamedTuple):
 
     Attributes:
         sound: A WAV file, whose format was checked.
-        options: Options of ``Session.predict``.
         decoded_bytes: Maximum memory of the audio while it is decoded, and afterwards.
     """
 

@@ -70,8 +70,6 @@ class VariantTexts(NamedTuple):
     """Results of a variant on the same text and prompts.
 
     Attributes:
-        windows: Number of windows that it read.
-        perplexity: Perplexity of these windows.
         agreement: Share of the positions at which its likeliest token is the reference's.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
         answers: Tokens that it generates after each prompt, greedily.

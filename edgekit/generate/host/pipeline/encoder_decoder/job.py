@@ -81,9 +81,7 @@ class Sources(NamedTuple):
     """Sources of a build.
 
     Attributes:
-        origin: Description of their source.
         all: The sources; those of a model with several shapes begin with one for each, ascending.
-        from_user: Whether they are the user's.
     """
 
     origin: str
@@ -95,8 +93,6 @@ class JudgedText(NamedTuple):
     """Results of the float reference or of a variant on one source.
 
     Attributes:
-        source: The source.
-        tokens: New tokens.
         forced: The prompt, and the first of the reference's new tokens.
         logits: Logits after each token of ``forced``, or after the last one, float32 [rows, vocabulary].
         figures: The output ``figures`` after ``forced`` without new tokens, float32 [1, 2].
@@ -169,11 +165,7 @@ class EncoderDecoderJob:
     """Build job of an encoder-decoder.
 
     Attributes:
-        limits: Largest loss of quality by precision.
         force: Whether to ship variants that miss their limit, marked as such.
-        faults: Faults of this build so far.
-        sources: Sources that variants are verified with.
-        texts: Results of the float reference on them.
         folded: The same model with its norms in the matrices that follow, for int8.
         weights: Its matrices as integers, once they were needed; shared by the targets.
         described: Name of a variant -> description of its texts for the progress.

@@ -44,10 +44,8 @@ class LanguageJob:
 
     Attributes:
         reference: Results of that decoder on the text and the golden prompts.
-        context: Maximum context length in tokens.
         bars: Accuracy that each precision must reach.
         force: Whether to ship variants that miss their bar, marked as such.
-        faults: Faults of this build so far.
         weights: Precision -> its integers, shared by the targets.
         answers: Variant name -> tokens that it generated after each golden prompt.
     """

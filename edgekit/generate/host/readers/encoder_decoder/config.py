@@ -37,7 +37,6 @@ class ModelForm(NamedTuple):
     Attributes:
         head_size: Size of one head; 0: the width divided by the number of heads.
         rms: Whether norms are RMSNorm without a bias, else layer normalization.
-        norm_eps: Epsilon of all norms.
         norms_after: Whether a layer normalizes each sum, else the input of each block. Only in the second
             case both parts end with a norm.
         embedding_norm: Whether both parts begin with a norm.
@@ -97,14 +96,10 @@ class EncoderDecoderConfig(NamedTuple):
 
     Attributes:
         width: Size of a position's values in both parts.
-        heads: Number of attention heads in both parts.
         mlp_width: Size of the hidden layer of each MLP.
-        encoder_layers, decoder_layers: Number of layers.
         mels: Number of mel bands in the features; 0: the encoder reads tokens, or samples.
         positions: Positions of the encoder; features have twice as many frames.
         context: Maximum tokens of the decoder.
-        vocabulary: Number of tokens.
-        form: Other traits.
         window: Most samples that the encoder reads; 0: it reads features or tokens.
     """
 
@@ -225,11 +220,9 @@ class EncoderDecoderModel:
     """An opened model.
 
     Attributes:
-        config: Its sizes and form.
         rules: Rules of the tokens that it may generate.
         tokenizer: Content of the ``tokenizer.json`` that has the texts of its tokens.
         source_format: Format of its file, in words.
-        sha256: Hash of its files.
         read: Function that reads a weight by name, as float32.
         family: ``Whisper``, ``Moonshine``, ``T5``, ``BART`` or ``Marian``.
         start: Token that every generated text starts with (``decoder_start_token_id``).

@@ -28,7 +28,6 @@ class ElementType(NamedTuple):
     """Element type of GGUF tensors.
 
     Attributes:
-        name: Name in ggml.
         block: Number of values in a block.
         size_bytes: Size of a block in bytes.
         bits: Bits of an integer; 0: floats.

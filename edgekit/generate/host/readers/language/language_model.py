@@ -139,14 +139,12 @@ class LanguageModel:
 
     Attributes:
         name: Name in the file, else the file's name.
-        config: Architecture of the decoder.
         tokenizer: A ``tokenizer.json`` of Hugging Face's tokenizers.
         chat_template: Chat template in Jinja; "" if there is none.
         stop_ids: Tokens that end an answer, sorted.
         bos_id: Begin-of-text token; None if there is none.
         source_format: ``GGUF`` or ``Hugging Face``.
         license: License named in the file; "" if none.
-        sha256: Hash of the files' content, hexadecimal.
     """
 
     name: str

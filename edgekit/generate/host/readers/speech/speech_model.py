@@ -30,7 +30,6 @@ class SoundFormat(NamedTuple):
     """Settings of the log-mel features.
 
     Attributes:
-        rate: Sample rate in Hz.
         frame: Samples of a frame, also the points of its Fourier transform.
         hop: Samples from one frame to the next.
     """

@@ -32,9 +32,6 @@ class Tokenizers(NamedTuple):
     Attributes:
         source: The ``tokenizer.json`` that splits texts.
         target: The one that has the texts of generated tokens.
-        special: Tokens without a text.
-        spelling: BYTE_LEVEL or SENTENCEPIECE.
-        files: Names of the files that they were read from.
     """
 
     source: bytes
