@@ -26,7 +26,7 @@ from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
 from edgekit.processing.card import Card
 from edgekit.processing.drawing import Canvas, draw
 from edgekit.runtime import Session
-from edgekit.runtime.session_state import card_of
+from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import counted
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array

@@ -243,7 +243,7 @@ class Session(Closing):
     def card(self) -> Card:
         """Return the bundle's card. Raises UsageError: it has none."""
         if self._card is None:
-            from edgekit.runtime.session_state import card_of
+            from edgekit.runtime.session_card import card_of
 
             self._card = card_of(self.bundle)
         return self._card

@@ -26,7 +26,7 @@ from edgekit.processing.card import Card
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.processing import predicts_in_parts
 from edgekit.runtime import Session
-from edgekit.runtime.session_state import card_of
+from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import Stage, counted, step
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array

@@ -12,7 +12,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.errors import CardError
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.runtime import Session
-from edgekit.runtime.session_state import card_of
+from edgekit.runtime.session_card import card_of
 from edgekit.system.formats.plain_text import milliseconds
 from edgekit.tensor_spec import Array
 
