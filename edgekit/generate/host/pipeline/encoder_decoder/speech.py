@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.compiler.evaluate.sample_files import find_files
-from edgekit.compiler.evaluate.sound_files import SOUNDS, read_sound
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import UsageError
@@ -34,6 +33,7 @@ from edgekit.processing.card import Card
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.inputs.audio_features import Features
 from edgekit.processing.inputs.tensor import TensorInput
+from edgekit.processing.sound_files import SOUNDS, read_sound
 from edgekit.processing.task import Task
 from edgekit.processing.transcripts.options import TOKENIZER_FILE, TranscribeOptions
 from edgekit.processing.transcripts.words import word_edits, words_of
