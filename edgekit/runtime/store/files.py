@@ -17,19 +17,20 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.bundle.model_version import is_version, model_version
 from edgekit.errors import BundleError, SignatureError, UsageError
-from edgekit.runtime.store.state import FACTORY, NOTHING, StoreState
+from edgekit.runtime.store.state import FACTORY, StoreState
 from edgekit.signing.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
 from edgekit.signing.trusted_keys import TrustedKeys, signature_path
 from edgekit.system import ownership
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
-from edgekit.system.formats import strict_json
+from edgekit.system.formats import declared_json, strict_json
+from edgekit.system.formats.json_schema import ManifestError
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import open_regular, read_plain
 
@@ -318,8 +319,8 @@ def version_of(bundle: Bundle, version: int | None) -> int | None:
 
 
 def encoded(state: StoreState) -> bytes:
-    """Return the content of a state file. ``current`` is there for releases that know no staged bundles."""
-    content = strict_json.encode({"current": state.current, **asdict(state)})
+    """Return the content of a state file."""
+    content = strict_json.encode(declared_json.encode(StoreState, state))
     return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
 
 
@@ -339,36 +340,13 @@ def decoded(content: bytes) -> StoreState | None:
         return None
     try:
         table = strict_json.decode(text, "state", STATE_LIMIT_BYTES)
-        committed = tuple(checked_digest(digest) for digest in table["good"])
-        active, staged, starts = _running(table, committed)
-        return StoreState(
-            int(table["serial"]),
-            checked_digest(active),
-            starts,
-            checked_digest(staged),
-            committed,
-            tuple((checked_digest(digest), str(reason)) for digest, reason in table["given_up"]),
-            tuple((checked_digest(digest), int(count)) for digest, count in table.get("stood_in", ())),
-            int(table.get("minimum", 0)),
-            tuple((checked_digest(digest), int(version)) for digest, version in table.get("versions", ())),
-            tuple(
-                (checked_digest(digest), int(answers), int(bad), int(found))
-                for digest, answers, bad, found in table.get("answers", ())
-            ),
-        )
-    except (JsonError, KeyError, TypeError, ValueError):
+        state: StoreState = declared_json.decode(StoreState, table, "state")
+        rows = (*state.given_up, *state.stood_in, *state.versions, *state.answers)
+        for digest in (state.active, state.staged, *state.good, *(row[0] for row in rows)):
+            checked_digest(digest)
+    except (JsonError, ManifestError, ValueError):
         return None
-
-
-def _running(record: dict[str, Any], committed: tuple[str, ...]) -> tuple[str, str, int]:
-    """Return the active and the staged bundle, and the active one's starts. A file of an older release has
-    one ``current`` for both: it was staged if it was never started."""
-    if "active" in record:
-        return record["active"], record["staged"], int(record["starts"])
-    current, starts = record["current"], int(record["starts"])
-    if starts or current == FACTORY or current in committed:
-        return current, NOTHING, starts
-    return (committed[0] if committed else FACTORY), current, 0
+    return state
 
 
 def checked_digest(text: str) -> str:
