@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from edgekit.bundle.search_text import more_time
-from edgekit.bundle.variant import Variant, fastest_first
+from edgekit.bundle.speed_order import fastest_first
+from edgekit.bundle.variant import Variant
 from edgekit.system.formats.plain_text import milliseconds, size, table
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json

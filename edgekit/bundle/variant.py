@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -11,10 +10,6 @@ from typing import NamedTuple
 from edgekit.system.formats.shown import html_table
 from edgekit.system.formats.strict_json import brief
 from edgekit.tensor_spec import Json
-
-EQUAL_RATIO = 1.03
-"""Times within this ratio of the fastest count as equal, and the order in the bundle decides: measurements
-vary by more than a percent, and the choice must not."""
 
 
 class Status(str, Enum):
@@ -135,22 +130,3 @@ class Variant(NamedTuple):
             for key, value in self._asdict().items()
             if key != "shrunk" or value is not None
         }
-
-
-def fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:
-    """Sort variants by time, fastest first, with equal times in bundle order. Untimed ones follow, the
-    smallest first: they met their limits of accuracy, and a run reads all weights.
-    """
-    left = [v for v in variants if v.name in times_ms]
-    ordered = []
-    while left:
-        limit_ms = min(times_ms[v.name] for v in left) * EQUAL_RATIO
-        ordered.append(next(v for v in left if times_ms[v.name] <= limit_ms))
-        left.remove(ordered[-1])
-    return ordered + sorted((v for v in variants if v.name not in times_ms), key=_size_bytes)
-
-
-def _size_bytes(variant: Variant) -> float:
-    """Size of a variant's files; infinite if the bundle does not state it (evidence is unvalidated JSON)."""
-    size = variant.evidence.get("size_bytes")
-    return size if isinstance(size, int | float) and not isinstance(size, bool) else math.inf

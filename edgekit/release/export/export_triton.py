@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.bundle.advice import p50_ms
-from edgekit.bundle.variant import fastest_first
+from edgekit.bundle.speed_order import fastest_first
 from edgekit.errors import MissingDependency, ProfileError, UsageError
 from edgekit.release.export.export import export_title
 from edgekit.target import registry

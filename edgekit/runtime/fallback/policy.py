@@ -18,7 +18,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from edgekit.bundle.variant import Variant, fastest_first
+from edgekit.bundle.speed_order import fastest_first
+from edgekit.bundle.variant import Variant
 from edgekit.errors import MissingDependency, NoVariantError
 from edgekit.system.cpu import processor_kind
 from edgekit.tensor_spec import Json

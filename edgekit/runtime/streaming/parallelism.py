@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bundle.variant import EQUAL_RATIO
+from edgekit.bundle.speed_order import EQUAL_RATIO
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import PENDING
