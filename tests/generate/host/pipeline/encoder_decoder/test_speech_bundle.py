@@ -15,7 +15,6 @@ import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
 from edgekit.errors import EngineError, UsageError
-from edgekit.generate.device.encoder_decoder import OPTION
 from edgekit.generate.host.pipeline.encoder_decoder.job import with_folded_norms
 from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of, read_recordings
 from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING
