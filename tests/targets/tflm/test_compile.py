@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import onnx
 import onnx_ir as ir
 import pytest
@@ -78,19 +74,6 @@ def test_a_transposition_of_six_axes_is_one_of_fewer() -> None:
     model = with_shapes(SHUFFLED)
     assert compiled(model).facts["ops"]["TRANSPOSE"] == 1
     assert len(compiled(model).facts["transposes"]) == 1
-
-
-def test_the_same_model_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
-    path = tmp_path / "m.tflite"
-    script = (
-        "import sys, pathlib; from tests.targets.tflm.networks import *; "
-        "pathlib.Path(sys.argv[1]).write_bytes(compiled(quantized(classifier())).files['model.tflite'])"
-    )
-    root = Path(__file__).resolve().parents[3]
-    subprocess.run(
-        [sys.executable, "-c", script, str(path)], check=True, cwd=root, env=None, capture_output=True
-    )
-    assert path.read_bytes() == compiled(quantized(classifier())).files["model.tflite"]
 
 
 def test_kernels_are_named_as_apps_register_them() -> None:
