@@ -135,7 +135,8 @@ class Evaluation:
         columns = ("variant", self.metric, "95 % interval", "loss", "interval of the loss")
         used = len(columns) if len(self.variants) > 1 else 3
         scores = Table(columns[:used], [row[:used] for row in self._rows()])
-        parts = (self._parts(kind, verbose) for kind in ("IoU", "answers", "size", "class"))
+        ran = [row for row in self.variants if row.score is not None]
+        parts = [self._parts(kind, ran, verbose) for kind in ran[0].groups] if ran else []
         tables = [scores, *parts, self._worst(verbose)]
         return [one for one in tables if one.rows]
 
@@ -156,10 +157,9 @@ class Evaluation:
             rows.append((row.variant, *_cells(row.score), *change))
         return rows
 
-    def _parts(self, kind: str, verbose: bool) -> Table:
+    def _parts(self, kind: str, ran: Sequence[VariantAccuracy], verbose: bool) -> Table:
         """Return the table of parts of one kind, of classes the worst first."""
-        ran = [row for row in self.variants if row.score is not None]
-        parts = ran[0].groups.get(kind, {}) if ran else {}
+        parts = ran[0].groups[kind]
         names = list(parts)
         if kind == "class":
             sign = -1 if self.is_error else 1

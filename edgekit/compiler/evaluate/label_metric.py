@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.task_table import all_tasks, find_task
@@ -76,6 +78,27 @@ class Scores:
     labelled: int
     right: int | None = None
     groups: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)
+
+
+def mean_error(
+    errors: Sequence[float], faults: Sequence[str], groups: Mapping[str, Sequence[float]]
+) -> Scores:
+    """Score by the mean of each sample's error, such as a mean absolute error.
+
+    Args:
+        errors: Error of each sample.
+        faults: Description of each error.
+        groups: Name of another figure -> its value for each sample.
+    """
+    values = np.array(errors, np.float64)
+    others = {name: Group(float(np.mean(figures)), len(values)) for name, figures in groups.items()}
+    return Scores(
+        lambda weights: float(weights @ values / weights.sum()),
+        values,
+        faults,
+        len(values),
+        groups={"figure": others} if others else {},
+    )
 
 
 @dataclass(frozen=True)
