@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgekit.compiler.evaluate.label_files.folder import LABEL_FOLDERS
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.task_table import all_tasks, find_task
@@ -114,6 +115,7 @@ class LabelMetric:
         score: (measures of all samples, card) -> their scores.
         options: Decoding options of the predictions.
         is_error: Whether the metric is an error, of which less is better.
+        label_folders: Names of folders of labels next to that of the samples.
     """
 
     name: str
@@ -123,6 +125,7 @@ class LabelMetric:
     score: Callable[[Sequence[Any], Card], Scores]
     options: Mapping[str, Json] = field(default_factory=dict)
     is_error: bool = False
+    label_folders: Sequence[str] = LABEL_FOLDERS
 
 
 def label_metric(card: Card) -> LabelMetric:

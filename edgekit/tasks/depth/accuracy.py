@@ -90,4 +90,5 @@ ACCURACY = LabelMetric(
     score,
     options={"size": "frame"},
     is_error=True,
+    label_folders=DEPTHS.folders,
 )

@@ -42,4 +42,6 @@ def score(measures: Sequence[float], card: Card) -> Scores:
     return mean_error(measures, [f"alpha differs by {error:.3f}" for error in measures], {})
 
 
-ACCURACY = LabelMetric("MAD of alpha", "samples", read_mattes, measure, score, is_error=True)
+ACCURACY = LabelMetric(
+    "MAD of alpha", "samples", read_mattes, measure, score, is_error=True, label_folders=ALPHA.folders
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,13 +13,12 @@ import pytest
 import edgekit
 from edgekit.errors import MissingDependency, SampleError, UsageError
 from tests.fixtures.cards import card
-from tests.fixtures.classifiers import CARD, classifiers
+from tests.fixtures.classifiers import classifiers, write_card
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
 from tests.fixtures.graphs import Graph
 
 pytestmark = pytest.mark.needs_ort
-INPUT: Any = CARD["inputs"]["x"]  # type: ignore[index]
 WRONG = 2
 """Number of photographs with a wrong label, of 12."""
 
@@ -65,12 +63,7 @@ def test_the_verb_takes_a_model_with_a_card(
     bundle: Path, photographs: Path, call: Call, tmp_path: Path
 ) -> None:
     source = bundle.with_suffix(".onnx")
-    card = tmp_path / "card.toml"
-    inputs = "\n".join(f"{key} = {json.dumps(value)}" for key, value in INPUT.items())
-    card.write_text(
-        f'title = "a classifier"\n[inputs.x]\n{inputs}\n[task]\nkind = "classify"\ndecode = "logits"\n'
-        'outputs = { scores = "scores" }\ntop = 1\n'
-    )
+    card = write_card(tmp_path)
     result = call("evaluate", source, "--card", card, "--samples", photographs)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
