@@ -162,7 +162,7 @@ def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progre
     assert card.task is not None
     with stage(progress, "labels") as notify:
         if not job.holds_out:  # only a few were loaded, to verify variants
-            samples = load_samples(job.request.samples, job.inputs, card, LABELLED_SAMPLES)
+            samples = load_samples(job.request.samples, job.inputs, card, COLOUR_PHOTOGRAPHS)
         arrays = samples.arrays
         assert isinstance(arrays, FileSamples)
         chosen = arrays.select(spread(range(len(arrays)), LABELLED_SAMPLES))
