@@ -26,13 +26,13 @@ import onnx_ir as ir
 
 from edgekit.compiler.card_inference.facts import constant_of
 from edgekit.compiler.card_inference.first_layer import ALIVE, cut, first_layer
-from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import Colour, ImageInput
 from edgekit.processing.nms import overlaps
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime.clopper_pearson import binomial_cdf
@@ -51,8 +51,8 @@ SHOWN_SHARE, LOW_SCORE = 1 / 8, 0.001
 """Least share of the photographs that show an object with the card's score, and the score with which the best
 one is looked for."""
 COLOUR_P, COLOUR_FIRST = 0.0005, 16
-"""p of the sign test below which the other order of colours is better: .0003 or less for the swapped cards in the
-table, and .0013 for a right one on photographs unlike its training's (ResNet-8, 32x32). The test ends early if
+"""p of the sign test below which the other order of colours is better. Swapped cards in the table have .0003
+or less, a right one has .0013 on photographs unlike its training's (ResNet-8, 32x32). The test ends early if
 after COLOUR_FIRST photographs the other order is not ahead."""
 NO_OBJECTS = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 UNCHECKED = "resize and crop can be checked only with labels"

@@ -26,7 +26,6 @@ from edgekit.compiler.evaluate.card_rules import (
 )
 from edgekit.compiler.evaluate.label_score import LabelScore, right_by_sample, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels
-from edgekit.compiler.evaluate.picture_files import PICTURES
 from edgekit.compiler.evaluate.samples import (
     FileSamples,
     Samples,
@@ -41,6 +40,7 @@ from edgekit.errors import CardError, EdgeKitError, SampleError, UsageError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.inputs.image import Colour, ImageInput, Resize
 from edgekit.processing.inputs.text import TextInput
+from edgekit.processing.picture_files import PICTURES
 from edgekit.runtime.clopper_pearson import binomial_cdf
 from edgekit.system.progress import Progress, counted, stage
 from edgekit.tensor_spec import Array, Json
