@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,9 +15,11 @@ from click.testing import CliRunner, Result
 from edgekit.bundle import Bundle
 from edgekit.cli import main
 from edgekit.compiler.bench.history import read_history
+from edgekit.devices.measure import _targets
 from edgekit.system import cpu
 from tests.devices.local_ssh import local_ssh
 from tests.fixtures import models
+from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.child_processes import run_python
 from tests.fixtures.classifiers import classifiers, write_card
 
@@ -140,6 +144,18 @@ def test_accuracy_there_is_that_of_here(tmp_path: Path, monkeypatch: pytest.Monk
     found = run("evaluate", model, "--card", card, "--samples", folder, "--device", "pi@board", "--json")
     (row,) = json.loads(found.stdout)["variants"]
     assert (row["variant"], row["score"]) == ("small.onnx", json.loads(here.stdout)["variants"][0]["score"])
+
+
+def test_engines_of_later_stages_are_brought_too() -> None:
+    """Those of the first one are enough where the stage has variants for them."""
+    first = small_bundle([variant("ort-fp32", "ort"), variant("openvino-fp32", "openvino")])
+    stages = {
+        "read": small_bundle([variant("tflite-fp32", "tflite")]),
+        "name": small_bundle([variant("ort-fp32", "ort"), variant("ncnn-fp32", "ncnn")]),
+    }
+    cascade: Any = Mock(variants=first.variants, stages=tuple(stages), stage=stages.get)
+    assert _targets(cascade, {"engine": "ort"}) == ["ort", "tflite"]
+    assert _targets(cascade, {}) == ["openvino", "ort", "tflite"]
 
 
 def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
