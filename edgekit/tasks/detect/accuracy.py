@@ -100,12 +100,7 @@ def _areas(objects: Detections) -> Array:
 
 
 def score(measures: Sequence[Measured], card: Card) -> Scores:
-    """Compute the mAP over the thresholds .50 to .95, by class and by size.
-
-    Args:
-        measures: Labelled and detected objects of each photograph.
-        card: Card of the model; its score threshold decides which detections are false.
-    """
+    """Compute the mAP over the thresholds .50 to .95, by class and by size."""
     ranked = _rank(measures, (0.0, np.inf))
     everything = np.ones(len(measures), np.int64)
     labels = card.task.labels if card.task is not None else ()
