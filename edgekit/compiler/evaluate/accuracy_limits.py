@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.compiler.evaluate.proof import Changes, Loss, more_to_count
+from edgekit.compiler.evaluate.proof import (
+    USED_SAMPLES,
+    Changes,
+    Loss,
+    more_to_count,
+    samples_with_test,
+)
 from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_named
 from edgekit.tensor_spec import Json
 
@@ -28,8 +34,6 @@ LABEL_LOSS, LABEL_LOSS_HIGH = 0.01, 0.05
 .33 is a third of the width of its interval on 128 photographs."""
 CHANCE = 2.0
 """Number of standard errors of a proportion that count as chance, if the user gives the limit."""
-TEST_SHARE = 3
-"""One of so many samples is held out for testing."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,21 @@ class Goal:
         objects = f" with {proof.objects} objects" if metric.objects else ""
         return (
             f"not proved on {proof.samples} test samples{objects}: {' and '.join(unproved)}; "
-            f"{TEST_SHARE * more} more samples would do"
+            f"{_remedy(proof.samples, more)}"
         )
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
             return f"{self.snr_db:g}dB"
         return None if self.drop is None else f"{100 * self.drop:g}%"
+
+
+def _remedy(tested: int, more: int) -> str:
+    """Return what proves a variant that was tested on some samples, if it takes more of them."""
+    enough = samples_with_test(tested + more)
+    if enough > USED_SAMPLES:
+        return f"a build uses {USED_SAMPLES} samples at most; evaluate the bundle on {tested + more}"
+    return f"{enough - samples_with_test(tested)} more samples would do"
 
 
 def _more(metric: TaskMetric, fidelity: Fidelity) -> int:
