@@ -26,7 +26,7 @@ class SearchResult:
 
     Attributes:
         measured: The candidates that were measured, in order.
-        block_snr_db: Block -> SNR in dB with only that block quantized, for the blocks that were examined.
+        block_snr_db: Block -> SNR in dB with only its part of the network quantized, if it was examined.
         left_out: Number of candidates skipped because the user's time limit was over.
     """
 

@@ -139,7 +139,8 @@ class _FastestSearch:
     def run(self, placements: Sequence[str]) -> list[Measurement]:
         deferred = self._screen(placements)
         waiting = [measurement for measurement in self._measurements if measurement.faster]
-        refined: list[CandidateConfig] = []
+        near: list[CandidateConfig] = []
+        has_regions = False
         while waiting or deferred:
             if not waiting:  # these were not screened before
                 quick = self._attempt(CandidateConfig(deferred.pop(0), QUICK))
@@ -149,10 +150,11 @@ class _FastestSearch:
             waiting.remove(structure)
             if self._refine(structure):
                 return self._measurements
-            refined.append(structure.config)
-            if len(refined) == 1:
+            near += [structure.config] if self._may_be_enough(structure) else []
+            if not has_regions:
                 waiting += self._with_float_regions(structure.config)
-        for config in sorted(refined, key=lambda config: -best_of(self._measurements, config).rank):
+                has_regions = True
+        for config in sorted(near, key=lambda config: -best_of(self._measurements, config).rank):
             if self._accept(config, (BASELINE, L2_RANGES, NO_BIAS_CORRECTION, COMPENSATED)):
                 break
         return self._measurements
