@@ -231,8 +231,8 @@ def choose(
     """Test the shortlist, and return its variants. If no candidate is good enough: the best one, rejected or
     shipped by force.
 
-    With ``int8``, if the fastest one fails the test, the most accurate one is tested too. There is no third:
-    the more are tested on the same samples, the less a passed test says.
+    With ``int8``, if the fastest one fails the test, the most accurate other one is tested too. There is no
+    third: the more are tested on the same samples, the less a passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:
@@ -240,8 +240,10 @@ def choose(
         if not shortlist.winners:
             variants[-1].reject(rejection_reason(measurement, (), shortlist.missed[measurement.config]))
     first = shipped[0].config
-    others = [m for m in shortlist.valid if m.config.structure != first.structure]
-    second = max(others, key=lambda m: m.rank, default=None)
+    others = [m for m in shortlist.valid if m not in shipped]
+    others = [m for m in others if m.config.structure != first.structure] or others
+    saturated = [m for m in others if m.saturated]
+    second = preferred(saturated) if saturated else max(others, key=lambda m: m.rank, default=None)
     if options.precision == AUTO or not variants[0].rejected or second is None:
         return variants
     variant = test(second.config, ())

@@ -108,8 +108,8 @@ def search_fastest(
 
     Args:
         placements: The target's, the most likely winner first.
-        is_good_enough: Whether the search may end with this candidate. Then the default and the baseline
-            recipe of its structure are measured too.
+        is_good_enough: Whether the search may end with this candidate. Then the baseline recipe of its
+            structure is measured too, and the default one if the rank is in dB.
         may_be_enough: Whether a better recipe may make a candidate good enough that is rounded to nearest.
         has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
             that is good enough (which is quick), are measured in any case.
@@ -155,7 +155,7 @@ class _FastestSearch:
                 waiting += self._with_float_regions(structure.config)
                 has_regions = True
         for config in sorted(near, key=lambda config: -best_of(self._measurements, config).rank):
-            if self._accept(config, (BASELINE, L2_RANGES, NO_BIAS_CORRECTION, COMPENSATED)):
+            if self._accept(config, (DEFAULT, BASELINE, NO_BIAS_CORRECTION, COMPENSATED)):
                 break
         return self._measurements
 
@@ -182,14 +182,14 @@ class _FastestSearch:
             return self._accept(quick.config, (QUICK,))
         if not self._may_be_enough(quick):
             return False
-        return self._accept(quick.config, (DEFAULT, BASELINE) if quick.unit else (L2_RANGES, DEFAULT))
+        return self._accept(quick.config, (DEFAULT, BASELINE) if quick.unit else (L2_RANGES,))
 
     def _accept(self, structure: CandidateConfig, recipes: Sequence[Recipe]) -> bool:
         """Measure recipes of a structure until one is good enough, and then the others that may be better."""
         for recipe in recipes:
             measurement = self._attempt(replace(structure, recipe=recipe))
             if measurement is not None and self._is_good_enough(measurement):
-                if not measurement.saturated:
+                if not measurement.saturated and measurement.unit:
                     self._attempt(replace(structure, recipe=DEFAULT))
                 self._attempt(replace(structure, recipe=BASELINE), must=True)
                 if best_of(self._measurements, structure).config.recipe == BASELINE:

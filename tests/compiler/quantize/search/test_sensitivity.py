@@ -67,7 +67,7 @@ def test_a_region_is_the_cheapest_that_has_enough_of_the_noise(model: ir.Model) 
 
 
 def test_an_island_in_the_middle_costs_two_borders(model: ir.Model) -> None:
-    blocks = [replace(block, macs=64) for block in find_blocks(model, find_kernels(model, RULES))]
+    blocks = [replace(block, macs=10**5) for block in find_blocks(model, find_kernels(model, RULES))]
     alike = {(0, 1): 0.045, (1, 2): 0.045, (2, 3): 0.01}
     assert float_regions(model, blocks, alike)[0] == {"a", "b", "c", "e"}  # one border, not three
     assert float_regions(model, blocks, {(0, 1): 0.1, (1, 2): 0.8, (2, 3): 0.1})[0] == {"c", "e"}

@@ -80,7 +80,6 @@ def test_every_placement_is_timed_before_one_is_refined_and_the_fastest_is_the_f
         ("large", QUICK),
         ("few", QUICK),
         ("large", L2_RANGES),
-        ("large", DEFAULT),
         ("large", BASELINE),
     ]
     assert preferred(found).config.placement == "large"
@@ -115,18 +114,18 @@ def test_of_two_that_are_as_fast_the_one_with_less_in_float_is_refined() -> None
             tuple(points),
             measure,
             lambda config, least: (),
-            lambda t: t.config.recipe == DEFAULT,
+            lambda t: t.config.recipe == L2_RANGES,
             always,
             always,
         )
-        assert found[4].config == CandidateConfig("large")
+        assert found[3].config == CandidateConfig("large", L2_RANGES)
 
 
 def test_what_is_not_accurate_enough_gives_way_to_the_next_fastest() -> None:
     points = {"all": (0.5, 0.6), "large": (0.9, 0.7), "few": (0.99, 0.9)}
     found = fastest(lambda c: points[c.placement], tuple(points), enough=lambda t: t.rank >= 0.9)
     refined = [each.config.placement for each in found[3:]]
-    assert refined == ["all", "all", "large", "large"]
+    assert refined == ["all", "large"]
     # Nothing is slower than what is shipped but what was timed at first.
     assert not any(t.config.placement == "few" for t in found[3:])
 
@@ -156,7 +155,7 @@ def test_what_is_enough_when_rounded_to_nearest_ends_it_too() -> None:
         [frozenset({"a"})],
         lambda t: t.rank >= 0.9,
     )
-    assert [t.config.recipe for t in found] == [QUICK, DEFAULT, BASELINE]
+    assert [t.config.recipe for t in found] == [QUICK, BASELINE]
     assert not any(t.config.floats for t in found)
 
 
@@ -190,7 +189,7 @@ def test_other_recipes_are_for_where_nothing_is_enough() -> None:
         return (0.95 if best else 0.8 + 0.05 * (config.placement == "all")), 0.6
 
     found = fastest(value, enough=lambda t: t.rank >= 0.9)
-    assert choices(found).index(("all", NO_BIAS_CORRECTION)) > choices(found).index(("large", DEFAULT))
+    assert choices(found).index(("all", NO_BIAS_CORRECTION)) > choices(found).index(("large", L2_RANGES))
     assert ("large", NO_BIAS_CORRECTION) not in choices(found)
 
 
@@ -199,13 +198,13 @@ def test_what_is_enough_is_compared_with_what_may_be_better() -> None:
         return {BASELINE: 0.95, QUICK: 0.8}.get(config.recipe, 0.9), 0.6
 
     found = fastest(value, ("all",), enough=lambda t: t.rank >= 0.9)
-    assert [t.config.recipe for t in found] == [QUICK, L2_RANGES, DEFAULT, BASELINE, NO_BIAS_CORRECTION]
+    assert [t.config.recipe for t in found] == [QUICK, L2_RANGES, BASELINE, NO_BIAS_CORRECTION]
     found = fastest(lambda c: (0.99, 0.6), ("all",), enough=lambda t: t.rank >= 0.9)  # nothing is left to win
     assert [t.config.recipe for t in found] == [QUICK, BASELINE]
 
 
 @pytest.mark.parametrize(
-    ("unit", "recipes"), [("dB", [QUICK, DEFAULT, BASELINE]), ("", [QUICK, L2_RANGES, DEFAULT, BASELINE])]
+    ("unit", "recipes"), [("dB", [QUICK, DEFAULT, BASELINE]), ("", [QUICK, L2_RANGES, BASELINE])]
 )
 def test_what_clips_more_is_tried_first_for_the_scores_of_tasks(unit: str, recipes: list[Recipe]) -> None:
     def measure(config: CandidateConfig) -> Measurement:
