@@ -29,7 +29,7 @@ SPLIT_SHARE = 0.5
 """A part with more than this share of the noise is split."""
 MOST_PARTS = 16
 """All sets of parts are compared, so there are no more."""
-NOISE_SHARES = (0.6, 0.75, 0.9)
+NOISE_SHARES = (0.7, 0.8, 0.9)
 """A float region has this share of the quantization noise; one region for each."""
 BORDER_COST = 100
 """Cost of each element at a border between float and integers, in multiplications. So borders are rare, and
