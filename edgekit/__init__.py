@@ -2,12 +2,15 @@
 
     import edgekit
 
-    bundle = edgekit.build("detector.onnx", targets=["ort", "tflite", "openvino"])
+    bundle = edgekit.build("detector.onnx", targets=["ort", "tflite"], card="card.toml", samples="photos/")
     print(bundle.report)
     bundle.save("detector.edgekit")
 
-On the device: ``from edgekit.runtime import Session``. Names are loaded when they are first used, so that the
-device side never imports the host side.
+    with edgekit.open("detector.edgekit") as session:
+        print(session.predict("street.jpg"))
+
+``bench`` measures a bundle and ``verify`` checks it on this machine. Names are loaded when they are first
+used, so that the device side never imports the host side.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle as Bundle
     from edgekit.bundle.variant import Variant as Variant
     from edgekit.compiler.accuracy.evaluate import evaluate as evaluate
+    from edgekit.compiler.bench.bench_bundle import bench as bench
+    from edgekit.compiler.evaluate.verify_bundle import verify as verify
     from edgekit.compiler.model.onnx_file import open_model as open_model
     from edgekit.compiler.pipeline.cascade_bundle import build_cascade as build_cascade
     from edgekit.compiler.pipeline.defer import defer as defer
@@ -34,8 +39,11 @@ if TYPE_CHECKING:
     from edgekit.compiler.sandbox.public import shrink as shrink
     from edgekit.diagnostics import Finding as Finding
     from edgekit.errors import EdgeKitError as EdgeKitError
+    from edgekit.generate.device.text_session import TextSession as TextSession
+    from edgekit.generate.open_session import open as open  # noqa: A004
     from edgekit.processing.card import Card as Card
     from edgekit.processing.card import load_card as load_card
+    from edgekit.runtime.session import Session as Session
     from edgekit.target.installed_profiles import find_profile as find_profile
     from edgekit.target.profile import Profile as Profile
 
@@ -45,7 +53,10 @@ _HOME = {
     "EdgeKitError": "edgekit.errors",
     "Finding": "edgekit.diagnostics",
     "Profile": "edgekit.target.profile",
+    "Session": "edgekit.runtime.session",
+    "TextSession": "edgekit.generate.device.text_session",
     "Variant": "edgekit.bundle.variant",
+    "bench": "edgekit.compiler.bench.bench_bundle",
     "build": "edgekit.compiler.sandbox.public",
     "build_all": "edgekit.batch.build_all",
     "build_cascade": "edgekit.compiler.pipeline.cascade_bundle",
@@ -58,11 +69,33 @@ _HOME = {
     "import_model": "edgekit.compiler.sandbox.public",
     "load_card": "edgekit.processing.card",
     "match_labels": "edgekit.compiler.pipeline.match_labels",
+    "open": "edgekit.generate.open_session",
     "open_model": "edgekit.compiler.model.onnx_file",
     "shrink": "edgekit.compiler.sandbox.public",
+    "verify": "edgekit.compiler.evaluate.verify_bundle",
 }
 
+_HABITS = {
+    "InferenceSession": "Session",
+    "Interpreter": "Session",
+    "Model": "open",
+    "compile": "build",
+    "convert": "build",
+    "export": "edgekit.Bundle(path).export(variant, folder) writes a variant's files",
+    "load": "open",
+    "load_model": "open",
+    "optimize": "build",
+    "predict": "edgekit.open(path).predict(image) predicts",
+    "quantize": "edgekit.build(model, targets=..., precision='int8', samples=...) quantizes",
+    "report": "edgekit.Bundle(path).report(page) writes one",
+    "run": "edgekit.open(path).run(arrays) runs a bundle",
+    "save": "edgekit.build returns a bundle, which save(path) writes",
+    "targets": "edgekit.find_profile(name) describes a target, and `edgekit targets` lists them",
+}
+"""Names that people try -> ours."""
+
 _HOST = {
+    "bench": "measuring a bundle",
     "build": "building a model",
     "build_all": "building a catalogue",
     "check": "checking a model",
@@ -73,6 +106,7 @@ _HOST = {
     "match_labels": "joining a model and its labels",
     "open_model": "opening a model",
     "shrink": "shrinking a model",
+    "verify": "verifying a bundle",
 }
 _HOST_PACKAGES = {
     "flatbuffers": "flatbuffers",
@@ -87,10 +121,19 @@ __all__ = ["__version__", *sorted(_HOME)]
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'edgekit' has no attribute {name!r}")
+        raise _unknown(name)
     if name in _HOST:
         _need_host_packages(_HOST[name])
     return getattr(import_module(_HOME[name]), name)
+
+
+def _unknown(name: str) -> AttributeError:
+    if name.startswith("__"):  # of Python's own machinery
+        return AttributeError(f"module 'edgekit' has no attribute {name!r}")
+    from edgekit.errors import suggestion  # here: only a wrong name needs it
+
+    hint = suggestion(name, __all__, _HABITS)
+    return AttributeError(f"module 'edgekit' has no attribute {name!r}{hint}")
 
 
 def _need_host_packages(doing: str) -> None:

@@ -28,8 +28,9 @@ Any other exception that escapes is a bug and keeps its traceback.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 REASON_LIMIT_CHARS = 400
@@ -89,6 +90,33 @@ def printable(text: str) -> str:
 
     unprintable = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
     return re.sub(unprintable, lambda match: ascii(match[0])[1:-1], text)
+
+
+def suggestion(name: str, names: Iterable[str], habits: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the end of an error about a wrong name: the names that are spelt alike.
+
+    Args:
+        habits: Names that people know from elsewhere -> ours, or a hint with a space in it.
+
+    >>> suggestion("target", ["targets", "model"]), suggestion("load", ["build"], {"load": "open"})
+    ("; did you mean 'targets'?", "; did you mean 'open'?")
+    """
+    from difflib import get_close_matches  # here: only a wrong name needs it
+
+    if " " in (habit := habits.get(name, "")):
+        return f"; {habit}"
+    near = [habit] if habit else get_close_matches(name, list(names), 2)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def no_attribute(
+    thing: object, name: str, habits: Mapping[str, str] = MappingProxyType({})
+) -> AttributeError:
+    """Return the error about a wrong attribute, with the right one."""
+    names = [entry for entry in dir(type(thing)) if not entry.startswith("_")]
+    hint = suggestion(name, names, habits)
+    text = f"{type(thing).__name__!r} object has no attribute {name!r}{hint}"
+    return AttributeError(text, name=name, obj=thing)
 
 
 class UsageError(EdgeKitError):

@@ -154,6 +154,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: find_spec("nbclient") is not None and find_spec("ipykernel") is not None,
         "nbclient or ipykernel is not installed",
     ),
+    "needs_pyright": (
+        lambda: find_spec("basedpyright") is not None,
+        "basedpyright is not installed",
+    ),
     "needs_templates": (
         lambda: find_spec("jinja2") is not None,
         "jinja2 is not installed (pip install '.[text]')",

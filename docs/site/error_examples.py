@@ -118,7 +118,7 @@ CLASSES = {
     "NoVariantError": Example(
         "detector.edgekit has nothing to run: the build rejected all variants\n"
         "  tflite-int8: 1.42x the time of fp32\n"
-        "  build it again with another target, --precision or more samples; --force ships int8 as it is",
+        "  build it again with another target or precision, or more samples; force ships int8 as it is",
         "Each variant has its reason: install the engine that one of them needs, or build the bundle again "
         "with a target that this device has.",
     ),

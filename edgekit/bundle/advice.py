@@ -1,30 +1,66 @@
-"""The first three sentences about a bundle: what to use where, what it costs, what to do next.
+"""What to use where: for each target the fastest variant within the limit, and what it costs.
 
-A time names the machine that took it, which is the one of the build and seldom the device; what was not timed
-or scored gets no figure.
+One rule for ``build``, ``inspect``, ``report`` and notebooks. A time names the machine that took it, which is
+the one of the build and seldom the device; what was not timed or scored gets no figure.
 
-Pure text from the manifest, for the page (edgekit/report) and for notebooks; a device can print it as well.
+Pure text from the manifest: a device can print it as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from edgekit.bundle.search_text import more_time
 from edgekit.bundle.speed_order import fastest_first
 from edgekit.bundle.variant import Variant
-from edgekit.system.formats.plain_text import milliseconds, size
-from edgekit.target.precisions import FULL_PRECISION
+from edgekit.system.formats.plain_text import milliseconds, size, table
+from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json
 
+BAR_COLUMNS = 10
+"""Width of the bar of the fastest variant; a slower one's is shorter by its speed."""
 
-def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, str, str]:
-    """Recommend variants: what to use where, what it costs, and what to do next, a sentence each.
+
+class Choice(NamedTuple):
+    """A variant to use.
+
+    Attributes:
+        role: ``fastest`` within the limit; ``balanced``: the fastest that loses at most half as much;
+            ``accurate``: the one that loses least.
+        variant: The variant.
+        speed: Times the speed of the float variant of its profile; None if one of them was not timed.
+        accuracy: Its scores in words, with the lower end of their interval.
+    """
+
+    role: str
+    variant: Variant
+    speed: float | None
+    accuracy: str
+
+    @property
+    def time(self) -> str:
+        """Return the median of a run on the build machine in words; "-" if its device is another kind."""
+        time_ms = p50_ms(self.variant)
+        if time_ms is None or not timed_on_its_kind(self.variant):
+            return "-"
+        return milliseconds(time_ms)
+
+    def as_text(self) -> str:
+        """Return it as a part of a sentence."""
+        parts = [size(self.variant.evidence["size_bytes"])]
+        parts += [self.time] if self.time != "-" else ["not timed"]
+        parts += [f"{self.speed:.1f}x the speed of fp32"] if self.speed else []
+        return f"{self.variant.name} ({', '.join([*parts, self.accuracy])})"
+
+
+def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, ...]:
+    """Recommend variants in sentences: what to use for each profile, then what to do next.
 
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
     """
-    chosen = advised(variants)
+    chosen = choices(variants)
     if not chosen:
         reasons = len(variants)
         return (
@@ -33,21 +69,100 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
             "the reasons are below.",
             "Build again with another target, another --precision or more samples.",
         )
-    use = _variants_text(chosen, variants)
-    if manifest.get("cascade"):
-        use = f"For the first stage, u{use[1:-1]}; later stages run on each crop."
-    return use, _cost(chosen, variants), _next(manifest, chosen, variants)
+    sentences = []
+    for profile, (first, *others) in chosen.items():
+        more = "".join(f" {other.role.capitalize()}: {other.as_text()}." for other in others)
+        stage = ", first stage" if manifest.get("cascade") else ""
+        sentences.append(f"On {profile}{stage}, use {first.as_text()}.{more}")
+    return (*sentences, *_timed_on(chosen), _next(manifest, advised(variants), variants))
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
-    """Choose the variant to use of each profile: a deferral, else the fastest one of the source model. If
-    none is timed, the smallest one: all of them met their limits of accuracy, or were forced. A smaller
-    model's variant is never advised. A session on the build machine tries them in the same order."""
-    chosen = []
-    for group in _by_profile(variants).values():
-        times_ms = {v.name: time_ms for v in group if (time_ms := p50_ms(v)) is not None}
-        chosen.append(fastest_first(group, times_ms)[0])
+    """Return the variant to use of each profile."""
+    return [first.variant for first, *_ in choices(variants).values()]
+
+
+def advice_lines(variants: Sequence[Variant]) -> list[str]:
+    """Return the choices as a table: the variant to use of each profile first, with a bar for its speed."""
+    rows = []
+    for profile, chosen in choices(variants).items():
+        times = [time for one in chosen if (time := p50_ms(one.variant)) is not None]
+        for one in chosen:
+            time_ms = p50_ms(one.variant)
+            share = min(times) / time_ms if time_ms and one.time != "-" else 0.0
+            rows.append((
+                one.role, profile, one.variant.precision, one.time, "#" * round(BAR_COLUMNS * share),
+                f"{one.speed:.1f}x" if one.speed else "-", size(one.variant.evidence["size_bytes"]),
+                one.accuracy,
+            ))  # fmt: skip
+    columns = ("use", "target", "variant", "at build", "", "speed", "size", "accuracy")
+    return [*table(columns, rows), *(f"  {line}" for line in _timed_on(choices(variants)))] if rows else []
+
+
+def choices(variants: Sequence[Variant]) -> dict[str, list[Choice]]:
+    """Choose variants of each profile, the one to use first: the fastest whose loss is within the limit at
+    the lower end of its interval. If none is timed, the smallest one. A deferral goes before its parts, and
+    a smaller model's variant is never chosen."""
+    chosen: dict[str, list[Choice]] = {}
+    for profile, group in _by_profile(variants).items():
+        proved = [v for v in group if "not_proved" not in v.evidence.get("agreement", {})] or group
+        first = _fastest(proved)
+        accurate = _fastest([v for v in group if _kept(v) == max(map(_kept, group))])
+        half = [v for v in proved if 1 - _kept(v) <= (1 - _kept(first)) / 2]
+        roles = {"balanced": _fastest(half) if half else first, "accurate": accurate, "fastest": first}
+        whole = next((v for v in group if v.precision == FULL_PRECISION), None)
+        role_of = {variant.name: role for role, variant in roles.items()}  # the last one, of several
+        chosen[profile] = [
+            Choice(role, roles[role], _speed(roles[role], whole), _accuracy(roles[role]))
+            for role in ("fastest", "balanced", "accurate")
+            if role_of[roles[role].name] == role
+        ]
     return chosen
+
+
+def _fastest(group: Sequence[Variant]) -> Variant:
+    times_ms = {v.name: time_ms for v in group if (time_ms := p50_ms(v)) is not None}
+    return fastest_first(group, times_ms)[0]
+
+
+def _kept(variant: Variant) -> float:
+    """Return the share of the source model's answers that a variant keeps; 1 for one that computes in floats
+    and has no score."""
+    score = variant.evidence.get("agreement") or {}
+    if score.get("value") is None or score["unit"]:
+        generation = variant.evidence.get("generation") or {}
+        exact = precision_of(variant.precision).is_float
+        return float(generation["agreement"]) if generation.get("agreement") else 1.0 if exact else 0.0
+    return float(score["value"])
+
+
+def _accuracy(variant: Variant) -> str:
+    """Return the score on labels beside the source model's, and how many of its answers are kept, with the
+    lower end of the interval."""
+    evidence, parts = variant.evidence, []
+    task, kept = evidence.get("task") or {}, evidence.get("agreement") or {}
+    if task.get("value") is not None and "float" in task:
+        parts.append(f"{task['metric']} {task['value']:.3f} of {task['float']:.3f}")
+    if kept.get("value") is not None and not kept["unit"]:
+        low = f" (at least {100 * kept['low']:.1f})" if "low" in kept else ""
+        parts.append(f"{100 * kept['value']:.1f} % kept{low}")
+    if (generation := evidence.get("generation") or {}).get("agreement") is not None:
+        parts.append(f"{100 * generation['agreement']:.1f} % of tokens kept")
+    return ", ".join(parts) or ("as the source" if variant.precision == FULL_PRECISION else "not scored")
+
+
+def _speed(variant: Variant, whole: Variant | None) -> float | None:
+    """Return how many times as fast as the float variant it is, if the same machine timed both."""
+    times = [p50_ms(variant), p50_ms(whole)] if whole is not None else [None]
+    if whole is None or None in times or machine(variant) != machine(whole):
+        return None
+    return float(times[1] / times[0]) if times[0] and times[1] else None
+
+
+def _timed_on(chosen: Mapping[str, Sequence[Choice]]) -> list[str]:
+    timed = [one.variant for group in chosen.values() for one in group if p50_ms(one.variant) is not None]
+    machines = dict.fromkeys(machine(variant) for variant in timed)
+    return [f"Timed on {'; '.join(machines)}."] if machines else []
 
 
 def _by_profile(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
@@ -84,74 +199,6 @@ def machine(variant: Variant) -> str:
     return f"{timing['cpu']}, {timing['threads']} thread{'s' if timing['threads'] > 1 else ''}"
 
 
-def _variants_text(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
-    parts = [f"{v.name} on {v.profile} ({size(v.evidence['size_bytes'])})" for v in chosen]
-    times: dict[str, list[str]] = {}
-    for variant in chosen:
-        if (p50 := p50_ms(variant)) is not None and timed_on_its_kind(variant):
-            generation = variant.evidence.get("generation")
-            unit = "" if generation is None else " a text" if "texts" in generation else " a token"
-            times.setdefault(machine(variant), []).append(f"{variant.name} {milliseconds(p50)}{unit}")
-    notes = [f"timed on {device}: {_listed(entries)}" for device, entries in times.items()]
-    if names := [v.name for v in chosen if not timed_on_its_kind(v)]:
-        notes.append(f"timed on another kind of processor only: {_listed(names)}")
-    groups = _by_profile(variants)
-    for note, is_choice in (("not timed, so the smallest", True), ("not timed", False)):
-        names = [
-            variant.name
-            for variant in chosen
-            if p50_ms(variant) is None and (len(groups[variant.profile]) > 1) is is_choice
-        ]
-        notes += [f"{note}: {_listed(names)}"] if names else []
-    return f"Use {_listed(parts)}; {'; '.join(notes)}."
-
-
-def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
-    """Compare variants other than fp32 with the fp32 variant of their profile: size, time and accuracy. Times
-    are compared if both were taken on the same machine, which is named."""
-    changed = [v for v in chosen if v.precision != FULL_PRECISION]
-    if not changed:
-        return "These are float32, like the source model; the table shows how close each one is to it."
-    fp32 = {v.profile: v for v in variants if v.precision == FULL_PRECISION and v.shrunk is None}
-    pairs = [(v, fp32[v.profile]) for v in changed if v.profile in fp32]
-    sizes = [v.evidence["size_bytes"] / whole for v, p in pairs if (whole := p.evidence["size_bytes"])]
-    parts = [f"{_span(sizes, '.0%')} of the space of fp32"] if sizes else ["no fp32 variant to compare with"]
-    timed: dict[str, list[tuple[Variant, float]]] = {}
-    for variant, parent in pairs:
-        variant_ms, whole = p50_ms(variant), p50_ms(parent)
-        if variant_ms and whole and machine(variant) == machine(parent):
-            timed.setdefault(machine(variant), []).append((variant, variant_ms / whole))
-    for device, rows in timed.items():
-        ratios = [ratio for _, ratio in rows]
-        parts.append(
-            f"{_owner_names([v for v, _ in rows], changed)}{_span(ratios, '.0%')} of its time on {device}"
-        )
-    scores = [(v, variant_score) for v in changed if (variant_score := _score(v)) is not None]
-    for metric in dict.fromkeys(str(score["metric"]) for _, score in scores):
-        own_scores = [(v, score) for v, score in scores if score["metric"] == metric]
-        span = _span([score["value"] for _, score in own_scores], ".3f")
-        whole = own_scores[0][1].get("float", 1.0)
-        parts.append(
-            f"{_owner_names([v for v, _ in own_scores], changed)}{metric} {span} (float model {whole:.3f})"
-        )
-    return f"{_listed([v.name for v in changed])}: {'; '.join(parts)}."
-
-
-def _owner_names(variants: Sequence[Variant], named: Sequence[Variant]) -> str:
-    """Return the names of the variants that a figure belongs to; "" if it belongs to all."""
-    return "" if len(variants) == len(named) else f"{_listed([v.name for v in variants])} "
-
-
-def _score(variant: Variant) -> Mapping[str, Json] | None:
-    """Return the task's metric on labels, or else the agreement with the float model, or None if it has
-    neither."""
-    for name in ("task", "agreement"):
-        score: Mapping[str, Json] | None = variant.evidence.get(name)
-        if score and not score["unit"] and score["value"] is not None:
-            return score
-    return None
-
-
 def _next(manifest: Mapping[str, Json], chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     away = [v for v in chosen if stood_in(v)]
     if "random" in str(manifest["samples"].get("origin", "")):
@@ -179,11 +226,6 @@ def _runs_apps_alone(manifest: Mapping[str, Json], variant: Variant) -> bool:
     facts = profile.get("facts") or {}
     system = str((facts.get("os") or {}).get("value", "")).lower()
     return system.startswith(("ios", "android")) or "flash" in facts
-
-
-def _span(values: Sequence[float], form: str) -> str:
-    low, high = format(min(values), form), format(max(values), form)
-    return low if low == high else f"{low} to {high}"
 
 
 def _listed(parts: Sequence[str]) -> str:

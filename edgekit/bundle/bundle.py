@@ -14,9 +14,11 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 
@@ -24,15 +26,19 @@ from edgekit._version import __version__
 from edgekit.bundle import manifest as schema
 from edgekit.bundle.manifest import aligned
 from edgekit.bundle.variant import Variant
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, UsageError, no_attribute, suggestion
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.closing import Closing
 from edgekit.system.formats.json_schema import ManifestError
 from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.interrupts import pass_on
+from edgekit.system.python_calls import spoken, spoken_errors
 from edgekit.system.regular_file import PlainFile, Readable, Section
 from edgekit.tensor_spec import Array, Content, Json, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.bundle.report import Report
 
 MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")
@@ -41,19 +47,55 @@ FILE_LIMIT_BYTES = 64 << 30
 COPIED_BYTES = 1 << 20
 """Piece of an entry that is read and hashed at a time."""
 
+HABITS = {
+    "benchmark": "edgekit.bench(bundle) times it",
+    "predict": "edgekit.open(bundle) opens a session, which predicts",
+    "run": "edgekit.open(bundle) opens a session, which runs it",
+    "write": "save",
+}
+"""Names that people try on a bundle -> ours."""
 _AGAIN = "copy or download it again from where it was built"
 _REBUILD = "it was not written by edgekit; build it again with `edgekit build`"
 
 
 class Bundle(Closing):
-    """An opened bundle, or one just made. ``Bundle.open(path)`` or ``Bundle.create(manifest, entries)``.
+    """An opened bundle, ``Bundle(path)``, or one just made, ``Bundle.create(manifest, entries)``.
 
-    An open file should be replaced (as ``save`` does) and not changed in place. Where it is changed all the
-    same, entries read from then on are damaged ones: a BundleError, or their old content.
+    Its header and manifest are read and checked; entries are read when asked for. ``bundle["ort-int8"]`` is
+    the variant of this name. An open file should be replaced (as ``save`` does) and not changed in place. If
+    it is changed all the same, entries read from then on are damaged ones: a BundleError, or their old
+    content.
+
+    Raises:
+        BundleError: the file does not exist, or it is damaged, hostile or of another version.
     """
 
-    def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview] | Readable) -> None:
-        """Initialize for ``open`` and ``create``: ``parts`` holds every entry. Raises ManifestError."""
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        name = os.fsdecode(path)
+        try:
+            file = PlainFile(name, FILE_LIMIT_BYTES)
+        except FileNotFoundError:
+            raise BundleError(f"{name}: file not found") from None
+        except (OSError, ValueError, OverflowError) as problem:
+            pass_on(problem)
+            reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+            error = _not_a_bundle(name, f"it cannot be read: {reason}", "give the path of a readable file")
+            error.blame = "machine" if isinstance(problem, OSError) else error.blame
+            raise error from None
+        try:
+            self._parse(name, file)
+        except OSError as problem:
+            file.close()
+            pass_on(problem)
+            error = _not_a_bundle(name, f"it cannot be read: {problem.strerror or problem}", _AGAIN)
+            error.blame = "machine"
+            raise error from None
+        except BaseException:
+            file.close()
+            raise
+
+    def _hold(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview] | Readable) -> None:
+        """Take the manifest; ``parts`` holds every entry. Raises ManifestError."""
         self.manifest: dict[str, Any] = schema.decode_manifest(manifest_bytes)
         self.digest: str = hashlib.sha256(manifest_bytes).hexdigest()
         self.name = name
@@ -89,7 +131,9 @@ class Bundle(Closing):
         try:
             encoded = schema.encode_manifest({**empty, **manifest, **fixed})
             parts = {name: memoryview(content).toreadonly() for name, content in entries.items()}
-            return cls("new bundle", encoded, parts)
+            bundle = cls.__new__(cls)
+            bundle._hold("new bundle", encoded, parts)
+            return bundle
         except ManifestError as problem:
             raise BundleError(
                 f"the bundle cannot be made\n  {problem}\n  nothing was written; fix the fields listed above"
@@ -133,36 +177,10 @@ class Bundle(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
-        """Open a bundle: its header and manifest are read and checked; entries are read when asked for.
+        """Open a bundle, as ``Bundle(path)`` does."""
+        return cls(path)
 
-        Raises:
-            BundleError: the file does not exist, or it is damaged, hostile or of another version.
-        """
-        name = os.fsdecode(path)
-        try:
-            file = PlainFile(name, FILE_LIMIT_BYTES)
-        except FileNotFoundError:
-            raise BundleError(f"{name}: file not found") from None
-        except (OSError, ValueError, OverflowError) as problem:
-            pass_on(problem)
-            reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-            error = _not_a_bundle(name, f"it cannot be read: {reason}", "give the path of a readable file")
-            error.blame = "machine" if isinstance(problem, OSError) else error.blame
-            raise error from None
-        try:
-            return cls._parse(name, file)
-        except OSError as problem:
-            file.close()
-            pass_on(problem)
-            error = _not_a_bundle(name, f"it cannot be read: {problem.strerror or problem}", _AGAIN)
-            error.blame = "machine"
-            raise error from None
-        except BaseException:
-            file.close()
-            raise
-
-    @classmethod
-    def _parse(cls, name: str, file: Readable) -> Bundle:
+    def _parse(self, name: str, file: Readable) -> None:
         head = file.read(0, HEADER.size)
         if head and not MAGIC.startswith(start := head[: len(MAGIC)]):
             raise _not_a_bundle(
@@ -201,16 +219,15 @@ class Bundle(Closing):
         if hashlib.sha256(manifest_bytes).digest() != digest:
             raise _not_a_bundle(name, "manifest: its sha256 is not the one in the header", _AGAIN)
         try:
-            bundle = cls(name, manifest_bytes, file)
+            self._hold(name, manifest_bytes, file)
         except ManifestError as problem:
             raise _not_a_bundle(name, str(problem), _REBUILD) from None
-        entries = bundle.manifest["entries"]
+        entries = self.manifest["entries"]
         end = first + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
         if end != file.size:
             raise _not_a_bundle(
                 name, f"entries: they end at byte {end}, and the file has {file.size}", _REBUILD
             )
-        return bundle
 
     def close(self) -> None:
         """Let go of the file. Arrays and views that were handed out stay as they are."""
@@ -223,6 +240,17 @@ class Bundle(Closing):
     def variants(self) -> list[Variant]:
         """Every variant, rejected ones too, in the order of the build."""
         return [Variant(**variant) for variant in self.manifest["variants"]]
+
+    def __iter__(self) -> Iterator[Variant]:
+        return iter(self.variants)
+
+    def __getitem__(self, name: str) -> Variant:
+        """Return the variant of this name. Raises UsageError: there is none."""
+        names = [variant.name for variant in self.variants]
+        if name not in names:
+            hint = suggestion(str(name), names) or f"; available: {', '.join(names) or 'none'}"
+            raise UsageError(f"{self.name} has no variant {name!r}{hint}")
+        return self.variants[names.index(name)]
 
     @cached_property
     def shapes(self) -> tuple[Signature, ...]:
@@ -331,7 +359,8 @@ class Bundle(Closing):
         part, size = self._part(declared["entry"]), self.size_bytes(declared["entry"])
         offset = self._entries[declared["entry"]]["offset"]
         start = 0 if isinstance(part, memoryview) else self._start + offset
-        bundle = Bundle._parse(f"{self.name}, stage {name}", Section(part, start, size))
+        bundle = Bundle.__new__(Bundle)
+        bundle._parse(f"{self.name}, stage {name}", Section(part, start, size))
         if bundle.digest != declared["digest"]:
             raise self._damaged(declared["entry"], "its digest is not the one in the manifest")
         return bundle
@@ -373,11 +402,40 @@ class Bundle(Closing):
             raise _not_a_bundle(self.name, f"entry {entry}: {problem}", _REBUILD) from None
 
     @property
-    def report(self) -> str:
-        """Return the table of variants and evidence, as the build prints it."""
-        from edgekit.bundle.report import render_bundle
+    def report(self) -> Report:
+        """Return the table of variants and evidence, as the build prints it. Called with the path of an
+        ``.html`` file, it writes the whole report there."""
+        from edgekit.bundle.report import Report, render_bundle
 
-        return render_bundle(self.name, self.manifest, self.variants)
+        def write(path: Path, **options: Any) -> None:
+            import_module("edgekit.report.page").write_report(self, path, **options)
+
+        text = spoken(render_bundle(self.name, self.manifest, self.variants))
+        return Report(text, self._repr_html_, write)
+
+    def export(self, variant: str, folder: str | os.PathLike[str], **options: Any) -> list[Path]:
+        """Write a variant's engine files into a folder, for use without EdgeKit's runtime.
+
+        Args:
+            variant: Name of a variant, e.g. ``"tflite-int8"``.
+            folder: It is made if it is absent; nothing in it is replaced.
+            options: ``metadata=True`` and ``npus=[...]``, as ``edgekit export`` has them.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            UsageError: no such variant, it was rejected, or a file of that name is there already; nothing is
+                written.
+        """
+        export_variant = import_module("edgekit.release.export.export").export_variant
+        with spoken_errors():
+            return list(export_variant(self, self[variant].name, Path(folder), **options))
+
+    if not TYPE_CHECKING:  # a type checker finds wrong names itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, HABITS)
 
     def __repr__(self) -> str:
         return f"<Bundle {self.name}: {len(self.variants)} variants, {self.digest[:12]}>"
@@ -386,7 +444,17 @@ class Bundle(Closing):
         """Return HTML for a notebook: the table, then the rest of the report."""
         from edgekit.bundle.report import render_html
 
-        return render_html(self.name, self.manifest, self.variants)
+        return spoken(render_html(self.name, self.manifest, self.variants))
+
+
+@contextmanager
+def opened(bundle: str | os.PathLike[str] | Bundle) -> Iterator[Bundle]:
+    """Yield an open bundle as it is, or open a path for the block."""
+    if isinstance(bundle, Bundle):
+        yield bundle
+        return
+    with Bundle(bundle) as from_path:
+        yield from_path
 
 
 def _not_a_bundle(name: str, reason: str, what_to_do: str) -> BundleError:

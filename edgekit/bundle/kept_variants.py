@@ -19,6 +19,6 @@ def kept_variants(bundle: Bundle) -> list[Variant]:
         raise NoVariantError(
             f"{bundle.name} has nothing to run: the build rejected all variants\n"
             f"{reasons}\n"
-            "  build it again with another target, --precision or more samples; --force ships int8 as it is"
+            "  build it again with another target or precision, or more samples; force ships int8 as it is"
         )
     return variants

@@ -6,8 +6,11 @@ Pure text from the manifest, so the device can print it as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine
@@ -19,12 +22,50 @@ from edgekit.bundle.shrunk_path import shrunk_paths
 from edgekit.bundle.variant import Variant
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.system.formats.plain_text import milliseconds, size, table
+from edgekit.system.formats.shown import html_table, preformatted
+from edgekit.system.python_calls import spoken_errors
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json
 
 TIME, TOKEN_TIME = "p50 at build", "a token at build"
 """Headings of times of a run and of a token. The machine of the build took them; :func:`basis` names it."""
 COLUMNS = ("target", "variant", "size", "SNR", TIME, "verified")
+
+
+class Report(str):
+    """Text of the report; called with a path it writes the whole report as a page.
+
+    print(bundle.report)
+    bundle.report("report.html")
+    """
+
+    _html: Callable[[], str]
+    _write: Callable[..., None]
+
+    def __new__(cls, text: str, html: Callable[[], str], write: Callable[..., None]) -> Report:
+        report = super().__new__(cls, text)
+        report._html, report._write = html, write
+        return report
+
+    def __call__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write a self-contained HTML page.
+
+        Args:
+            path: File to write; it ends in ``.html``.
+            options: ``samples``, ``labelled``, ``explain`` and ``accelerator`` of ``write_report``.
+
+        Raises:
+            UsageError: the file cannot be written, or an option does not fit the bundle.
+            MissingDependency: the packages that draw the page are not installed.
+        """
+        with spoken_errors():
+            self._write(Path(path), **options)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self._html()
 
 
 def render_bundle(
@@ -134,15 +175,8 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
         first = "".join(
             f'<p style="margin:0 0 2px">{escape(line)}</p>' for line in advice(manifest, variants)
         )
-    columns, rows = columns_and_rows(kept_of(variants))
-    left = 'style="text-align:left;padding:1px 12px 1px 0"'
-    cells = [f"<tr>{''.join(f'<th {left}>{escape(c)}</th>' for c in columns)}</tr>"]
-    cells += [f"<tr>{''.join(f'<td {left}>{escape(c)}</td>' for c in row)}</tr>" for row in rows]
-    rest = text.split("\n\n", 1)[1]
-    return (
-        f"{first}<table>{''.join(cells)}</table>"
-        f'<pre style="white-space:pre-wrap;text-align:left">{escape(rest)}</pre>'
-    )
+    rest = text.partition("\n\n")[2]
+    return first + html_table(*columns_and_rows(kept_of(variants))) + preformatted(rest)
 
 
 def lowest_snr_db(variant: Variant) -> float | None:

@@ -7,6 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from edgekit.system.formats.shown import html_table
 from edgekit.system.formats.strict_json import brief
 from edgekit.tensor_spec import Json
 
@@ -114,6 +115,14 @@ class Variant(NamedTuple):
             return 0.0
         before, after = self.shrunk["multiplications"]
         return float(1 - after / before)
+
+    def __repr__(self) -> str:
+        return f"<Variant {self.name}: {self.status}>"
+
+    def _repr_html_(self) -> str:
+        from edgekit.bundle.report import columns_and_rows  # it reads variants
+
+        return html_table(*columns_and_rows([self]))
 
     def as_json(self) -> dict[str, Json]:
         return {

@@ -169,12 +169,6 @@ def need_replaceable(output: Path) -> None:
         raise UsageError(f"{output} exists and is not a bundle; give another name, or remove it first")
 
 
-def need_page(output: Path) -> None:
-    """Refuse a name without the suffix of a page, which may be that of another file."""
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{output} must be an HTML page; end its name in .html")
-
-
 def below(samples: str | None) -> str:
     """Return the sample source that stands for a folder and all its subfolders."""
     if samples is None or not Path(samples).is_dir():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, need_page, need_writable, path_argument, path_option
+from edgekit.cli.arguments import as_json_option, need_writable, path_argument, path_option
 from edgekit.cli.command_group import main
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def build_all(
     same command goes on where it was cut.
     """
     if report is not None:
-        from edgekit.report.page import need_packages
+        from edgekit.report.page import need_page
 
-        need_packages()
         need_page(report)
         need_writable(report, "the page")
     from edgekit import build_all as build_matrix

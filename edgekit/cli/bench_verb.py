@@ -14,7 +14,6 @@ from edgekit.cli.arguments import (
     as_json_option,
     bundle_argument,
     engine_option,
-    need_page,
     need_writable,
     open_bundle,
     path_option,
@@ -219,9 +218,8 @@ def _need_history(history: Path | None, plot: Path | None) -> None:
     need_writable(history, "the history")
     read_history(history)
     if plot is not None:
-        from edgekit.report.page import need_packages
+        from edgekit.report.page import need_page
 
-        need_packages()
         need_page(plot)
         need_writable(plot, "the page")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from edgekit.cli.arguments import (
     ModelPath,
     as_json_option,
     below,
-    need_page,
     need_replaceable,
     need_writable,
     path_option,
@@ -94,15 +94,14 @@ def build(
     need_writable(output, "the bundle")
     need_replaceable(output)
     if report is not None:
-        from edgekit.report.page import need_packages
+        from edgekit.report.page import need_page
 
-        need_packages()
         need_page(report)
         need_writable(report, "the page")
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
-    arguments = arguments_of(build_request(), options)
+    arguments, began_s = arguments_of(build_request(), options), time.monotonic()
     if recursive:
         arguments["samples"] = below(arguments.get("samples"))
     bundle = build_bundle(model, **arguments)
@@ -112,15 +111,14 @@ def build(
         bundle = with_version(bundle, bundle_version)
     bundle.save(output)
     if report is not None:
-        from edgekit.report.page import page_of, write_page
-
         bundle.name = str(output)  # as the page of an opened one calls it
-        write_page(report, page_of(bundle))
+        bundle.report(report)
     if not (quiet or as_json):
         click.echo("", err=True)
     bugs = faults(bundle)
     document = {**bundle_json(bundle, output), "faults": bugs}
-    terminal.answer(as_json, document, built_text(bundle, output, quiet=quiet, verbose=verbose))
+    text = built_text(bundle, output, time.monotonic() - began_s, quiet=quiet, verbose=verbose)
+    terminal.answer(as_json, document, text)
     lost = [v.name for v in bundle.variants if v.rejected and v.shrunk is None]
     rejected = bool(lost) and options["precision"] != "auto"
     if rejected and not (quiet or as_json):

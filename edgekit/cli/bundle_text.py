@@ -7,27 +7,51 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from edgekit.bundle.advice import advice_lines
 from edgekit.bundle.bundle import Bundle
-from edgekit.bundle.report import render_bundle
+from edgekit.bundle.report import checked_evidence, kept_of, model_notes, render_bundle, shared_notes
 from edgekit.errors import printable
 from edgekit.processing.generation import is_generation
 from edgekit.system.cache_folder import cache_folder
-from edgekit.system.formats.plain_text import size
+from edgekit.system.formats.plain_text import duration, size
 from edgekit.target.shape_range import RangeShapes, together
 from edgekit.tensor_spec import Signature
 
 
-def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str:
-    """Return the output of ``edgekit build``: the report, the files of tracebacks, the bundle's file, and
-    the next step if a variant is usable."""
-    file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
-    file_name = quote(str(path))
-    verb = f"generate {file_name} -p Hello" if is_generation(bundle.card) else f"verify {file_name}"
+def built_text(bundle: Bundle, path: Path, seconds: float, *, quiet: bool, verbose: bool) -> str:
+    """Return the output of ``edgekit build``: what to use for each target, the files of tracebacks, the
+    bundle's file, and commands to paste if a variant is usable. ``verbose`` adds the report."""
+    file_name, bugs = quote(str(path)), faults(bundle)
+    with checked_evidence(bundle.name):
+        lines = advice_lines(bundle.variants)
+        notes = len([*model_notes(bundle.manifest), *shared_notes(kept_of(bundle.variants))])
+    rejected = sum(variant.rejected for variant in bundle.variants)
+    if verbose or not lines:
+        report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
+        lines += [*([""] if lines else []), report]
+    elif counts := [f"{n} {what}" for n, what in ((rejected, "rejected"), (notes, "notes")) if n]:
+        lines.append(f"  {', '.join(counts)}: edgekit inspect {file_name}")
+    lines += ["", *(f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in bugs)]
+    took = f"in {duration(seconds)}"
+    lines.append(f"  {path}  {size(path.stat().st_size)}  {took}  sha256 {bundle.digest[:16]}...")
     is_usable = any(variant.usable for variant in bundle.variants)
-    following = [f"  next: edgekit {verb}, or copy it to the device"] if is_usable and not quiet else []
-    report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
-    traces = [f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in faults(bundle)]
-    return "\n".join([report, "", *traces, file, *following])
+    return "\n".join([*lines, *(_commands(bundle, path) if is_usable and not quiet else [])])
+
+
+def _commands(bundle: Bundle, path: Path) -> list[str]:
+    """Return commands that try the bundle, show it, and check it on a device."""
+    name, page, card = quote(str(path)), quote(str(path.with_suffix(".html"))), bundle.card or {}
+    tried = f"bench {name}"
+    if is_generation(card):
+        tried = f"generate {name} -p Hello"
+    elif card.get("task") and any(entry.get("kind") == "image" for entry in card["inputs"].values()):
+        tried = f"run {name} -i photo.jpg --draw drawn.jpg"
+    commands = {"try": tried, "show": f"report {name} -o {page}", "ship": f"verify {name}"}
+    notes = {"ship": "  on the device, once it is copied there"}
+    return [
+        f"  {key}:{'':{6 - len(key)}} edgekit {command}{notes.get(key, '')}"
+        for key, command in commands.items()
+    ]
 
 
 def cascade_text(bundle: Bundle, path: Path) -> str:
@@ -68,6 +92,8 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
     """Return the output of ``edgekit inspect``."""
     source, made_by = bundle.manifest["source"], {"edgekit": bundle.manifest["edgekit"]}
     made_by |= bundle.manifest["tools"]
+    with checked_evidence(bundle.name):
+        advised = advice_lines(bundle.variants)
     lines = [
         f"  {path}  sha256 {bundle.digest}",
         f"  from      {source['file']}  opset {source['opset']}, {source['nodes']} nodes  "
@@ -78,6 +104,7 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
         *(f"  output    {spec}" for spec in bundle.outputs),
         f"  built by  {', '.join(f'{tool} {version}' for tool, version in made_by.items())}",
         "",
+        *([*advised, ""] if advised else []),
         render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose),
     ]
     for name in bundle.stages:

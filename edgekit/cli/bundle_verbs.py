@@ -14,7 +14,6 @@ from edgekit.cli.arguments import (
     as_json_option,
     bundle_argument,
     engine_option,
-    need_page,
     need_writable,
     open_bundle,
     path_option,
@@ -273,37 +272,16 @@ def report(
     needs no network. --accelerator shows its verdict, and which processor runs each node.
     """
     from edgekit.bundle.advice import advice
-    from edgekit.report.page import need_packages, page_of, write_page
+    from edgekit.report.page import need_page, write_report
 
-    need_packages()
-    need_writable(output, "the page")
     need_page(output)
-    from edgekit.compiler.explain import explain as explain_command
-
+    need_writable(output, "the page")
     with open_bundle(bundle) as opened:
-        opened.verify_entries()
-        answers = None
-        if samples is not None:
-            from edgekit.report.answers import answers_of
-
-            answers = answers_of(opened, samples)
-        accuracy = None
-        if labelled is not None:
-            from edgekit.compiler.accuracy.evaluate import evaluate
-
-            accuracy = evaluate(opened, labelled)
-        explained = explain_command.explain(opened) if explain else []
-        accelerated = []
-        if accelerator is not None:
-            from edgekit.compiler.explain.accelerated import explain_accelerated
-
-            accelerated = explain_accelerated(opened, accelerator)
-        page = page_of(
-            opened, explained=explained, accelerated=accelerated, answers=answers, accuracy=accuracy
+        write_report(
+            opened, output, samples=samples, labelled=labelled, explain=explain, accelerator=accelerator
         )
         first = advice(opened.manifest, opened.variants)
-    write_page(output, page)
     text = "\n".join(
-        [*(f"  {sentence}" for sentence in first), "", f"  {output}  {size(len(page.encode()))}"]
+        [*(f"  {sentence}" for sentence in first), "", f"  {output}  {size(output.stat().st_size)}"]
     )
     terminal.answer(as_json, {"report": str(output), "advice": first}, text)

@@ -18,6 +18,7 @@ from edgekit._version import __version__
 from edgekit.cli import terminal
 from edgekit.cli.request_options import Verb
 from edgekit.errors import EdgeKitError, UnsupportedError
+from edgekit.system.python_calls import from_command_line
 
 RUNNING = "edgekit.cli.running"
 """Key of `ctx.meta`: the command that runs, which may be in a group."""
@@ -90,7 +91,7 @@ class FirstPage(Verbs):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with _misuse_in_json():
+            with from_command_line(), _misuse_in_json():
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader, e.g. head, has seen enough: click ends quietly
             raise

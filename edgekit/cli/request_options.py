@@ -83,7 +83,7 @@ class Verb(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         if ctx.params.get("as_json") or ctx.params.get("quiet"):
             return super().invoke(ctx)
-        from edgekit.cli.live_line import live_line
+        from edgekit.system.live_line import live_line
 
         with live_line():
             return super().invoke(ctx)

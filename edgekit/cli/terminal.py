@@ -17,14 +17,17 @@ import click
 
 from edgekit.errors import with_local_lines
 
-NEXT = "next:"
-"""Start of a line that holds a command to paste. It is not wrapped here, so that it is copied as one line."""
+NEXT = ("next:", "try:", "show:", "ship:")
+"""Starts of lines that hold a command to paste. They are not wrapped here, to be copied as one line."""
+WHOLE_LINE = "fastest"
+"""First word of a line that is styled as a whole: the variant to use."""
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "rejected": {"fg": "yellow"},
     "bug": {"fg": "red"},
     "missing": {"fg": "yellow"},
     "warning": {"fg": "yellow"},
-    NEXT: {"bold": True},
+    WHOLE_LINE: {"bold": True},
+    **{start: {"bold": True} for start in NEXT},
 }
 """First word of a line -> its style on a terminal. Colour never carries meaning alone."""
 NARROWEST = 40
@@ -100,7 +103,8 @@ def _styled(text: str) -> str:
     lines = []
     for line in text.split("\n"):
         word = line.split(maxsplit=1)[0] if line.strip() else ""
-        lines.append(line.replace(word, click.style(word, **STYLES[word]), 1) if word in STYLES else line)
+        styled = line if word == WHOLE_LINE else word
+        lines.append(line.replace(styled, click.style(styled, **STYLES[word]), 1) if word in STYLES else line)
     return "\n".join(lines)
 
 

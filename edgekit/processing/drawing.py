@@ -1,4 +1,4 @@
-"""An image with its prediction drawn into it, for ``edgekit run --draw``.
+"""An image with its prediction drawn into it.
 
 Each task draws its own predictions (``drawing.py`` in its folder). Sizes follow the image's; colours follow
 the class, and every colour has its name or number next to it.
@@ -17,6 +17,7 @@ from edgekit.processing.crops import boxes_of
 from edgekit.processing.predictions.cascaded import Cascaded
 from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.pose import Keypoints
+from edgekit.processing.read_item import read_image
 from edgekit.processing.task_table import all_tasks
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
@@ -126,9 +127,14 @@ def draw(prediction: Any, canvas: Canvas) -> None:
         if task.drawing and name in task.predictions and task.full_name(task.predictions[name]) == module:
             task.load(task.drawing).draw(prediction, canvas)
             return
-    raise UsageError(
-        f"--draw: a prediction of type {name.lower()} cannot be drawn; leave --draw out, or write -o out.npz"
-    )
+    raise UsageError(f"a prediction of type {name} cannot be drawn; print it, or use its as_json()")
+
+
+def drawn(prediction: Any, image: Any, order: str = "rgb") -> Image.Image:
+    """Return the image with the prediction, as ``Prediction.draw``."""
+    canvas = Canvas(read_image(image, order))
+    draw(prediction, canvas)
+    return canvas.image
 
 
 def _draw_cascaded(prediction: Cascaded, canvas: Canvas) -> None:
@@ -153,7 +159,7 @@ def check_drawing(path: Path) -> None:
         UsageError: its suffix is none of FORMATS.
     """
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"--draw {path}: the file's suffix must be one of {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: the suffix of a drawing must be one of {', '.join(FORMATS)}")
 
 
 def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
@@ -169,10 +175,8 @@ def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
     import io
 
     check_drawing(path)
-    canvas = Canvas(picture)
-    draw(prediction, canvas)
     whole = io.BytesIO()
-    canvas.image.save(whole, FORMATS[path.suffix.lower()], quality=92)
+    drawn(prediction, picture).save(whole, FORMATS[path.suffix.lower()], quality=92)
     try:
         write_atomically(path, [whole.getvalue()])
     except OSError as problem:

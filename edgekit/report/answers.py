@@ -19,12 +19,12 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import lowest_snr
 from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.sample_files import find_files
 from edgekit.compiler.evaluate.samples import spread
 from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
 from edgekit.processing.card import Card
 from edgekit.processing.drawing import Canvas, draw
+from edgekit.processing.picture_files import PICTURES, read_picture
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import counted

@@ -128,7 +128,7 @@ class ReportFacts:
     """All that the page says without running anything. Texts are plain: the template escapes them."""
 
     title: str
-    advice: tuple[str, str, str]
+    advice: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     rejected: tuple[tuple[str, str, str], ...]

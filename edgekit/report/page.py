@@ -38,17 +38,73 @@ if TYPE_CHECKING:
 SCRIPT_LIMIT_BYTES = 4 << 20
 
 
-def need_packages() -> None:
-    """Say what to install before any work is done.
+def need_page(path: Path) -> None:
+    """Say what is wrong before any work is done.
 
     Raises:
+        UsageError: the name does not end as that of a page, and may be that of another file.
         MissingDependency: a package of the extra ``report`` is not installed.
     """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{path} must be an HTML page; end its name in .html")
+    need_packages()
+
+
+def need_packages() -> None:
+    """Raise MissingDependency if a package of the extra ``report`` is not installed."""
     from importlib.util import find_spec
 
     for package, module in (("jinja2", "jinja2"), ("vl-convert-python", "vl_convert")):
         if find_spec(module) is None:
             raise MissingDependency(package, "writing a report", extra="report")
+
+
+def write_report(
+    bundle: Bundle,
+    path: Path,
+    *,
+    samples: str | Path | None = None,
+    labelled: str | Path | None = None,
+    explain: bool = False,
+    accelerator: str | None = None,
+) -> None:
+    """Write the page of a bundle.
+
+    Args:
+        bundle: To report on.
+        path: File to write; it ends in ``.html``.
+        samples: Folder or glob of images, on which the predictions of the variants are shown.
+        labelled: Folder of labelled samples, on which their accuracy is measured.
+        explain: Also measure latency and accuracy by node on this machine.
+        accelerator: Interface whose copies are explained too.
+
+    Raises:
+        UsageError: the file cannot be written, or an argument does not fit the bundle.
+        MissingDependency: the extra ``report`` is not installed.
+        BundleError: its evidence is not what a build writes.
+    """
+    need_page(path)
+    bundle.verify_entries()
+    answers = accuracy = None
+    if samples is not None:
+        from edgekit.report.answers import answers_of
+
+        answers = answers_of(bundle, str(samples))
+    if labelled is not None:
+        from edgekit.compiler.accuracy.evaluate import evaluate
+
+        accuracy = evaluate(bundle, labelled)
+    explained, accelerated = [], []
+    if explain:
+        from edgekit.compiler.explain.explain import explain as explained_by_node
+
+        explained = explained_by_node(bundle)
+    if accelerator is not None:
+        from edgekit.compiler.explain.accelerated import explain_accelerated
+
+        accelerated = explain_accelerated(bundle, accelerator)
+    page = page_of(bundle, explained=explained, accelerated=accelerated, answers=answers, accuracy=accuracy)
+    write_page(path, page)
 
 
 def page_of(

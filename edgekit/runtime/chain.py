@@ -273,5 +273,5 @@ def _otherwise(order: LoadOrder, missing: str) -> str:
             except Exception as problem:  # not installed either
                 pass_on(problem)
                 continue
-            return f"without --strict {version.rpartition(' ')[0] or version} would have run"
+            return f"without strict, {version.rpartition(' ')[0] or version} would have run"
     return "no other engine of this bundle is installed either"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, no_attribute
 from edgekit.processing.generation import refuse_generation
 from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import Fallback
@@ -26,7 +26,10 @@ from edgekit.tensor_spec import Array, Signature
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from typing_extensions import TypeVar
+
     from edgekit.processing.card import Card
+    from edgekit.processing.predictions.prediction import AnyPrediction
     from edgekit.runtime.cascade import Cascade
     from edgekit.runtime.predictor import SessionProtocol
     from edgekit.runtime.scheduling.request_queue import Requests
@@ -35,8 +38,24 @@ if TYPE_CHECKING:
     from edgekit.runtime.streaming.stream import Stream
     from edgekit.target.contract import Runner
 
+    Answer = TypeVar("Answer", default=AnyPrediction)
+else:
+    from typing import TypeVar
 
-class Session(Closing):
+    Answer = TypeVar("Answer")
+
+
+HABITS = {
+    "benchmark": "edgekit.bench(bundle) times it",
+    "get_inputs": "inputs",
+    "get_outputs": "outputs",
+    "infer": "run",
+    "plot": "predict(image).draw(image) draws",
+}
+"""Names that people try on a session -> ours."""
+
+
+class Session(Closing, Generic[Answer]):
     """Opens a bundle and runs it. Thread-safe: concurrent calls run one after the other.
 
     The first variant that loads is used, in this order: ``variant``, those of ``engine``, verified ones,
@@ -46,7 +65,8 @@ class Session(Closing):
     that failed while running is retried in the background after a cooldown. If every variant fails on one
     input, ``run`` raises, and the next call starts from the state before. An interrupt (Ctrl-C, a signal
     handler that raises) at any moment leaves the session usable. A forked process can use a session with one
-    thread and no deadline; open any other after the fork.
+    thread and no deadline; open any other after the fork. ``Session[Detections]`` tells a type checker what
+    ``predict`` returns.
 
     Args:
         bundle: A path, or an open bundle, which is not closed.
@@ -172,15 +192,16 @@ class Session(Closing):
                 return chain.run_on_next(checked, problem)
             return outputs
 
-    def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Any:
+    def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Answer:
         """Predict for an image, audio or a string: prepare, run, decode, by the bundle's card.
 
         States and the context of audio carry over between calls, of all threads, until ``reset``.
 
         Args:
             frame: An image: uint8 [rows, columns, 3]. Audio of at most one window (else see ``listen``):
-                floats (-1 to 1) or int16, [n] or [n, channels]. A string.
-            order: An image's colour order, ``rgb`` or ``bgr`` (OpenCV's).
+                floats (-1 to 1) or int16, [n] or [n, channels]. A string. Or a path of an image, a .wav or a
+                text, the bytes of one, a Pillow image, or nested lists.
+            order: An array's colour order, ``rgb`` or ``bgr`` (OpenCV's).
             rate: Samples a second (audio), in Hz. None means the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
@@ -190,13 +211,22 @@ class Session(Closing):
         """
         from edgekit.processing import processing
 
+        if not isinstance(frame, np.ndarray):
+            frame, order, rate = self._read(frame, order, rate)
         if processing.predicts_in_parts(self.card):
-            return processing.predict_whole(self.card, self.run, frame, rate, options)
+            return cast("Answer", processing.predict_whole(self.card, self.run, frame, rate, options))
         if self.card.carries:
             outputs, placed = self._stream_of_predict().run(frame, order, rate)
             return self.decode(outputs, placed, **options)
         feeds, placed = self.prepare(frame, order, rate=rate)
         return self.decode(self.run(feeds), placed, **options)
+
+    __call__ = predict
+
+    def _read(self, item: Any, order: str, rate: int | None) -> tuple[Any, str, int | None]:
+        from edgekit.processing.read_item import read_item  # here: cameras give arrays
+
+        return read_item(self.card.sources()[0].kind, item, order, rate)
 
     def reset(self) -> None:
         """Begin a new stream: states and context of ``predict`` are zero again."""
@@ -210,6 +240,8 @@ class Session(Closing):
         from edgekit.processing import processing
 
         card.check_steps()
+        if not isinstance(frame, np.ndarray):
+            frame, order, rate = self._read(frame, order, rate)
         if len(self.shapes) > 1:
             from edgekit.processing.shape_choice import card_for, cards_at
 
@@ -218,18 +250,23 @@ class Session(Closing):
         feeds, placed = processing.prepare(card, frame, order, rate=rate)
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 
-    def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
+    def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Answer:
         """Decode the outputs of ``run``: the last step of ``predict``, with its options."""
         from edgekit.processing import processing
 
+        decoded: Any
         if self._cascade is not None:
-            return self._cascade.decode(self.card, outputs, placed, options)
-        return processing.decode(self.card, outputs, placed, **options)
+            decoded = self._cascade.decode(self.card, outputs, placed, options)
+        else:
+            decoded = processing.decode(self.card, outputs, placed, **options)
+        return cast("Answer", decoded)
 
     def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
         """Open long or live audio, window by window; see ``streaming.listening.Listening``."""
         from edgekit.runtime.streaming.listening import Listening
 
+        if isinstance(sound, str | os.PathLike | bytes):
+            sound, _, rate = self._read(sound, "rgb", rate)
         return Listening(self, sound, rate=rate, **options)
 
     def _stream_of_predict(self) -> Carried:
@@ -358,6 +395,17 @@ class Session(Closing):
 
     def __repr__(self) -> str:
         return f"<Session {self.bundle.name}: {self.active.variant} on {self.active.engine}>"
+
+    def _repr_html_(self) -> str:
+        from edgekit.system.formats.shown import html_table
+
+        fallbacks = [("fallback", f"{hop.from_} -> {hop.to}: {hop.reason}") for hop in self.fallbacks]
+        return html_table((), [("bundle", self.bundle.name), *self.active._asdict().items(), *fallbacks])
+
+    if not TYPE_CHECKING:  # a type checker finds wrong names itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, HABITS)
 
     def forked(self) -> None:
         """Replace the locks in a forked process, and drop an engine that needs threads."""

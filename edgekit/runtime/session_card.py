@@ -19,7 +19,7 @@ def card_of(bundle: Bundle) -> Card:
     if bundle.card is None:
         raise UsageError(
             f"{bundle.name} has no card, so it does not say how a frame becomes inputs; "
-            "build it with --card, or use run() on arrays"
+            "build it with a card, or use run() on arrays"
         )
     return parse_card(
         bundle.card, bundle.inputs, bundle.outputs, files=lambda name: read_card_file(bundle, name)

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 
 from starlette.concurrency import run_in_threadpool
 
-from edgekit.compiler.evaluate.picture_files import decode_picture, picture_pixels
 from edgekit.errors import CardError, SampleError, UsageError
+from edgekit.processing.picture_files import decode_picture, picture_pixels
 from edgekit.serve.inference_requests import Request, RequestError
 from edgekit.serve.request_memory import Lease
 from edgekit.serve.request_traces import traced

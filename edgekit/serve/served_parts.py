@@ -10,10 +10,10 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any
 
-from edgekit.compiler.evaluate.sound_files import decode_sound
 from edgekit.errors import BusyError
 from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.processing.processing import predict_parts
+from edgekit.processing.sound_files import decode_sound
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.serve.inference_requests import DEFAULT_PRIORITY, RequestError
 from edgekit.serve.request_traces import current_trace

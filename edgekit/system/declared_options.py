@@ -194,6 +194,10 @@ def called_with(
     def decorator(work: Callable[[Request], Result]) -> Callable[P, Result]:
         @wraps(work)
         def function(*arguments: P.args, **named: P.kwargs) -> Result:
+            try:
+                signature.bind(*arguments, **named)
+            except TypeError as problem:
+                raise TypeError(f"{work.__name__}() {problem}") from None
             return work(request(*arguments, **named))
 
         returned = work.__annotations__["return"]

@@ -33,6 +33,11 @@ class Stage(NamedTuple):
     left_s: float | None = None
     best: str = ""
 
+    def __str__(self) -> str:
+        count = f"{self.done} of {self.total} {self.unit}".rstrip() if self.total else ""
+        ended = "" if self.seconds is None else f"{self.seconds:.1f} s"
+        return "  ".join(filter(None, (self.name, count, self.detail, self.best, ended)))
+
 
 Progress = Callable[[Stage], None]
 
@@ -51,6 +56,10 @@ class Notify(Protocol):
     ) -> None: ...
 
 
+def ignore(stage: Stage) -> None:
+    """Ignore an event."""
+
+
 def unwatched(detail: str, *figures: object, **more: object) -> None:
     """Describe a stage that nobody watches."""
 
@@ -67,6 +76,18 @@ def listening(listener: Progress) -> Iterator[None]:
         yield
     finally:
         _listener = before
+
+
+def listener(progress: Progress | bool) -> Progress:
+    """Return the callback for the events of a call: this process's for True, none for False."""
+    if isinstance(progress, bool):
+        return report if progress else ignore
+    return progress
+
+
+def is_heard() -> bool:
+    """Return whether somebody listens."""
+    return _listener is not None
 
 
 def report(stage: Stage) -> None:

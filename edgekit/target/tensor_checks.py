@@ -65,7 +65,7 @@ def misfit(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> UsageErro
         if not takes(shapes, spec.name, array.shape):
             return UsageError(
                 f"input {spec.name} has shape {_shape(array.shape)}; {expected} is expected: "
-                "shapes are fixed when a bundle is built (--shape)"
+                "shapes are fixed when a bundle is built"
             )
     actual = ", ".join(f"{spec.name}={_shape(feeds[spec.name].shape)}" for spec in inputs)
     return UsageError(

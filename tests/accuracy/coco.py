@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.compiler.evaluate.picture_files import read_picture
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.predictions.detect import Detections
 from edgekit.tensor_spec import Array
 

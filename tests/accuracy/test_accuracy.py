@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.processing import load_card, processing
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime import Session

@@ -10,10 +10,10 @@ import pytest
 
 import edgekit
 from edgekit.compiler.evaluate.fidelity import worst_snr_db
-from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.model.onnx_file import open_model
 from edgekit.compiler.model.reference import Reference
 from edgekit.processing import load_card, processing
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime import Session

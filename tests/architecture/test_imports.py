@@ -66,7 +66,9 @@ HOST_OF_TASK = ("accuracy", "metric", "recognize")
 HOST_OF_GENERATE = "edgekit.generate.host"
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
-    "drawing.py": {"PIL"},  # host only
+    "drawing.py": {"PIL"},  # for people: where images are read, drawn or shown
+    "picture_files.py": {"PIL"},
+    "live_line.py": {"IPython"},  # in a notebook
     "toml_files.py": {
         "tomli",
         "tomllib",

@@ -28,7 +28,6 @@ import onnx_ir as ir
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import find_labels
-from edgekit.compiler.evaluate.picture_files import PICTURES
 from edgekit.compiler.evaluate.samples import FileSamples, read_files
 from edgekit.compiler.evaluate.verify import ReferenceOutputs, write_files
 from edgekit.compiler.model.onnx_file import open_model, signature
@@ -45,6 +44,7 @@ from edgekit.compiler.quantize.search.measurement import Measurement
 from edgekit.compiler.quantize.search.search_context import run_qdq_graph
 from edgekit.errors import MissingDependency
 from edgekit.processing import Card, load_card
+from edgekit.processing.picture_files import PICTURES
 from edgekit.system.progress import unwatched
 from edgekit.target import Artifact, Runner, contract
 from edgekit.target.build_target import BuildTarget, resolve

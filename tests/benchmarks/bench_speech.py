@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.compiler.evaluate.sound_files import read_sound
 from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of
 from edgekit.generate.host.readers.encoder_decoder.config import EncoderDecoderConfig
 from edgekit.generate.host.readers.speech.open_speech import open_speech_model
 from edgekit.processing.audio_preparation import mono
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.processing.sound_files import read_sound
 from edgekit.processing.transcripts.words import word_edits, words_of
 from tests.benchmarks.whisper_ggml import FLOAT16, Q8, write_ggml
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.compiler.evaluate.sound_files import read_sound
+from edgekit.processing.sound_files import read_sound
 from edgekit.processing.transcripts.words import word_edits, words_of
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import table

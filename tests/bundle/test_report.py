@@ -208,7 +208,7 @@ def test_a_notebook_shows_the_table_and_the_rest_with_nothing_to_execute() -> No
     bundle = small_bundle([of("verified on <Ort>", size_bytes=900), lost])
     bundle.manifest["samples"] = {"origin": "8 files"}
     page = bundle._repr_html_()
-    assert page.startswith('<p style="margin:0 0 2px">Use v on ort (0.9 kB); not timed: v.</p>')
+    assert page.startswith('<p style="margin:0 0 2px">On ort, use v (0.9 kB, not timed, as the source).</p>')
     assert '</p><table><tr><th style="text-align:left;padding:1px 12px 1px 0">target</th>' in page
     assert '<td style="text-align:left;padding:1px 12px 1px 0">yes, on &lt;Ort&gt;</td>' in page
     assert "rejected  w  &lt;script&gt;" in page
@@ -243,4 +243,4 @@ def test_why_int8_was_not_tried() -> None:
     bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
     bundle.manifest["samples"] = {"origin": "8 files"}
     bundle.manifest["options"] = {"no_int8": "give --samples"}
-    assert bundle.report.endswith("; int8 was skipped: give --samples")
+    assert bundle.report.endswith("; int8 was skipped: give samples")

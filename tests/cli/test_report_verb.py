@@ -18,7 +18,7 @@ def test_report_writes_one_page_and_says_what_it_begins_with(
     page = tmp_path / "report.html"
     result = call("report", bundle, "-o", page)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0].startswith("  Use ort-fp32 on ort (")
+    assert result.stdout.splitlines()[0].startswith("  On ort, use ort-fp32 (")
     assert f"  {page}  " in result.stdout
     assert page.read_text("utf-8").startswith("<!doctype html>")
     found = answer(call("report", bundle, "-o", page, "--json"))
@@ -36,7 +36,7 @@ def test_build_writes_the_page_too(model: Path, call: Call, tmp_path: Path) -> N
     page = tmp_path / "report.html"
     assert call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--report", page).exit_code == 0
     written = page.read_text("utf-8")
-    assert "Use ort-fp32 on ort" in written
+    assert "On ort, use ort-fp32" in written
     assert "m.edgekit, sha256 " in written
 
 

@@ -16,13 +16,16 @@ from tests.fixtures.command_line import Call, answer
 pytestmark = pytest.mark.needs_ort
 
 
-def test_build_prints_the_table_and_the_next_step(model: Path, call: Call, tmp_path: Path) -> None:
+def test_build_ends_in_what_to_use_and_three_commands(model: Path, call: Call, tmp_path: Path) -> None:
     result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit")
     assert result.exit_code == 0
-    header, row, *_ = result.stdout.splitlines()
-    assert header.split() == ["target", "variant", "size", "SNR", "p50", "at", "build", "verified"]
-    assert row.split()[:2] == ["ort", "fp32"]
-    assert f"next: edgekit verify {tmp_path / 'm.edgekit'}, or copy it to the device" in result.stdout
+    header, row, *_, tried, shown, shipped = result.stdout.splitlines()
+    assert header.split() == ["use", "target", "variant", "at", "build", "speed", "size", "accuracy"]
+    assert row.split()[:3] == ["fastest", "ort", "fp32"]
+    file = tmp_path / "m.edgekit"
+    assert tried == f"  try:    edgekit bench {file}"
+    assert shown == f"  show:   edgekit report {file} -o {tmp_path / 'm.html'}"
+    assert shipped.startswith(f"  ship:   edgekit verify {file}  ")
     assert [line.split()[0] for line in result.stderr.splitlines() if line] == [
         "opened",
         "checked",
@@ -35,7 +38,7 @@ def test_build_prints_the_table_and_the_next_step(model: Path, call: Call, tmp_p
 def test_quiet_prints_only_the_answer(model: Path, call: Call, tmp_path: Path) -> None:
     result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "-q")
     assert result.stderr == ""
-    assert "next:" not in result.stdout
+    assert "try:" not in result.stdout
 
 
 def test_build_json_is_one_object(model: Path, call: Call, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.compiler.evaluate.array_files import read_arrays
-from edgekit.compiler.evaluate.picture_files import read_picture
-from edgekit.compiler.evaluate.sound_files import read_sound
 from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import SampleError
+from edgekit.processing.picture_files import read_picture
+from edgekit.processing.sound_files import read_sound
 from edgekit.system.formats.npy import NpyError, npy_bytes, parse_npy
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.bundle_mutations import bytes_changed

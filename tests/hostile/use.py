@@ -22,11 +22,11 @@ from click.testing import CliRunner
 from edgekit.bundle import Bundle
 from edgekit.cli import main
 from edgekit.compiler.evaluate.samples import load_samples
-from edgekit.compiler.evaluate.sound_files import read_sound
 from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import EdgeKitError
 from edgekit.processing import load_card
 from edgekit.processing.card import parse_card
+from edgekit.processing.sound_files import read_sound
 from edgekit.runtime.store.bundle_store import Store
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.bundles import X

@@ -166,7 +166,7 @@ def test_it_is_written_in_the_format_of_its_suffix(tmp_path: Path, suffix: str) 
 def test_a_suffix_that_is_not_written() -> None:
     with pytest.raises(UsageError) as error:
         check_drawing(Path("out.gif"))
-    assert str(error.value) == "--draw out.gif: the file's suffix must be one of .jpg, .jpeg, .png, .webp"
+    assert str(error.value) == "out.gif: the suffix of a drawing must be one of .jpg, .jpeg, .png, .webp"
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -179,7 +179,4 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_a_prediction_without_a_picture() -> None:
     with pytest.raises(UsageError) as error:
         draw([1, 2, 3], Canvas(grey()))
-    assert (
-        str(error.value)
-        == "--draw: a prediction of type list cannot be drawn; leave --draw out, or write -o out.npz"
-    )
+    assert str(error.value) == "a prediction of type list cannot be drawn; print it, or use its as_json()"

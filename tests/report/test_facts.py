@@ -154,7 +154,7 @@ def test_a_cascades_later_stages_are_on_the_page(tmp_path: Path) -> None:
     (stage,) = facts.stages
     assert stage.title == "colour: colours"
     assert milliseconds(own) in stage.rows[0]
-    assert facts.advice[0].startswith("For the first stage, use ort-fp32 on ort")
+    assert facts.advice[0].startswith("On ort, first stage, use ort-fp32")
     assert "Later stage colour: colours" in page
     assert "a frame takes the time of the first stage, and for each crop that of the later ones" in page
 

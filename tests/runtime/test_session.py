@@ -104,7 +104,7 @@ def test_a_variant_asked_for_whose_engine_is_missing(engines: Engines, path: Pat
         Session(path, variant="lite", strict=True)
     assert str(error.value) == (
         "tflite has the requested variant, lite, and is not installed (pip install 'edgekit-sdk[tflite]'); "
-        "without --strict Ort Runtime would have run"
+        "without strict, Ort Runtime would have run"
     )
 
 
@@ -173,12 +173,11 @@ FEEDS: dict[str, tuple[Any, str]] = {
     ),
     "shape": (
         {"x": X[0]},
-        "input x has shape 6; float32 1x6 is expected: shapes are fixed when a bundle is built (--shape)",
+        "input x has shape 6; float32 1x6 is expected: shapes are fixed when a bundle is built",
     ),
     "scalar": (
         {"x": np.zeros((), np.float32)},
-        "input x has shape scalar; float32 1x6 is expected: "
-        "shapes are fixed when a bundle is built (--shape)",
+        "input x has shape scalar; float32 1x6 is expected: shapes are fixed when a bundle is built",
     ),
 }
 
@@ -267,7 +266,7 @@ def test_predict_needs_a_card(engines: Engines, path: Path) -> None:
         session.predict(X)
     assert str(error.value) == (
         f"{path} has no card, so it does not say how a frame becomes inputs; "
-        "build it with --card, or use run() on arrays"
+        "build it with a card, or use run() on arrays"
     )
 
 

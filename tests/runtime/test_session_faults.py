@@ -196,14 +196,14 @@ def test_strict_tells_what_would_have_run(engines: Engines, path: Path) -> None:
         Session(path, engine="ort", strict=True)
     assert str(error.value) == (
         "ort was requested and is not installed (pip install 'edgekit-sdk[ort]'); "
-        "without --strict Tflite Runtime would have run"
+        "without strict, Tflite Runtime would have run"
     )
     assert (error.value.name, error.value.exit_code) == ("ort", 3)
     with pytest.raises(MissingDependency) as error:
         Session(path, strict=True)
     assert str(error.value) == (
         "ort has the best variant, onnx, and is not installed (pip install 'edgekit-sdk[ort]'); "
-        "without --strict Tflite Runtime would have run"
+        "without strict, Tflite Runtime would have run"
     )
     engines["tflite"].missing = True
     with pytest.raises(MissingDependency, match="; no other engine of this bundle is installed either"):

@@ -227,7 +227,7 @@ def test_a_download_that_fails_leaves_nothing(fetch: ModuleType, monkeypatch: py
 @pytest.mark.needs_openvino
 @pytest.mark.needs_tflite
 def test_the_face_of_the_photograph_is_found_on_every_engine(shared: Path) -> None:
-    from edgekit.compiler.evaluate.picture_files import read_picture
+    from edgekit.processing.picture_files import read_picture
 
     photo = SAMPLE / "photo.jpg"
     card = SAMPLE.parent / "cards" / "centerface.toml"

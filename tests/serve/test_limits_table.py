@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
-from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
-from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
 from edgekit.compiler.hub import client as hub_client
 from edgekit.compiler.hub import files as hub_files
+from edgekit.processing.picture_files import PIXELS_LIMIT
+from edgekit.processing.sound_files import CHUNKS_LIMIT
 from edgekit.runtime.traces import trace_context
 from edgekit.serve import (
     connection_watch,

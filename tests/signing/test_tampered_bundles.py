@@ -114,7 +114,8 @@ def _opens(content: bytes) -> bool:
     from edgekit.system.regular_file import Section
 
     try:
-        bundle = Bundle._parse("it", Section(memoryview(content), 0, len(content)))
+        bundle = Bundle.__new__(Bundle)
+        bundle._parse("it", Section(memoryview(content), 0, len(content)))
         bundle.verify_entries()
     except BundleError:
         return False

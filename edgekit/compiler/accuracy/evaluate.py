@@ -17,21 +17,23 @@ from edgekit.bundle.variant import Variant
 from edgekit.compiler.accuracy.estimates import RESAMPLES, Resampled, estimate, loss, resamples
 from edgekit.compiler.accuracy.evaluation import WORST, Evaluation, VariantAccuracy
 from edgekit.compiler.evaluate.label_metric import Item, LabelledSample, LabelMetric, Scores, label_metric
-from edgekit.compiler.evaluate.picture_files import read_picture
-from edgekit.compiler.evaluate.sound_files import read_sound
 from edgekit.compiler.sandbox.public import build
 from edgekit.errors import EdgeKitError, SampleError, UsageError, printable, reason_of
 from edgekit.processing.audio_preparation import loudest, mono
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.processing import predicts_in_parts
+from edgekit.processing.sound_files import read_sound
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
-from edgekit.system.progress import Stage, counted, step
+from edgekit.system.progress import counted, step
+from edgekit.system.python_calls import public
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array
 
 
+@public
 def evaluate(
     model: str | os.PathLike[str] | Bundle,
     samples: str | os.PathLike[str],
@@ -41,6 +43,7 @@ def evaluate(
     variant: str | None = None,
     engine: str | None = None,
     threads: int | None = None,
+    progress: bool = True,
 ) -> Evaluation:
     """Evaluate variants, or a model, on labelled samples.
 
@@ -55,6 +58,7 @@ def evaluate(
         variant: Name of the only variant to evaluate. None means all.
         engine: Target whose variants are evaluated, or that runs the model. None means all, or ONNX Runtime.
         threads: Number of threads of one inference. None means the session's default.
+        progress: Whether a terminal or a notebook shows a line while it runs.
 
     Raises:
         UsageError: there is no card with a task that has a metric, or the variant is unknown.
@@ -139,12 +143,8 @@ def _float_bundle(
             targets=[engine or "ort"],
             card=described,
             precision=FULL_PRECISION,
-            progress=_unwatched,
+            progress=False,
         )
-
-
-def _unwatched(stage: Stage) -> None:
-    """Ignore a stage of the build."""
 
 
 def _chosen(bundle: Bundle, name: str | None, engine: str | None) -> list[Variant]:

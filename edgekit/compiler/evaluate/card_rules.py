@@ -26,13 +26,13 @@ import onnx_ir as ir
 
 from edgekit.compiler.card_inference.facts import constant_of
 from edgekit.compiler.card_inference.first_layer import ALIVE, cut, first_layer
-from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import Colour, ImageInput
 from edgekit.processing.nms import overlaps
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime.clopper_pearson import binomial_cdf

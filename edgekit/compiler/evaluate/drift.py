@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.prepared_files import prepared_suffixes
 from edgekit.compiler.evaluate.sample_files import find_files
 from edgekit.compiler.evaluate.samples import read_sample, spread
 from edgekit.errors import SampleError
 from edgekit.processing.card import Card, parse_card
+from edgekit.processing.picture_files import PICTURES, read_picture
 from edgekit.runtime import Session
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats.plain_text import table

@@ -15,11 +15,11 @@ import numpy as np
 from edgekit.compiler.evaluate.label_files.boxes import read_boxes
 from edgekit.compiler.evaluate.label_files.classes import read_classes
 from edgekit.compiler.evaluate.label_files.folder import NoLabelsError
-from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.evaluate.prepared_files import kind_of_file
 from edgekit.errors import SampleError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
+from edgekit.processing.picture_files import read_picture
 from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.image_placement import ImagePlacement
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
-from edgekit.compiler.evaluate.sound_files import SOUNDS, read_sound
 from edgekit.compiler.evaluate.text_files import TEXTS, is_line, read_line, text_lines
 from edgekit.compiler.evaluate.video_files import is_frame, read_frame
 from edgekit.errors import SampleError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
+from edgekit.processing.picture_files import PICTURES, read_picture
+from edgekit.processing.sound_files import SOUNDS, read_sound
 from edgekit.processing.text_preparation import TextTokens
 from edgekit.tensor_spec import Array, TensorSpec
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.prepared_files import NAMES, PREPARED, kind_of_file
 from edgekit.compiler.evaluate.samples import read_sample
-from edgekit.compiler.evaluate.sound_files import Sound, read_sound
 from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import BundleError, SampleError, UsageError
 from edgekit.processing.card import parse_card
 from edgekit.processing.drawing import save_drawing
 from edgekit.processing.generation import refuse_generation
+from edgekit.processing.picture_files import PICTURES, read_picture
 from edgekit.processing.predictions.texts import TextPrediction, TextPredictions
 from edgekit.processing.predictions.windows import WindowPredictions
 from edgekit.processing.processing import predicts_in_parts
+from edgekit.processing.sound_files import Sound, read_sound
 from edgekit.runtime import Session
 from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.system.atomic_files import write_atomically

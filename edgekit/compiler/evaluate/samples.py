@@ -17,12 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar, overload
+from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from edgekit.compiler.evaluate.array_files import misfit, read_arrays
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.prepared_files import (
     kind_of_file,
     prepared_suffixes,
@@ -36,6 +35,7 @@ from edgekit.compiler.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.compiler.model.input_range import InputRange
 from edgekit.errors import SampleError
 from edgekit.processing.card import Card
+from edgekit.processing.picture_files import PICTURES, read_picture
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -50,6 +50,7 @@ CACHED_BYTES = 64 * 2**20
 
 T = TypeVar("T")
 Sample = Mapping[str, Array]
+SampleSource: TypeAlias = "str | Path | Sequence[Sample | Array] | Sample | Array | None"
 
 
 class FileSamples(Sequence[Sample]):
@@ -129,7 +130,7 @@ class Samples:
 
 
 def load_samples(
-    source: str | Path | Sequence[Sample] | None,
+    source: SampleSource,
     inputs: Sequence[TensorSpec],
     card: Card | None = None,
     limit: int | None = None,
@@ -138,7 +139,8 @@ def load_samples(
     """Load samples for a model with these inputs.
 
     Args:
-        source: A path or glob, samples in memory, or None for random samples.
+        source: A path or glob, samples in memory, or None for random samples. Arrays alone are for a model's
+            only input: a list of them, or one with the samples along its first axis.
         inputs: The model's inputs.
         card: Card with the preparation of pictures and sounds, and the ranges of random inputs.
         limit: Maximum number of samples to load, evenly spread; None for all.
@@ -150,7 +152,8 @@ def load_samples(
     if source is None:
         return random_samples(inputs, card, graph_ranges=graph_ranges)
     if not isinstance(source, str | Path):
-        chosen = spread(list(source), limit)
+        source = _named(source, inputs)
+        chosen = spread(source, limit)
         if not chosen:
             raise SampleError("samples is empty; pass at least one, or None for random samples")
         arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
@@ -168,6 +171,29 @@ def load_samples(
     chosen_files = spread(found_files, limit)
     samples = read_files(chosen_files, inputs, card)
     return replace(samples, origin=_origin(chosen_files, found_files, unread_media(str(source), suffixes)))
+
+
+def _named(source: Sequence[Sample | Array] | Sample | Array, inputs: Sequence[TensorSpec]) -> list[Sample]:
+    """Return samples in memory as dicts by input name; floats of another width are converted."""
+    if isinstance(source, Mapping):
+        return [source]
+    if hasattr(source, "__array__") and np.shape(source) == inputs[0].shape:
+        source = [np.asarray(source)]
+    return [item if isinstance(item, Mapping) else {inputs[0].name: _fitted(item, inputs)} for item in source]
+
+
+def _fitted(item: Array, inputs: Sequence[TensorSpec]) -> Array:
+    """Return an array in the shape and float width of the only input. One that does not fit stays as it is,
+    for the error that says so."""
+    array, spec = np.asarray(item), inputs[0]
+    if len(inputs) > 1:
+        names = _list(spec.name for spec in inputs)
+        raise SampleError(
+            f"samples are arrays, but the model has the inputs {names}; pass dicts by input name"
+        )
+    if array.dtype.kind == "f":
+        array = array.astype(spec.dtype) if np.dtype(spec.dtype).kind == "f" else array
+    return array.reshape(spec.shape) if array.size == np.prod(spec.shape, dtype=int) else array
 
 
 def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:

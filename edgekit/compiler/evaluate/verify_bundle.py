@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib import import_module
 from typing import cast
 
-from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.bundle import Bundle, opened
 from edgekit.bundle.cost_text import cost_notes
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence
@@ -26,7 +27,9 @@ from edgekit.processing.generation import is_generation
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db, like
 from edgekit.system.formats.plain_text import table
+from edgekit.system.formats.shown import Shown
 from edgekit.system.progress import counted
+from edgekit.system.python_calls import public
 from edgekit.target import contract, registry
 from edgekit.target.precisions import precision_of
 from edgekit.target.registry import open_ready
@@ -81,6 +84,26 @@ class Check:
         outputs = {name: error.as_json() for name, error in self.outputs.items()}
         estimates = {"estimates": list(self.estimates)} if self.estimates else {}
         return {"variant": self.variant, "status": self.status, "outputs": outputs, **estimates}
+
+
+@public
+def verify(bundle: str | os.PathLike[str] | Bundle, *, progress: bool = True) -> Shown[Check]:
+    """Run a bundle's variants on its golden vectors, with the engines of this machine.
+
+    Args:
+        bundle: A path, or an open bundle.
+        progress: Whether a terminal or a notebook shows a line while it runs.
+
+    Returns:
+        The check of each variant: ``failed``, ``ran`` and ``status``. It prints as a table.
+
+    Raises:
+        BundleError: the bundle cannot be opened, an entry is damaged, or there is no golden vector.
+        NoVariantError: the build rejected every variant.
+    """
+    with opened(bundle) as open_bundle:
+        checks = verify_bundle(open_bundle)
+    return Shown(checks, render(checks))
 
 
 def verify_bundle(bundle: Bundle) -> list[Check]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.errors import SampleError, need_package
+from edgekit.processing.picture_files import PIXELS_LIMIT
 from edgekit.tensor_spec import Array
 
 VIDEOS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm")

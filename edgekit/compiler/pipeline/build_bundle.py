@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.evaluate.proof import USED_SAMPLES
@@ -31,9 +31,12 @@ from edgekit.compiler.pipeline.stages import (
 )
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card, load_card
-from edgekit.system.progress import Progress, Stage, stage
+from edgekit.system.progress import Progress, Stage, listener, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
+
+if TYPE_CHECKING:
+    from edgekit.compiler.card_inference.draft import Draft
 
 __all__ = ["Progress", "Stage", "build_bundle"]
 
@@ -43,7 +46,8 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
 
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
-    targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
+    targets, source = _targets(request.targets), as_source(request.model)
+    progress = listener(request.progress)
     kind = kind_of(source) if isinstance(source, Path) else None
     _check_options(request, kind)
     if kind is not None:
@@ -97,7 +101,7 @@ def _card_of_folder(request: BuildRequest) -> Card | None:
         return None
     from edgekit.compiler.card_inference.draft import draft_card
 
-    with stage(request.progress, "card") as notify:
+    with stage(listener(request.progress), "card") as notify:
         shapes = largest_shapes(request.shapes or {})
         draft = draft_card(model, shapes, request.example_inputs, request.trust_pickle)
         task = draft.card.task
@@ -106,7 +110,7 @@ def _card_of_folder(request: BuildRequest) -> Card | None:
     return draft.card
 
 
-def _card(card: Card | str | Path | None) -> Card | None:
+def _card(card: Card | Draft | str | Path | None) -> Card | None:
     if card is None or isinstance(card, Card):
         return card
     if not isinstance(card, str | os.PathLike):

@@ -17,7 +17,8 @@ from edgekit.system.size_range import as_range
 from edgekit.target.precisions import FULL_PRECISION, names_to_ask_for
 
 if TYPE_CHECKING:
-    from edgekit.compiler.evaluate.samples import Sample
+    from edgekit.compiler.card_inference.draft import Draft
+    from edgekit.compiler.evaluate.samples import SampleSource
     from edgekit.compiler.importers.contract import Source
     from edgekit.processing.card import Card
     from edgekit.system.progress import Progress
@@ -101,7 +102,7 @@ class BuildRequest:
         kind=Path, models="any", stored=False, flags=("--source",), python_only=True, rebuild=True,
     ))  # fmt: skip
     _: KW_ONLY
-    targets: Sequence[str] = field(metadata=option(
+    targets: Sequence[str] | str = field(metadata=option(
         TARGETS,
         flags=("-t", "--target"), metavar="TARGET", repeatable="values", completions=profiles,
         models="any", stored=False,
@@ -115,12 +116,13 @@ class BuildRequest:
         default="fp32; fp16 for iPhones",
         metavar="PRECISION", choices=names_to_ask_for(), models="any", stored=False,
     ))  # fmt: skip
-    samples: str | Path | Sequence["Sample"] | None = field(default=None, metadata=option(
-        f"{SAMPLES} They calibrate int8 and verify; from Python they may be dicts of arrays. A third of them "
-        "is held out for testing. Without samples, random ones are used.",
-        metavar="PATH", stored=False, rebuild=True,
+    samples: "SampleSource" = field(default=None, metadata=option(
+        f"{SAMPLES} They calibrate int8 and verify; from Python they may be dicts of arrays by input name, "
+        "or one array with the samples along its first axis. A third of them is held out for testing. "
+        "Without samples, random ones are used.",
+        kind=str, metavar="PATH", stored=False, rebuild=True,
     ))  # fmt: skip
-    card: "Card | str | Path | None" = field(default=None, metadata=option(
+    card: "Card | Draft | str | Path | None" = field(default=None, metadata=option(
         f"{CARD} It is stored in the bundle.",
         kind=Path, stored=False, rebuild=True,
     ))  # fmt: skip
@@ -221,10 +223,17 @@ class BuildRequest:
         models="any", stored=False, local=True, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
-    progress: "Progress" = field(default=report, metadata=option(
-        "Callback for progress: called as each stage begins, goes on and ends.",
+    progress: "Progress | bool" = field(default=report, metadata=option(
+        "Callback for progress, called as each stage begins, goes on and ends; False for none. By default a "
+        "terminal or a notebook shows a line.",
         models="any", stored=False, local=True, python_only=True,
     ))  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Take one target for a list of one, and a draft for its card."""
+        if isinstance(self.targets, str):
+            object.__setattr__(self, "targets", [self.targets])
+        object.__setattr__(self, "card", getattr(self.card, "card", self.card))
 
     @property
     def requested_precision(self) -> str:

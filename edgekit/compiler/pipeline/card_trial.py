@@ -20,7 +20,6 @@ from edgekit.compiler.evaluate.card_check import class_count
 from edgekit.compiler.evaluate.card_rules import UNCHECKED, check_without_labels
 from edgekit.compiler.evaluate.label_score import LabelScore, right_by_sample, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels
-from edgekit.compiler.evaluate.picture_files import PICTURES
 from edgekit.compiler.evaluate.samples import (
     FileSamples,
     Samples,
@@ -32,6 +31,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.errors import CardError, EdgeKitError, SampleError, UsageError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.inputs.image import Colour, ImageInput, Resize
+from edgekit.processing.picture_files import PICTURES
 from edgekit.runtime.clopper_pearson import binomial_cdf
 from edgekit.system.progress import Progress, counted, stage
 from edgekit.tensor_spec import Array, Json

@@ -31,7 +31,7 @@ from edgekit.system.atomic_files import write_atomically
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import called_with
 from edgekit.system.formats.plain_text import duration
-from edgekit.system.progress import stage
+from edgekit.system.progress import listener, stage
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def distil(request: DistilRequest) -> DistilledModel:
     """
     need_torch("distilling a model")
     threads = default_threads() if request.threads is None else allowed_threads(request.threads)
-    options, progress, card = _options(request), request.progress, request.card
+    options, progress, card = _options(request), listener(request.progress), request.card
     teacher, student = as_source(request.teacher), as_source(request.student)
     loaded_card = card if isinstance(card, Card) or card is None else load_card(card)
     augmentation = PictureAugmentation(loaded_card, changes_for(loaded_card, request.augment))

@@ -56,7 +56,9 @@ class TrainingRequest:
         "``checkpoint``.",
         heading="Training",
     ))  # fmt: skip
-    progress: "Progress" = field(default=BuildRequest.progress, metadata=same(BuildRequest, "progress"))
+    progress: "Progress | bool" = field(
+        default=BuildRequest.progress, metadata=same(BuildRequest, "progress")
+    )
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from edgekit.compiler.pipeline.stages import importing
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import PAD_FROM_TOKENIZER, TextInput
-from edgekit.system.progress import stage
+from edgekit.system.progress import listener, stage
 from edgekit.system.size_range import range_text
 from edgekit.target.shapes import TokenAxes, elements, shapes_text
 from edgekit.tensor_spec import Signature
@@ -72,7 +72,7 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
         sets = {n: {**sized(requested, n), **{e.name: (*e.shape[:-1], n) for e in parts}} for n in numbers}
     else:
         sets = dict(enumerate(further_shapes(requested)))
-    with stage(request.progress, "shapes") as report:
+    with stage(listener(request.progress), "shapes") as report:
         for number, shapes in sets.items():
             fixed = {**(card.shapes() if card else {}), **largest_shapes(requested), **shapes}
             opened[number] = _opened(model, fixed, flag, shapes, request, largest)

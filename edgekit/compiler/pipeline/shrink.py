@@ -31,7 +31,7 @@ from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
 from edgekit.processing.card import load_card
-from edgekit.system.progress import counted, stage
+from edgekit.system.progress import counted, listener, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.installed_profiles import find_profile, profile_names
@@ -48,7 +48,7 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
 
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
-    goal, progress = shrink_goal(request.flops, request.size, request.latency), request.progress
+    goal, progress = shrink_goal(request.flops, request.size, request.latency), listener(request.progress)
     card = load_card(request.card) if isinstance(request.card, str | Path) else request.card
     timed = targets_to_time([*request.targets, *([goal.target] if goal.target else [])])
     with stage(progress, "opened") as notify:

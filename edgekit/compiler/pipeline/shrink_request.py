@@ -51,4 +51,6 @@ class ShrinkRequest:
     shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(BuildRequest, "shapes"))
     trust_pickle: bool = field(default=False, metadata=same(BuildRequest, "trust_pickle"))
     trusted: bool = field(default=False, metadata=same(BuildRequest, "trusted"))
-    progress: "Progress" = field(default=BuildRequest.progress, metadata=same(BuildRequest, "progress"))
+    progress: "Progress | bool" = field(
+        default=BuildRequest.progress, metadata=same(BuildRequest, "progress")
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -14,6 +13,7 @@ from edgekit.compiler.evaluate.proof import USED_SAMPLES
 from edgekit.compiler.evaluate.samples import (
     Sample,
     Samples,
+    SampleSource,
     load_samples,
     need_answers,
     need_variation,
@@ -67,7 +67,7 @@ from edgekit.processing.image_preparation import from_bytes
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.system import cpu
 from edgekit.system.memory import left_out_of_collections
-from edgekit.system.progress import Notify, Progress, stage
+from edgekit.system.progress import Notify, Progress, listener, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
@@ -85,7 +85,7 @@ def open_source(
 ) -> BuildJob:
     """Open the model, run the passes, and find the precisions to build."""
     io, has_samples = request.io, request.samples is not None
-    with stage(request.progress, "opened") as notify:
+    with stage(listener(request.progress), "opened") as notify:
         source, imported = _opened(model, card, request)
         name = source_name(model)
         inputs, outputs = signature(source)
@@ -136,9 +136,7 @@ def check_targets(job: BuildJob, progress: Progress) -> None:
         notify(", ".join(target.profile.name for target in job.targets))
 
 
-def prepare_samples(
-    job: BuildJob, source: str | Path | Sequence[Sample] | None, progress: Progress
-) -> BuildSamples:
+def prepare_samples(job: BuildJob, source: SampleSource, progress: Progress) -> BuildSamples:
     """Load and split the samples, and run the source model on those that variants are verified with."""
     with stage(progress, "reference") as notify:
         limit = USED_SAMPLES if job.holds_out else VERIFIED_SAMPLES

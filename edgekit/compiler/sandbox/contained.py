@@ -36,7 +36,7 @@ from edgekit.system import breadcrumbs
 from edgekit.system.breadcrumbs import WITHIN
 from edgekit.system.confinement import STARVED_CODE
 from edgekit.system.declared_options import plain_arguments
-from edgekit.system.progress import Progress, Stage, report, step
+from edgekit.system.progress import Progress, Stage, listener, report, step
 from edgekit.system.records_folder import model_folder
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Json
@@ -78,7 +78,7 @@ def build_contained(request: BuildRequest) -> Bundle:
     with _Child("build", plain_arguments(request)) as child:
         from edgekit.bundle.bundle import Bundle  # while the child starts
 
-        child.findings(request.progress)
+        child.findings(listener(request.progress))
         bundle = Bundle.open(child.folder / BUNDLE)  # the open file outlives its name, and is not in memory
         bundle.name = "new bundle"
         bundle.verify_entries()
@@ -90,7 +90,7 @@ def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
     with _Child("shrink", plain_arguments(request)) as child:
         from edgekit.compiler.sandbox.shrunk_message import parse_shrunk  # while the child starts
 
-        child.findings(request.progress)
+        child.findings(listener(request.progress))
         with _checked(child.name):
             smaller = read_plain(child.folder / SMALLER, child.largest_file_bytes)
             return parse_shrunk(child.figures, child.name, goal, smaller)

@@ -28,6 +28,7 @@ from edgekit.compiler.sandbox.contained import (
 from edgekit.compiler.sandbox.limits import model_files
 from edgekit.diagnostics import Finding
 from edgekit.system.declared_options import called_with
+from edgekit.system.python_calls import public, spoken
 from edgekit.system.records_folder import model_folder, records_in
 
 if TYPE_CHECKING:
@@ -41,14 +42,16 @@ TRUSTED = "EDGEKIT_TRUSTED"
 """Environment variable: 1 for ``trusted=True`` everywhere."""
 
 
+@public
 def check(
     model: str | Path | Source,
-    targets: Sequence[str] | None = None,
+    targets: Sequence[str] | str | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     trust_pickle: bool = False,
     trusted: bool = False,
+    progress: bool = True,
 ) -> list[Finding]:
     """List what each target can't run, or would run off its fast path.
 
@@ -58,12 +61,13 @@ def check(
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
             (docs/importing.md); or an address ``hf://OWNER/NAME``.
-        targets: Targets or device profiles; None for all installed targets. A target whose compiler needs
-            a package that is not installed is then a note.
+        targets: Targets or device profiles, or one of them; None for all installed targets. A target whose
+            compiler needs a package that is not installed is then a note.
         shapes: Static shapes by input name, as in ``build``.
         example_inputs: Same as in ``build``.
         trust_pickle: Same as in ``build``.
         trusted: Same as in ``build``.
+        progress: Whether a terminal or a notebook shows a line while it runs.
 
     Returns:
         Findings, errors (which prevent a build) first, then by what to do.
@@ -73,15 +77,19 @@ def check(
         ProfileError: an unknown target.
         MissingDependency: a target that was asked for by name can't compile here.
     """
-    options = {**_opening(model, shapes, example_inputs, trust_pickle), "targets": targets}
+    names = [targets] if isinstance(targets, str) else targets
+    options = {**_opening(model, shapes, example_inputs, trust_pickle), "targets": names}
     if is_contained(options["model"], trusted):
-        return check_contained(options)
-    from edgekit.compiler.pipeline.check import check as check_here
+        findings = check_contained(options)
+    else:
+        from edgekit.compiler.pipeline.check import check as check_here
 
-    with _recorded(options):
-        return check_here(**options)
+        with _recorded(options):
+            findings = check_here(**options)
+    return [replace(finding, fix=spoken(finding.fix)) for finding in findings]
 
 
+@public
 @called_with(BuildRequest)
 def build(request: BuildRequest) -> Bundle:
     """Build a model for targets and devices, and verify each variant by running it here.
@@ -116,6 +124,7 @@ def _build(request: BuildRequest) -> Bundle:
         return build_bundle(request)
 
 
+@public
 @called_with(ShrinkRequest)
 def shrink(request: ShrinkRequest) -> ShrunkModel:
     """Remove the channels of a model that cost least, without training.
@@ -142,6 +151,7 @@ def shrink(request: ShrinkRequest) -> ShrunkModel:
         return shrink_model(request)
 
 
+@public
 def import_model(
     model: str | Path | Source,
     *,
@@ -181,6 +191,7 @@ def import_model(
         return import_here(**options)
 
 
+@public
 def draft_card(
     model: str | Path | Source,
     shapes: Mapping[str, tuple[int, ...]] | None = None,

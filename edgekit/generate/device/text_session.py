@@ -200,6 +200,21 @@ class TextSession:
         return self._stream(self.tokenizer.encode(prompt), checked, began_s)
 
     @passing_options(GenerateOptions)
+    def predict(self, prompt: str, **options: Any) -> GeneratedText:
+        """Generate a continuation of the prompt, and return it when it has ended.
+
+        Args:
+            prompt: Text to continue, as in ``generate``.
+            options: Fields of ``GenerateOptions``.
+
+        Raises:
+            UsageError, EngineError: as ``generate``.
+        """
+        stream = self.generate(prompt, **options)
+        stream.text()
+        return stream.result
+
+    @passing_options(GenerateOptions)
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -283,7 +298,7 @@ class TextSession:
                 "open the session with a larger context"
             )
         if options.adapter and options.adapter not in self.adapters:
-            available = ", ".join(self.adapters) or "none; build it with --adapter"
+            available = ", ".join(self.adapters) or "none; build it with one"
             raise UsageError(f"the bundle has no adapter {options.adapter[:64]!r}; available: {available}")
         guide, speculation = self._guides.guide(options), self._scheduler.decoder.speculation
         stream = TextStream(self, prompt, options, guide=guide, speculation=speculation, began_s=began_s)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
 
 
-@dataclass(frozen=True, eq=False)
-class Cascaded:
+@dataclass(frozen=True, eq=False, repr=False)
+class Cascaded(Prediction):
     """Predictions of a cascade.
 
     Attributes:

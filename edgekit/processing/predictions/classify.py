@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgekit.processing.predictions.label import label_of
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
@@ -18,8 +19,8 @@ class Class:
     score: float
 
 
-@dataclass(frozen=True, eq=False)
-class Classes:
+@dataclass(frozen=True, eq=False, repr=False)
+class Classes(Prediction):
     """The best classes of an image, best first.
 
     Attributes:

@@ -7,13 +7,14 @@ from typing import Literal
 
 import numpy as np
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 DepthKind = Literal["metric", "relative", "inverse"]
 
 
-@dataclass(frozen=True, eq=False)
-class DepthMap:
+@dataclass(frozen=True, eq=False, repr=False)
+class DepthMap(Prediction):
     """Depth, or its inverse.
 
     Attributes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgekit.processing.predictions.label import corners_text, label_of, listed
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
@@ -21,8 +22,8 @@ class Detection:
     landmarks: tuple[tuple[float, float], ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Detections:
+@dataclass(frozen=True, eq=False, repr=False)
+class Detections(Prediction):
     """Objects detected in a frame, best score first.
 
     Attributes:

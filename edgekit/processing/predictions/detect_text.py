@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
@@ -16,8 +17,8 @@ class TextRegion(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True, eq=False)
-class TextRegions:
+@dataclass(frozen=True, eq=False, repr=False)
+class TextRegions(Prediction):
     """Text regions in reading order: from the top, and from the left within a line.
 
     Attributes:

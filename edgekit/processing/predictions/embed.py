@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import UsageError
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
-@dataclass(frozen=True, eq=False)
-class Embedding:
+@dataclass(frozen=True, eq=False, repr=False)
+class Embedding(Prediction):
     """An embedding.
 
     Attributes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
-@dataclass(frozen=True, eq=False)
-class Picture:
+@dataclass(frozen=True, eq=False, repr=False)
+class Picture(Prediction):
     """An image.
 
     Attributes:

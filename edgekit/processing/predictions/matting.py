@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 CLEAR, OPAQUE = 0.05, 0.95
 """Alpha below the first is background, above the second foreground. Soft edges are between."""
 
 
-@dataclass(frozen=True, eq=False)
-class Matte:
+@dataclass(frozen=True, eq=False, repr=False)
+class Matte(Prediction):
     """An alpha matte.
 
     Attributes:

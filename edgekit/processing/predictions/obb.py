@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.processing.predictions.label import label_of, listed
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
@@ -24,8 +25,8 @@ class OrientedDetection:
     corners: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class OrientedDetections:
+@dataclass(frozen=True, eq=False, repr=False)
+class OrientedDetections(Prediction):
     """Oriented objects detected in a frame, best score first.
 
     Attributes:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgekit.processing.predictions.label import corners_text, label_of, listed
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 VISIBLE_SCORE = 0.5
@@ -34,8 +35,8 @@ class KeypointInstance:
     depths: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Keypoints:
+@dataclass(frozen=True, eq=False, repr=False)
+class Keypoints(Prediction):
     """Poses found in a frame, best score first. All have the same keypoints.
 
     Attributes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
 
 
-@dataclass(frozen=True, order=True)
-class Relevance:
+@dataclass(frozen=True, order=True, repr=False)
+class Relevance(Prediction):
     """Relevance of a passage to a question. Rank passages with ``sorted(found, reverse=True)``.
 
     Attributes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
-@dataclass(frozen=True, eq=False)
-class TextLine:
+@dataclass(frozen=True, eq=False, repr=False)
+class TextLine(Prediction):
     """The text of one line.
 
     Attributes:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.processing.predictions.label import label_of
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 SHOWN = 0.001
 """Minimum share of the pixels for a class to be listed in text."""
 
 
-@dataclass(frozen=True, eq=False)
-class ClassMap:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassMap(Prediction):
     """The class of each pixel.
 
     Attributes:

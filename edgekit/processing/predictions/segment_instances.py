@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.processing.predictions.label import corners_text, label_of, listed
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
 
@@ -37,8 +38,8 @@ class Instance:
         return int(np.count_nonzero(self.mask))
 
 
-@dataclass(frozen=True, eq=False)
-class Instances:
+@dataclass(frozen=True, eq=False, repr=False)
+class Instances(Prediction):
     """Instances found in a frame, best score first. Each mask is cropped to its box.
 
     Attributes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
 
 
-@dataclass(frozen=True)
-class WrittenText:
+@dataclass(frozen=True, repr=False)
+class WrittenText(Prediction):
     """A text written from another one.
 
     Attributes:

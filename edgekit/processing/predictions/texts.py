@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
 
 SHOWN_CHARS = 60
 
 
-@dataclass(frozen=True, eq=False)
-class TextPrediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class TextPrediction(Prediction):
     """One text and its prediction."""
 
     text: str
@@ -26,8 +27,8 @@ class TextPrediction:
         return {"text": self.text, "prediction": self.prediction.as_json()}
 
 
-@dataclass(frozen=True, eq=False)
-class TextPredictions:
+@dataclass(frozen=True, eq=False, repr=False)
+class TextPredictions(Prediction):
     """Predictions for several texts, in order."""
 
     texts: Sequence[TextPrediction]

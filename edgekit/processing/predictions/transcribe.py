@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
 
 
@@ -32,8 +33,8 @@ class Segment:
         return {"start_s": round(self.start_s, 2), "end_s": round(self.end_s, 2), "text": self.text}
 
 
-@dataclass(frozen=True, eq=False)
-class Transcript:
+@dataclass(frozen=True, eq=False, repr=False)
+class Transcript(Prediction):
     """The text of a sound.
 
     Attributes:

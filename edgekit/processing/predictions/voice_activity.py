@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
 
 
-@dataclass(frozen=True)
-class VoiceActivity:
+@dataclass(frozen=True, repr=False)
+class VoiceActivity(Prediction):
     """Voice activity in one window.
 
     Attributes:
@@ -39,8 +40,8 @@ class SpeechSegment:
     end_s: float
 
 
-@dataclass(frozen=True)
-class SpeechSegments:
+@dataclass(frozen=True, repr=False)
+class SpeechSegments(Prediction):
     """All parts of a recording in which somebody speaks, in order."""
 
     segments: Sequence[SpeechSegment]

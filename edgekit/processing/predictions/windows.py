@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
 
 
-@dataclass(frozen=True, eq=False)
-class WindowPrediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class WindowPrediction(Prediction):
     """Prediction for a window from ``start_s`` to ``end_s``, in seconds from the recording's start."""
 
     start_s: float
@@ -30,8 +31,8 @@ class WindowPrediction:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class WindowPredictions:
+@dataclass(frozen=True, eq=False, repr=False)
+class WindowPredictions(Prediction):
     """Predictions for all windows of a recording, in order."""
 
     windows: Sequence[WindowPrediction]

@@ -93,7 +93,7 @@ def model_card(hub: Any, bundle: Bundle, address: str, file: str, sha256: str) -
             f"{MARK}; a README without this line is kept -->",
             f"# {escaped(title)}",
             *([escaped(str(about["description"]))] if about.get("description") else []),
-            " ".join(escaped(line) for line in advice(manifest, bundle.variants)[:2]),
+            " ".join(escaped(line) for line in advice(manifest, bundle.variants)[:-1]),
             "## Variants",
             markdown_table(*columns_and_rows(accepted)),
             f"{_sentence(basis(manifest, accepted))} The last column says which variants could not be run.",

@@ -337,7 +337,7 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
     if failures and not any(failure.missing for failure in failures.values()):
         advice = "  if `edgekit verify` fails on it too, the bundle or an engine is at fault, not the input"
     if order.skipped and all(cause.startswith("rejected") for cause in reasons.values()):
-        advice = "  its build rejected all of them: build it again, e.g. with another target or --precision"
+        advice = "  its build rejected all of them: build it again, e.g. with another target or precision"
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
     if failures and all(failure.missing for failure in failures.values()):
         error.exit_code = MissingDependency.exit_code

@@ -167,7 +167,7 @@ def _size(one: SessionProtocol, many: SessionProtocol) -> int:
             return size[0]
     raise UsageError(
         f"{many.bundle.name} has no batches of {one.bundle.name}'s inputs and outputs: "
-        f"{_texts(several)}, for {_texts(single)}; build it with --shape"
+        f"{_texts(several)}, for {_texts(single)}; build it for these shapes"
     )
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgekit.compiler.evaluate.sound_files import WavFormat, sound_format
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.processing.sound_files import WavFormat, sound_format
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.multipart import FORM_BYTES, MultipartForm
 from edgekit.serve.openai.request_fields import check_fields

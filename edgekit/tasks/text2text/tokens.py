@@ -79,7 +79,7 @@ def write_text(
     if length > ids.tokens:
         raise UsageError(
             f"the text has more than {ids.tokens} tokens, which is the most that {card.title} reads: pass it "
-            "in parts, e.g. by sentence, or build the model with a larger --context"
+            "in parts, e.g. by sentence, or build the model with a larger context"
         )
     feeds, labels = prepare_text(entries, text, card.files)[0], token_texts(card.files[options.tokenizer])
     prompt, limit = (np.full_like(card.constants()[name], -1) for name in ("prompt", "limit"))

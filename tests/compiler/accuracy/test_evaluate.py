@@ -89,7 +89,7 @@ def test_the_verb_takes_a_model_with_a_card(
 def test_what_can_not_be_evaluated(bundle: Path, photographs: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no variant tflite-int8; available: ort-fp32"):
         edgekit.evaluate(bundle, photographs, variant="tflite-int8")
-    with pytest.raises(UsageError, match="--card goes with a model; a bundle has its own card"):
+    with pytest.raises(UsageError, match="card goes with a model; a bundle has its own card"):
         edgekit.evaluate(bundle, photographs, card="card.toml")
     with pytest.raises(SampleError, match="is not a folder; pass the folder that holds the samples"):
         edgekit.evaluate(bundle, tmp_path / "none")

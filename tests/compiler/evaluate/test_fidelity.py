@@ -156,10 +156,10 @@ def test_figures_as_people_read_them() -> None:
 @pytest.mark.needs_shared
 @pytest.mark.needs_ort
 def test_noise_lowers_yolox_self_map(shared: Path) -> None:
-    from edgekit.compiler.evaluate.picture_files import read_picture
     from edgekit.compiler.model.onnx_file import open_model
     from edgekit.compiler.model.reference import Reference
     from edgekit.processing import processing
+    from edgekit.processing.picture_files import read_picture
 
     yolox = load_card(CARDS / "yolox_nano.toml")
     files = sorted((shared / "data" / "coco128" / "train" / "images").glob("*.jpg"))[:4]

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.evaluate.array_files import read_arrays
-from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.errors import CardError, SampleError
 from edgekit.processing import load_card
 from edgekit.processing.card import parse_card
+from edgekit.processing.picture_files import read_picture
 from edgekit.tensor_spec import TensorSpec
 
 CARDS = sorted((Path(__file__).resolve().parents[3] / "samples" / "cards").glob("*.toml"))

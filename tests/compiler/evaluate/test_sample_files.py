@@ -11,7 +11,6 @@ import pytest
 
 from edgekit.compiler.evaluate import sample_files
 from edgekit.compiler.evaluate import samples as samples_module
-from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.evaluate.sample_files import find_files
 from edgekit.compiler.evaluate.samples import (
     FileSamples,
@@ -27,6 +26,7 @@ from edgekit.compiler.evaluate.samples import (
     subset,
 )
 from edgekit.errors import MissingDependency, SampleError
+from edgekit.processing.picture_files import read_picture
 from edgekit.tensor_spec import TensorSpec
 
 IMAGE = TensorSpec("image", "float32", (1, 2))

@@ -38,7 +38,7 @@ def test_a_bundle_of_rejected_variants_says_so_and_what_to_do(engines: Engines) 
         "new bundle has nothing to run: the build rejected all variants\n"
         "  a-int8: 1.42x the time of fp32\n"
         "  b-fp32: SNR 3 dB\n"
-        "  build it again with another target, --precision or more samples; --force ships int8 as it is"
+        "  build it again with another target or precision, or more samples; force ships int8 as it is"
     )
 
 

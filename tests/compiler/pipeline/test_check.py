@@ -30,7 +30,7 @@ def test_findings_after_a_dynamic_dimension_are_listed_too(tmp_path: Path) -> No
         ("tensorrt", "EK1002", "TopK", "--shape x=1x512"),
     ]
     first = found[0]
-    assert (first.severity, first.node, first.fix) == ("error", "x", "--shape x=1x16000")
+    assert (first.severity, first.node, first.fix) == ("error", "x", 'shapes={"x": (1, 16000)}')
     assert first.message == "it has dynamic dimensions; suggested: batch 1, L 16000 (an example)"
     fixed = edgekit.check(path, ["tflite", "tensorrt"], shapes={"x": (1, 512)})
     assert rows(fixed) == [row for row in rows(found)[1:] if not row[3]]
@@ -41,7 +41,7 @@ def test_shapes_that_the_user_gave_are_kept(tmp_path: Path) -> None:
         tmp_path, MINE + "(float[1,L] x, float[1,M] y) => (float[1,P] z) { z = Concat<axis = 1>(x, y) }"
     )
     found = edgekit.check(path, ["ort"], shapes={"x": (1, 7)})
-    assert [(f.node, f.fix) for f in found] == [("y", "--shape y=1x16000")]
+    assert [(f.node, f.fix) for f in found] == [("y", 'shapes={"y": (1, 16000)}')]
 
 
 def test_a_model_that_is_not_valid_with_the_suggestion_says_so(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import edgekit
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card, parse_card
+from edgekit.processing.predictions.embed import Embedding
 from edgekit.processing.tokenizer import tokenize
 from edgekit.runtime import Gallery, Session
 from edgekit.target.build_target import resolve
@@ -198,7 +199,7 @@ def test_clip_of_transformers_has_the_same_classes(tmp_path: Path) -> None:
     (tmp_path / "text.toml").write_text(TEXT_CARD)
     texts = edgekit.build(words, example_inputs=example, targets=["ort"], card=tmp_path / "text.toml")
     gallery = Gallery()
-    with Session(texts) as session:
+    with Session[Embedding](texts) as session:
         for label in LABELS:
             gallery.add(label, session.predict(f"a photo of a {label}"))
     image = {"shape": [1, 3, 32, 32]}

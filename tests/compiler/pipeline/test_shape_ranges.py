@@ -152,7 +152,7 @@ def test_a_size_beyond_the_range_is_refused_with_the_range(ranged: Path) -> None
                     run(text(size))
                 assert str(error.value) == (
                     f"input ids has shape 1x{size}; int64 1x1..{WHOLE} is expected: shapes are fixed when a "
-                    "bundle is built (--shape)"
+                    "bundle is built"
                 )
         with pytest.raises(
             UsageError, match="the inputs have shapes ids=1x3, mask=1x4, which the bundle does"

@@ -150,7 +150,7 @@ def test_other_shapes_are_refused_with_the_list(three: Path) -> None:
                 run(image(32))
             assert str(error.value) == (
                 "input image has shape 1x3x32x32; float32 1x3x64x64 or 1x3x96x96 or 1x3x128x128 is expected: "
-                "shapes are fixed when a bundle is built (--shape)"
+                "shapes are fixed when a bundle is built"
             )
         with pytest.raises(UsageError, match="input image is float64; float32 1x3x64x64 or 1x3x96x96 or "):
             session.run({"image": image(64)["image"].astype(np.float64)})

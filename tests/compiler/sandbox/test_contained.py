@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.cli.live_line import LiveLine
 from edgekit.compiler.compress.goal import shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
@@ -40,6 +39,7 @@ from edgekit.errors import (
 )
 from edgekit.processing.card import load_card
 from edgekit.system import confinement
+from edgekit.system.live_line import LiveLine
 from edgekit.system.progress import Stage
 from tests.compiler.sandbox.new_children import children
 from tests.fixtures import models, spare_networks

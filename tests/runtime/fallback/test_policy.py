@@ -222,7 +222,7 @@ def test_a_bundle_whose_build_kept_nothing_needs_no_engine() -> None:
     assert str(no_variant_error("b.edgekit", plan, {})) == (
         "no variant of b.edgekit works here\n"
         "  slow  rejected: slow\n"
-        "  its build rejected all of them: build it again, e.g. with another target or --precision"
+        "  its build rejected all of them: build it again, e.g. with another target or precision"
     )
 
 

@@ -205,7 +205,7 @@ def test_what_is_no_batch_is_refused(paths: dict[str, Path]) -> None:
         assert str(error.value) == (
             f"{paths['rows-1']} has no batches of {paths['rows-1']}'s inputs and outputs: x float32 1x4, "
             "y float32 1x4, z float32 1x2, for x float32 1x4, y float32 1x4, z float32 1x2; "
-            "build it with --shape"
+            "build it for these shapes"
         )
     with (
         Session(paths["rows-1"], threads=1) as one,

@@ -147,5 +147,5 @@ def test_other_shapes_are_no_batches(shapes: dict[str, Path]) -> None:
     assert str(error.value) == (
         f"{shapes['other']} has no batches of {shapes['one']}'s inputs and outputs: x float32 4x2x3, "
         "y float32 4x1x3 or x float32 4x2x6, y float32 4x1x6, for x float32 1x2x3, y float32 1x1x3 or "
-        "x float32 1x2x5, y float32 1x1x5; build it with --shape"
+        "x float32 1x2x5, y float32 1x1x5; build it for these shapes"
     )

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.compiler.evaluate.sound_files import decode_sound, sound_format
 from edgekit.processing.audio_preparation import mono
+from edgekit.processing.sound_files import decode_sound, sound_format
 from edgekit.runtime import Session
 from edgekit.serve.openai.transcriptions import FILE_BYTES, decoded_bytes
 from edgekit.serve.served_model import ServeOptions

@@ -24,9 +24,9 @@ from edgekit.compiler.evaluate.label_files.folder import (
     sample_paths,
 )
 from edgekit.compiler.evaluate.label_metric import LabelledSample, LabelledSamples
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.errors import SampleError, need_package
 from edgekit.processing.card import Card
+from edgekit.processing.picture_files import PICTURES, read_picture
 from edgekit.processing.predictions.detect import Detections
 from edgekit.tensor_spec import Array
 

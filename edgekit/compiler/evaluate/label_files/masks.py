@@ -8,10 +8,10 @@ import numpy as np
 
 from edgekit.compiler.evaluate.label_files.folder import label_paths
 from edgekit.compiler.evaluate.label_metric import LabelledSample, LabelledSamples
-from edgekit.compiler.evaluate.picture_files import PICTURES, read_indices
 from edgekit.compiler.evaluate.sample_files import files_below
 from edgekit.errors import SampleError
 from edgekit.processing.card import Card
+from edgekit.processing.picture_files import PICTURES, read_indices
 from edgekit.tensor_spec import Array
 
 MASKS = (".png", ".bmp", ".tif", ".tiff")

@@ -19,7 +19,7 @@ from edgekit.generate.host.readers.language.open_model import is_language_model,
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import called_with
 from edgekit.system.formats.plain_text import duration
-from edgekit.system.progress import stage
+from edgekit.system.progress import listener, stage
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array, Json
 
@@ -120,7 +120,7 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
     epochs, minutes, batch, rate = request.epochs, request.minutes, request.batch, request.learning_rate
     threads = default_threads() if request.threads is None else allowed_threads(request.threads)
     checked_end(epochs, minutes, batch, rate)
-    seed, progress = request.seed, request.progress
+    seed, progress = request.seed, listener(request.progress)
     if request.resume and request.checkpoint is None:
         raise UsageError("resume needs the checkpoint of the interrupted training")
     options = TrainingOptions(

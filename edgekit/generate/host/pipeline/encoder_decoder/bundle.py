@@ -22,7 +22,7 @@ from edgekit.generate.host.pipeline.encoder_decoder.speech import SPEECH
 from edgekit.generate.host.pipeline.encoder_decoder.text2text import TEXT2TEXT
 from edgekit.generate.host.pipeline.encoder_decoder.variants import compile_variant, form_of
 from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
-from edgekit.system.progress import stage
+from edgekit.system.progress import listener, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Content
@@ -75,13 +75,13 @@ def build_encoder_decoder(
     """
     _check_precision(kind.models, targets, request.requested_precision)
     limits = kind.checked_limits(request)
-    with stage(request.progress, "opened") as notify:
+    with stage(listener(request.progress), "opened") as notify:
         model = kind.open(path, request.context)
         config, copies = model.config, WEIGHT_COPIES + 2 * (len(model.at_shapes()) - 1)
         parameters = sum(math.prod(shape) for shape in config.weight_shapes().values())
         notify(f"{path.name}  {model.source_format}, {model.family}, {parameters / 1e6:.1f} M parameters")
         claim(4 * (copies * parameters + SCORE_COPIES * config.heads * config.positions**2), 0.0)
-    with stage(request.progress, "reference") as notify:
+    with stage(listener(request.progress), "reference") as notify:
         sources = kind.read(request.samples, model)
         job = EncoderDecoderJob(kind, model, limits, request.force, Faults(model.sha256), sources)
         notify(f"{kind.described(job)}; {sources.origin}")
@@ -90,7 +90,14 @@ def build_encoder_decoder(
     compiled = partial(compile_variant, job)
     for target in targets:
         variants += build_in_turn(
-            compiled, target, precisions, further, job.force, job.faults, request.progress, job.described
+            compiled,
+            target,
+            precisions,
+            further,
+            job.force,
+            job.faults,
+            listener(request.progress),
+            job.described,
         )
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
     return _bundle(job, path, targets, variants, request)

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.compiler.evaluate.sample_files import find_files
-from edgekit.compiler.evaluate.sound_files import SOUNDS, read_sound
 from edgekit.errors import UsageError
 from edgekit.generate.device.encoder_decoder import FEATURES, MASK, SAMPLES
 from edgekit.generate.device.sample_stem import LEAST_SAMPLES
 from edgekit.generate.host.pipeline.encoder_decoder.job import Source, Sources
 from edgekit.processing.audio_preparation import mono, prepare_audio
 from edgekit.processing.inputs.audio import AudioInput
+from edgekit.processing.sound_files import SOUNDS, read_sound
 from edgekit.tensor_spec import Array
 
 RECORDINGS_LIMIT = 6

@@ -33,7 +33,7 @@ from edgekit.generate.host.readers.language.reference_decoder import ReferenceDe
 from edgekit.generate.host.weights.language.decoder_weights import BARS, PRECISIONS
 from edgekit.processing.generation import CHAT_TEMPLATE_FILE, TOKENIZER_FILE, GenerationCard
 from edgekit.system.formats.npy import npy_bytes
-from edgekit.system.progress import Progress, stage
+from edgekit.system.progress import Progress, listener, stage
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, LanguageBar, precision_of
@@ -76,7 +76,7 @@ def build_language_model(
     """
     bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
     _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
-    with stage(request.progress, "opened") as notify:
+    with stage(listener(request.progress), "opened") as notify:
         model = open_language_model(path)
         context = _context(model, request.context)
         notify(f"{path.name}  {described(model)}")
@@ -105,7 +105,7 @@ def _built(
     adapters: Mapping[str, Adapter] = NO_ADAPTERS,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
     """Build and judge the variants of one model."""
-    progress = request.progress
+    progress = listener(request.progress)
     with stage(progress, "reference") as notify:
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)

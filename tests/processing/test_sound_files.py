@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.compiler.evaluate import sound_files
-from edgekit.compiler.evaluate.sound_files import read_sound
 from edgekit.errors import SampleError
+from edgekit.processing import sound_files
+from edgekit.processing.sound_files import read_sound
 from tests.fixtures.sounds import wav
 
 HALF, LOW = 0.5, -1.0

@@ -11,14 +11,17 @@ import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from edgekit.compiler.evaluate.tiff_directory import check_directory
 from edgekit.errors import SampleError, need_package
+from edgekit.processing.tiff_directory import check_directory
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Result = TypeVar("Result")
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
@@ -123,7 +126,7 @@ def _pixels(content: bytes) -> int:
 
 
 def _decoded(content: bytes) -> Array:
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     if content[:2] in (b"II", b"MM"):
         check_directory(content, PIXELS_LIMIT)
@@ -137,11 +140,18 @@ def _decoded(content: bytes) -> Array:
             raise ValueError(
                 "its pixels have 32 bits, so the value of white is unknown; save it with 8 or 16"
             )
-        upright = ImageOps.exif_transpose(image)
-        if upright.mode.startswith("I"):  # 16-bit grey: convert() would clip it to 255
-            high = (np.asarray(upright).astype(np.int32) >> 8).astype(np.uint8)
-            return np.repeat(high[:, :, None], 3, axis=2)
-        return np.asarray(upright.convert("RGB"))
+        return upright_pixels(image)
+
+
+def upright_pixels(image: Image.Image) -> Array:
+    """Return a Pillow image's pixels, uint8 [height, width, 3] in RGB, with its EXIF orientation applied."""
+    from PIL import ImageOps
+
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):  # 16-bit grey: convert() would clip it to 255
+        high = (np.asarray(upright).astype(np.int32) >> 8).astype(np.uint8)
+        return np.repeat(high[:, :, None], 3, axis=2)
+    return np.asarray(upright.convert("RGB"))
 
 
 def _indices(content: bytes) -> Array:

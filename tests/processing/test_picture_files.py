@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.compiler.evaluate.picture_files import (
+from edgekit.errors import SampleError
+from edgekit.processing.picture_files import (
     FORMATS,
     PIXELS_LIMIT,
     SCANS_LIMIT,
     TOO_LARGE,
     read_picture,
 )
-from edgekit.compiler.evaluate.tiff_directory import check_directory
-from edgekit.errors import SampleError
+from edgekit.processing.tiff_directory import check_directory
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -241,7 +241,7 @@ def test_what_pillow_logs_of_a_corrupt_file_is_not_printed(tmp_path: Path) -> No
         "import sys\n"
         "from pathlib import Path\n"
         "from edgekit.errors import SampleError\n"
-        "from edgekit.compiler.evaluate.picture_files import read_picture\n"
+        "from edgekit.processing.picture_files import read_picture\n"
         "try:\n    read_picture(Path(sys.argv[1]))\n"
         "except SampleError:\n    sys.exit(7)\n"
     )

@@ -12,11 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO, cast
-
-import click
 
 from edgekit.system.progress import Stage, listening
 
@@ -29,9 +27,9 @@ BAR_COLUMNS = 10
 
 
 @contextmanager
-def live_line() -> Iterator[None]:
+def live_line(line: LiveLine | None = None) -> Iterator[None]:
     """Show the events of this process."""
-    line, stderr = LiveLine(), sys.stderr
+    line, stderr = line or LiveLine(), sys.stderr
     with listening(line):
         try:
             if line.is_terminal:
@@ -40,6 +38,14 @@ def live_line() -> Iterator[None]:
         finally:
             sys.stderr = stderr
             line.close()
+
+
+def line_for_python() -> AbstractContextManager[None]:
+    """Show the events of a call from Python: on a terminal, or in the cell of a notebook; nowhere else."""
+    if "ipykernel" in sys.modules:
+        return live_line(NotebookLine())
+    line = LiveLine()
+    return live_line(line) if line.is_terminal else nullcontext()
 
 
 @dataclass
@@ -92,9 +98,7 @@ class LiveLine:
                 if stage.detail or not self._running:
                     self._draw("")
                 if stage.detail:
-                    click.echo(
-                        _finished(stage, self._columns() - 22 if self.is_terminal else 0), file=self._stream
-                    )
+                    self._write(_finished(stage, self._columns() - 22 if self.is_terminal else 0))
             elif running is None:
                 self._running[stage.name] = _Running(stage, now, now, (now, stage.done), FIRST_PLAIN_S)
             else:
@@ -133,15 +137,38 @@ class LiveLine:
             self._draw(running_line(stage, elapsed, left, self._columns() - 1))
         elif elapsed >= outer.next_plain_s:
             outer.next_plain_s = 2 * elapsed
-            click.echo(running_line(stage, elapsed, left, 10_000), file=self._stream)
+            self._write(running_line(stage, elapsed, left, 10_000))
 
     def _draw(self, text: str) -> None:
         if self.is_terminal and text != self._shown:
-            click.echo(f"\r{text:<{len(self._shown)}}\r", nl=False, file=self._stream)
+            self._write(f"\r{text:<{len(self._shown)}}\r", end="")
             self._shown = text
+
+    def _write(self, text: str, end: str = "\n") -> None:
+        print(text, end=end, file=self._stream, flush=True)
 
     def _columns(self) -> int:
         return shutil.get_terminal_size().columns
+
+
+class NotebookLine(LiveLine):
+    """Line in the output of a notebook's cell, below those of the stages that have ended."""
+
+    def __init__(self) -> None:
+        from IPython.display import display  # here: a notebook has it
+
+        super().__init__()
+        self.is_terminal = True
+        self._text = ""
+        self._handle = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+
+    def _write(self, text: str, end: str = "\n") -> None:
+        running = "" if end else text.strip("\r ")
+        self._text += text + end if end else ""
+        self._handle.update({"text/plain": self._text + running}, raw=True)
+
+    def _columns(self) -> int:
+        return DETAIL_COLUMNS + 22
 
 
 def _left(running: _Running, now: float) -> float | None:

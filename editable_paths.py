@@ -1,0 +1,34 @@
+"""The build backend: setuptools, whose editable installs name the folders of the packages as well.
+
+setuptools maps the packages of targets/ by an import hook. Editors and type checkers run no hook; they read
+the paths in the .pth files of an environment.
+"""
+
+import zipfile
+from pathlib import Path
+
+from setuptools import build_meta
+from setuptools.build_meta import *  # noqa: F403  (the other hooks of PEP 517)
+
+ROOT = Path(__file__).resolve().parent
+NAME = "edgekit_paths.pth"
+
+
+def paths() -> str:
+    """Return the folders that packages are imported from, one a line."""
+    return f"{ROOT}\n{ROOT / 'targets'}\n"
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None) -> str:  # type: ignore[no-untyped-def]
+    """Build the wheel of an editable install, with the paths in it."""
+    name: str = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
+    wheel = Path(wheel_directory) / name
+    with zipfile.ZipFile(wheel) as built:
+        files = {entry: built.read(entry) for entry in built.namelist()}
+    for entry in files:
+        if entry.endswith(".dist-info/RECORD"):
+            files[entry] += f"{NAME},,\n".encode()
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as written:
+        for entry, content in {**files, NAME: paths().encode()}.items():
+            written.writestr(entry, content)
+    return name
