@@ -36,8 +36,8 @@ SEARCH_MARGIN = 1 / 3
 """Share of the allowed loss that a search leaves to chance. A YOLOX-nano's self-mAP of .959 has an interval
 from .950 to .972 (95 %) on 128 photographs; a search has 28."""
 NEAR = 1.7
-"""Weights rounded to nearest may lose so many times the allowed loss if a better recipe is to help: it brought
-forms of YOLOX-nano from .916 to .971, from .920 to .976 and from .923 to .969, but one from .903 to .916."""
+"""Weights rounded to nearest may lose so many times the allowed loss if a better recipe is to help. Forms of
+YOLOX-nano went from .916 to .971, from .920 to .976, from .923 to .969, but one from .903 to .916."""
 CHANCE = 2.0
 """Number of standard errors of a proportion that count as chance, if the user gives the limit."""
 

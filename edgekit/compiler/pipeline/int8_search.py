@@ -71,15 +71,13 @@ def search_int8(
     cached = measurement_cache.recall(key, SearchResult)
     if cached is not None and cached.measured:
         return cached
-    end = None if seconds is None else time.monotonic() + seconds
-    left_out = 0
+    limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
     measured_so_far: list[Measurement] = []
     best = best_so_far((), None, bool)
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        left_s = None if end is None else max(end - time.monotonic(), 0.0)
-        notify(f"{profile.name}: {detail}", done, total, unit, left_s, best)
+        notify(f"{profile.name}: {detail}", done, total, unit, limit.left_s(), best)
 
     def measure(config: CandidateConfig) -> Measurement:
         nonlocal best
@@ -90,22 +88,11 @@ def search_int8(
         best = best_so_far(measured_so_far, candidates.parent_ms, is_enough)
         return measured_so_far[-1]
 
-    def is_over() -> bool:
-        return end is not None and time.monotonic() >= end
-
     def has_time(config: CandidateConfig) -> bool:
-        nonlocal left_out
-        if candidates.is_known(config) or not is_over():
-            return True
-        left_out += 1
-        return False
+        return candidates.is_known(config) or limit.allows()
 
     def find_float_regions(config: CandidateConfig, min_gain: float) -> Sequence[frozenset[str]]:
-        nonlocal left_out
-        if rules.integers:
-            return ()
-        if is_over():
-            left_out += 1
+        if rules.integers or not limit.allows():
             return ()
         candidates.report = report
         regions, snr_db = candidates.find_float_regions(config, min_gain)
@@ -128,9 +115,26 @@ def search_int8(
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
-    if not left_out and not candidates.deaths:
+    if not limit.left_out and not candidates.deaths:
         measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
-    return SearchResult(measured, block_snr_db, left_out)
+    return SearchResult(measured, block_snr_db, limit.left_out)
+
+
+class _TimeLimit:
+    """The user's time limit of one search in seconds, or None; counts the candidates that it left out."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self.left_out = 0
+
+    def left_s(self) -> float | None:
+        return None if self._end is None else max(self._end - time.monotonic(), 0.0)
+
+    def allows(self) -> bool:
+        """Return whether there is time for another candidate."""
+        is_over = self.left_s() == 0.0
+        self.left_out += is_over
+        return not is_over
 
 
 def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
