@@ -179,7 +179,7 @@ def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progre
             unused = f"they have a class number of {max(numbers)}, but the model has {count} classes"
             notify(f"not used: {unused}")
             return {"unused": unused}
-        reference = Reference(job.source)
+        reference = Reference(job.source, optimize=True)
         outputs = [reference.run(sample) for sample in counted(chosen, "samples")]
         score = score_on_labels(card, outputs, labels)
         if score is None:
