@@ -168,7 +168,7 @@ def _misuse_in_json() -> Iterator[None]:
 EXTRAS = {
     "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
     "native": "ziglang",
-    "labels": "globox",
+    "labels": "globox pycocotools",
     "mqtt": "paho",
     "report": "vl_convert",
     "text": "jinja2 llguidance tokenizers",

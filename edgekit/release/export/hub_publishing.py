@@ -40,7 +40,7 @@ from edgekit.processing.card import parse_card
 from edgekit.processing.generation import is_generation
 from edgekit.processing.processing import predicts_in_parts
 from edgekit.signing.trusted_keys import signature_path
-from edgekit.system.formats.markdown import escaped, markdown_table
+from edgekit.system.formats.plain_text import escaped, markdown_table
 from edgekit.system.progress import step
 from edgekit.system.regular_file import sha256_of
 
