@@ -37,7 +37,6 @@ def tokenize(
     Args:
         text: At most TEXT_LIMIT_CHARS characters.
         length: At most so many tokens, special ones included.
-        special_tokens: Whether the tokenizer adds its own.
         second: A text that goes in with the first. Where both are too long, the longer one is truncated.
 
     Raises:
@@ -95,6 +94,20 @@ def token_id(content: bytes, text: str) -> int | None:
     vocabulary = _vocabulary(table)
     number = {**(vocabulary if isinstance(vocabulary, dict) else {}), **_added(table)}.get(text)
     return number if isinstance(number, int) else None
+
+
+def unknown_id(content: bytes) -> int | None:
+    """Return the id that stands for words that the tokenizer does not know; None if it has none.
+
+    Raises:
+        CardError: the file is not a tokenizer.
+    """
+    model = _parsed(content).get("model")
+    table = model if isinstance(model, dict) else {}
+    number = table.get("unk_id")  # Unigram's; the others name the token
+    if isinstance(number, int):
+        return number
+    return token_id(content, table["unk_token"]) if isinstance(table.get("unk_token"), str) else None
 
 
 def vocabulary_size(content: bytes) -> int:
@@ -191,7 +204,6 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _vocabulary(table: dict[str, Any]) -> Any:
-    """Return the vocabulary: token -> id, or a list of tokens in order (Unigram)."""
     vocabulary = table["model"].get("vocab")
     return vocabulary if isinstance(vocabulary, dict | list) else {}
 

@@ -24,8 +24,8 @@ from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.toolchains.environment import MEMORY_BYTES, environments_of
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
-from edgekit.system.folder_links import followed, linked_files
 from edgekit.system.memory import all_memory_bytes
+from edgekit.system.regular_file import followed, linked_files
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 
 MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
@@ -57,8 +57,8 @@ TIMES_TRAINING = 6.0
 SECONDS_A_MB = 10.0
 """More for each megabyte of the model."""
 TIMES_BUDGET, SEARCH_SECONDS = 4, 180.0
-"""More of the time budget that int8 is searched in, and that budget where none is given: what was found is
-verified and timed as well."""
+"""More of the time limit of the int8 search, and what counts as its limit without one: its result is verified
+and timed as well."""
 FRAMEWORK_SECONDS = 2 * 1800.0
 """More for a file that its framework loads and runs (edgekit/compiler/importers/child_process.py)."""
 MOST_SECONDS = 12 * 3600.0

@@ -32,19 +32,15 @@ def measure(label: int, prediction: Classes, card: Card) -> Measured:
 
 
 def score(measures: Sequence[Measured], card: Card) -> Scores:
-    """Compute the share of samples whose best class is the label, and the share in each class.
-
-    Args:
-        measures: Label and best classes of each sample.
-        card: Card of the model, with the names of the classes.
-    """
+    """Compute the share of samples whose best class is the label, and the share in each class."""
     labels = np.array([one.label for one in measures])
     right = np.array([one.best[0] == one.label for one in measures])
     names = card.task.labels if card.task is not None else ()
-    groups = {"class": {label_of(names, int(one)): _group(right[labels == one]) for one in np.unique(labels)}}
-    if len(groups["class"]) > TOP:
+    classes = {label_of(names, int(one)): _group(right[labels == one]) for one in np.unique(labels)}
+    groups = {"class": classes}
+    if len(classes) > TOP:
         among = np.array([one.label in one.best for one in measures])
-        groups["answers"] = {"top-1": _group(right), f"top-{TOP}": _group(among)}
+        groups = {"answers": {"top-1": _group(right), f"top-{TOP}": _group(among)}, **groups}
     faults = [
         f"{label_of(names, one.best[0])} {one.score:.2f}, labelled {label_of(names, one.label)}"
         for one in measures

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.evaluate.label_files.masks import read_mask, read_masks
+from edgekit.compiler.evaluate.label_files.masks import CLASS_MAPS, read_mask, read_masks
 from edgekit.compiler.evaluate.label_metric import Group, LabelMetric, Scores
 from edgekit.processing.card import Card
 from edgekit.processing.predictions.label import label_of
@@ -41,12 +41,7 @@ def measure(mask: Path, prediction: ClassMap, card: Card) -> Measured:
 
 
 def score(measures: Sequence[Measured], card: Card) -> Scores:
-    """Compute the mean over the labelled classes of the intersection over union of all photographs together.
-
-    Args:
-        measures: Pixels of each class in each photograph.
-        card: Card of the model, with the names of the classes.
-    """
+    """Compute the mean over the labelled classes of the IoU, over the pixels of all photographs together."""
     count = max(len(counts) for one in measures for counts in one)
     right, labelled, predicted = (
         np.stack([np.pad(one[part], (0, count - len(one[part]))) for one in measures]) for part in range(3)
@@ -72,4 +67,4 @@ def score(measures: Sequence[Measured], card: Card) -> Scores:
     return Scores(mean, errors, faults, int(pixels.sum()), groups={"class": classes})
 
 
-ACCURACY = LabelMetric("mIoU", "pixels", read_masks, measure, score)
+ACCURACY = LabelMetric("mIoU", "pixels", read_masks, measure, score, label_folders=CLASS_MAPS.folders)

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edgekit_coreai import compile as coreai
-from edgekit_coreai.bytecode import with_numbered_resources
-from edgekit_coreai.convert import HASH
+from edgekit_coreai.convert import HASH, with_numbered_resources
 from edgekit_coreai.run import PROGRAM
 
 from edgekit.compiler.evaluate.verify import write_files

@@ -6,8 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from edgekit_tflm import vela
-from edgekit_tflm.acceptance import compared_without_scales
-from edgekit_tflm.compile import compile_model
+from edgekit_tflm.compile import compared_without_scales, compile_model
 from edgekit_tflm.kernels import KERNELS
 
 from edgekit.compiler.lowering.io_layouts import lay_out

@@ -15,12 +15,11 @@ import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
 from edgekit.errors import EngineError, UsageError
-from edgekit.generate.host.pipeline.encoder_decoder.recordings import read_recordings
-from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of
+from edgekit.generate.host.pipeline.encoder_decoder.job import with_folded_norms
+from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of, read_recordings
 from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING
 from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
 from edgekit.generate.host.readers.speech.open_speech import open_speech_model
-from edgekit.generate.host.weights.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.processing.processing import prepare
 from edgekit.runtime import Session, Transcriber
 from edgekit.target.build_target import BuildTarget, resolve

@@ -14,14 +14,14 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.cli import main
 from edgekit.errors import EngineError, SampleError, UsageError
 from edgekit.generate.device.encoder_decoder import OPTION
+from edgekit.generate.host.pipeline.encoder_decoder.job import with_folded_norms
 from edgekit.generate.host.pipeline.encoder_decoder.text2text import card_of
 from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
 from edgekit.generate.host.readers.text2text.open_text2text import open_text2text_model
-from edgekit.generate.host.weights.encoder_decoder.folded_norms import with_folded_norms
-from edgekit.processing.spelling import spelled_text
 from edgekit.processing.tokenizer import token_texts, tokenize
+from edgekit.processing.transcripts.words import spelled_text
 from edgekit.runtime import Session
-from edgekit.runtime.streaming.parts import predict_parts
+from edgekit.runtime.streaming.listening import predict_parts
 from edgekit.target import registry
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
