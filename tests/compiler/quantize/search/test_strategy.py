@@ -155,7 +155,7 @@ def test_what_is_enough_when_rounded_to_nearest_ends_it_too() -> None:
         [frozenset({"a"})],
         lambda t: t.rank >= 0.9,
     )
-    assert [t.config.recipe for t in found] == [QUICK, BASELINE]
+    assert [t.config.recipe for t in found] == [QUICK, L2_RANGES, BASELINE]
     assert not any(t.config.floats for t in found)
 
 
