@@ -177,8 +177,10 @@ class _FastestSearch:
         return []
 
     def _refine(self, quick: Measurement) -> bool:
-        """Return whether a structure is good enough, with a better recipe if it may be. What is good enough is
-        measured with it too, because it costs no latency."""
+        """Return whether a structure is good enough, with a better recipe if that may help.
+
+        If it is, the better recipe is measured in any case: it costs no latency.
+        """
         better = DEFAULT if quick.unit else L2_RANGES
         if self._is_good_enough(quick):
             if quick.unit or not quick.saturated:
