@@ -10,7 +10,7 @@ import pytest
 from edgekit.errors import SampleError
 from edgekit.processing.predictions.obb import OrientedDetections
 from edgekit.tasks.obb import accuracy
-from edgekit.tasks.obb.rotated_nms import probabilistic_iou
+from edgekit.tasks.obb.yolo import probabilistic_iou
 from edgekit.tensor_spec import Array
 from tests.fixtures.cards import card
 
