@@ -47,8 +47,8 @@ def preferred(
 ) -> Measurement:
     """Return the fastest measurement, or of untimed ones that with the best ``untimed_score``.
 
-    Times up to TIE of the fastest count as equal. Of these it is one that is good enough, then the one with the
-    fewest multiplications in float, then the earliest; and of its recipes the most accurate.
+    Times up to TIE of the fastest count as equal. Of these it is one that is good enough, then the one with
+    the fewest multiplications in float, then the earliest; and of its recipes the most accurate.
     """
     if all(m.ratio is None for m in measurements):
         return best_untimed(measurements)

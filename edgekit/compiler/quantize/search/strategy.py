@@ -173,7 +173,7 @@ class _FastestSearch:
             if attempt.ratio is None:
                 continue
             fastest = min((measurement.ratio or 1.0 for measurement in self._measurements), default=1.0)
-            slower = slower + 1 if (attempt.ratio or 1.0) > SLOWER * fastest else 0
+            slower = slower + 1 if attempt.ratio > SLOWER * fastest else 0
             if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
                 return list(placements[number + 1 :])
         return []
