@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Json
 
 
+device_option = click.option(
+    "--device", metavar="USER@HOST[:PORT]|adb:SERIAL", help="Run on this device instead of this machine."
+)
+
+
 def device_options(verb: F) -> F:
     """``--device`` and ``--merge``."""
     merge = click.option("--merge", is_flag=True, help="With --device: add the measurements to BUNDLE.")
-    device = click.option(
-        "--device", metavar="USER@HOST[:PORT]|adb:SERIAL", help="Run on this device instead of this machine."
-    )
-    return device(merge(verb))
+    return device_option(merge(verb))
 
 
 def need_device(device: str | None, merge: bool, others: Mapping[str, Any]) -> None:
     """Refuse ``--merge`` without a device, and with one the options that are for this machine.
 
     Args:
-        device, merge: Values of the options ``--device`` and ``--merge``.
         others: Flag -> its value, of those that do not go with ``--device``.
     """
     if device is None:
