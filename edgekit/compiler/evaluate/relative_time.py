@@ -27,8 +27,9 @@ of timing is worthwhile, and so are all other placements: PP-OCR recognition wit
 to .99 in repeated timings, with only its large layers .76 to .84."""
 
 
-RUNS = 8
-"""Runs of each of the two in a round."""
+RUNS, MOST_RUNS, ROUND_SECONDS = 8, 100, 0.05
+"""Least and most runs of each of the two in a round, and CPU seconds of the parent that a round should have:
+single runs of a network of 0.1 ms vary by a fifth on a busy machine."""
 ROUNDS = 4
 """Most rounds of one timing. They are counted, not clocked: a busy machine takes no other decisions."""
 RATIO_TOLERANCE = 0.01
@@ -57,7 +58,8 @@ class RelativeTimer:
         """Return a candidate's fastest run over the parent's, both from the same rounds."""
         parent = candidate = ratio = math.inf
         for _ in range(ROUNDS):
-            times = turns([self._parent, runner], self._sample, OWN_TIME, RUNS)
+            runs = min(max(RUNS, int(ROUND_SECONDS / self.best_s)), MOST_RUNS)
+            times = turns([self._parent, runner], self._sample, OWN_TIME, runs)
             parent, candidate = min(parent, fastest(times[0])), min(candidate, fastest(times[1]))
             self.best_s = min(self.best_s, parent)
             before, ratio = ratio, candidate / parent

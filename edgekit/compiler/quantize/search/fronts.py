@@ -42,16 +42,26 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
     return points[:MAX_POINTS]
 
 
-def preferred(measurements: Sequence[Measurement]) -> Measurement:
-    """Return the fastest measurement. Times up to TIE of the fastest count as equal: of these it is the one
-    with the fewest multiplications in float, then the earliest; and of its recipes the most accurate. If none
-    was timed, it is the one with the best ``untimed_score``."""
+def preferred(
+    measurements: Sequence[Measurement], is_good_enough: Callable[[Measurement], bool] = lambda _: True
+) -> Measurement:
+    """Return the fastest measurement, or of untimed ones that with the best ``untimed_score``.
+
+    Times up to TIE of the fastest count as equal. Of these it is one that is good enough, then the one with
+    the fewest multiplications in float, then the earliest; and of its recipes the most accurate.
+    """
     if all(m.ratio is None for m in measurements):
         return best_untimed(measurements)
     fastest = min(m.time for m in measurements)
-    chosen = min((m for m in measurements if m.time <= TIE * fastest), key=lambda m: round(m.float_share, 2))
+    tied = [m for m in measurements if m.time <= TIE * fastest]
+    chosen = min(filter(is_good_enough, tied), key=_float_share, default=min(tied, key=_float_share))
     same = (m for m in measurements if m.config.structure == chosen.config.structure)
     return max(same, key=lambda m: m.rank)
+
+
+def _float_share(measurement: Measurement) -> float:
+    """Return the share that stays float, rounded: recipes differ by a channel or two."""
+    return round(measurement.float_share, 2)
 
 
 def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measurement]:

@@ -7,8 +7,8 @@ candidate that is accurate enough:
 
     1. every placement, rounded to nearest (the quick recipe), until they get slower
     2. from the fastest on, those that are faster than the float parent: better recipes, if they may be
-       enough; of placements that differ by less than timing noise, the one with the fewest multiplications in
-       float comes first
+       enough; of placements that differ by less than timing noise, one that is good enough comes first, then
+       the one with the fewest multiplications in float
     3. if the first one is not accurate enough, it gets float regions, which join the others
     4. if nothing was accurate enough: the other recipes, on the most accurate first
 
@@ -146,7 +146,7 @@ class _FastestSearch:
                 quick = self._attempt(CandidateConfig(deferred.pop(0), QUICK))
                 waiting += [quick] if quick is not None and quick.faster else []
                 continue
-            structure = preferred(waiting)
+            structure = preferred(waiting, self._is_good_enough)
             waiting.remove(structure)
             if self._refine(structure):
                 return self._measurements
@@ -170,8 +170,10 @@ class _FastestSearch:
             attempt = self._attempt(CandidateConfig(placement, QUICK))
             if attempt is None:
                 return list(placements[number:])
+            if attempt.ratio is None:
+                continue
             fastest = min((measurement.ratio or 1.0 for measurement in self._measurements), default=1.0)
-            slower = slower + 1 if (attempt.ratio or 1.0) > SLOWER * fastest else 0
+            slower = slower + 1 if attempt.ratio > SLOWER * fastest else 0
             if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
                 return list(placements[number + 1 :])
         return []

@@ -142,6 +142,7 @@ def test_times_within_a_tie_do_not_decide_what_is_preferred() -> None:
     assert preferred([some, none]) == none
     assert preferred([some, none, again]) == again  # the better recipe of the two
     assert preferred([some, replace(none, ratio=0.70 * TIE + 0.01)]) == some
+    assert preferred([none, some], lambda m: m.rank > 0.98) == some  # the other is not good enough
     untimed = [replace(each, ratio=None) for each in (some, none)]
     assert preferred(untimed) == untimed[1]
 
