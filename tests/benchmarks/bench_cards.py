@@ -50,7 +50,7 @@ def entry(**values: Any) -> Change:
 
     def change(card: Card) -> Card:
         name = next(iter(card.inputs))
-        return replace(card, inputs={**card.inputs, name: replace(card.inputs[name], **values)})  # type: ignore[type-var]
+        return replace(card, inputs={**card.inputs, name: replace(card.inputs[name], **values)})
 
     return change
 

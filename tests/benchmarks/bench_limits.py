@@ -95,8 +95,8 @@ def show(name: str, card: Card, expected: Sequence[Any], results: Sequence[Any],
         for _ in range(draws):
             chosen = rng.integers(len(expected), size=size)
             scores = scores_of(metric, ranked, chosen) if ranked else None
-            groups = ([group[index] for index in chosen] for group in decoded)
-            verdicts.append(verdict(metric, *groups, scores))
+            reference, predictions, counted = ([group[index] for index in chosen] for group in decoded)
+            verdicts.append(verdict(metric, reference, predictions, counted, scores))
         shipped, proved = np.mean(verdicts, axis=0)
         cells.append(f"{shipped:.0%} / {proved:.0%}".rjust(14))
     print(f"{name:52}{metric.compare(decoded[0], decoded[1]):8.3f}{''.join(cells)}", flush=True)

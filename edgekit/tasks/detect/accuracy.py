@@ -163,7 +163,8 @@ def _outside(areas: Array, area: tuple[float, float]) -> Array:
 
 
 def _overlaps(detections: Objects, indices: Array, truth: _Truth, truth_indices: Array) -> Array:
-    return truth.overlaps[np.ix_(indices, truth_indices)]
+    overlaps: Array = truth.overlaps[np.ix_(indices, truth_indices)]
+    return overlaps
 
 
 ACCURACY = LabelMetric(

@@ -52,8 +52,8 @@ def measure(truth: LabelledBoxes, prediction: Keypoints, card: Card) -> Measured
                 "with the keypoints of the card"
             )
         labels[row] = np.reshape(points, (-1, 3)) if points else 0
-    counted = labels[:, :, 2] > 0
-    unlabelled = ~counted.any(axis=1)
+    counted: Array = labels[:, :, 2] > 0
+    unlabelled = counted.sum(axis=1) == 0
     apart = ours[:, None] - labels[None, :, :, :2]
     apart[:, unlabelled] = _outside(ours, truth.objects.boxes[unlabelled].astype(np.float64))
     overlaps = similarity_of(apart, np.maximum(truth.areas, 1e-9), counted | unlabelled[:, None])

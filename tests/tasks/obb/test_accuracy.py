@@ -9,6 +9,7 @@ import pytest
 
 from edgekit.errors import SampleError
 from edgekit.processing.predictions.obb import OrientedDetections
+from edgekit.tasks.detect.accuracy import score
 from edgekit.tasks.obb import accuracy
 from edgekit.tasks.obb.yolo import probabilistic_iou
 from edgekit.tensor_spec import Array
@@ -49,7 +50,7 @@ def test_turned_boxes_are_found(tmp_path: Path) -> None:
     (sample,) = accuracy.read_oriented(tmp_path, CARD).samples
 
     def value(found: OrientedDetections) -> float | None:
-        scores = accuracy.score([accuracy.measure(sample.label, found, CARD)], CARD)
+        scores = score([accuracy.measure(sample.label, found, CARD)], CARD)
         return scores.value(np.ones(1, np.int64))
 
     quarter = np.array([0, 0, 0, 0, np.pi / 2])

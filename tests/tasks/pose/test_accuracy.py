@@ -11,6 +11,7 @@ import pytest
 
 from edgekit.errors import SampleError
 from edgekit.processing.predictions.pose import Keypoints
+from edgekit.tasks.detect.accuracy import score
 from edgekit.tasks.pose import accuracy
 from tests.fixtures.cards import card
 from tests.fixtures.coco_evaluation import by_coco_evaluation
@@ -62,12 +63,12 @@ def test_figures_are_those_of_coco(tmp_path: Path, seed: int) -> None:
     (tmp_path / "person_keypoints.json").write_text(json.dumps(table))
     samples = accuracy.read_keypoints(tmp_path, CARD).samples
     pairs = [(one.label, predictions[int(Path(one.name).stem)]) for one in samples]
-    scores = accuracy.score([accuracy.measure(*pair, CARD) for pair in pairs], CARD)
+    scores = score([accuracy.measure(*pair, CARD) for pair in pairs], CARD)
     results = [
-        {"image_id": index, "category_id": 1, "score": float(score),
+        {"image_id": index, "category_id": 1, "score": float(value),
          "keypoints": np.column_stack([points, np.ones(POINTS)]).ravel().tolist()}
         for index, poses in enumerate(predictions)
-        for points, score in zip(poses.points.astype(np.float64), poses.scores, strict=True)
+        for points, value in zip(poses.points.astype(np.float64), poses.scores, strict=True)
     ]  # fmt: skip
     sizes = scores.groups["size"]
     ours = [scores.value(np.ones(PICTURES, np.int64)), *(one.value for one in scores.groups["IoU"].values())]

@@ -12,6 +12,7 @@ import pytest
 from edgekit.compiler.evaluate.label_files.outlines import mask_of
 from edgekit.errors import SampleError
 from edgekit.processing.predictions.segment_instances import Instances, rle_counts, rle_text
+from edgekit.tasks.detect.accuracy import score
 from edgekit.tasks.segment_instances import accuracy
 from edgekit.tensor_spec import Array
 from tests.fixtures.cards import card
@@ -78,12 +79,12 @@ def test_figures_are_those_of_coco(tmp_path: Path, seed: int) -> None:
     (tmp_path / "instances.json").write_text(json.dumps(table))
     samples = accuracy.read_outlines(tmp_path, CARD).samples
     pairs = [(one.label, predictions[int(Path(one.name).stem)]) for one in samples]
-    scores = accuracy.score([accuracy.measure(*pair, CARD) for pair in pairs], CARD)
+    scores = score([accuracy.measure(*pair, CARD) for pair in pairs], CARD)
     results = [
-        {"image_id": index, "category_id": int(kind) + 1, "score": float(score),
+        {"image_id": index, "category_id": int(kind) + 1, "score": float(value),
          "segmentation": mask.encode(np.asfortranarray(crop.astype(np.uint8)))}
         for index, found in enumerate(predictions)
-        for crop, kind, score in zip(found.crops, found.classes, found.scores, strict=True)
+        for crop, kind, value in zip(found.crops, found.classes, found.scores, strict=True)
     ]  # fmt: skip
     ours = [scores.value(np.ones(PICTURES, np.int64)), *(one.value for one in scores.groups["IoU"].values())]
     ours += [one.value for one in scores.groups["size"].values()]

@@ -61,6 +61,9 @@ class Box(NamedTuple):
     keypoints: Sequence[float] = ()
 
 
+Reader = Callable[[Path, Sequence[Path]], dict[Path, list[Box]] | None]
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledBoxes:
     """Objects of a photograph.
@@ -95,7 +98,8 @@ def read_boxes(folder: Path, card: Card, files: Sequence[Path] | None = None) ->
     """
     photographs = sample_paths(folder, PICTURES) if files is None else files
     have_keypoints = card.task is not None and card.task.kind == "pose"
-    readers = {"YOLO text files": partial(_yolo, have_keypoints=have_keypoints), **READERS}
+    yolo: Reader = partial(_yolo, have_keypoints=have_keypoints)
+    readers = {"YOLO text files": yolo, **READERS}
     readings = ((form, reader(folder, photographs)) for form, reader in readers.items())
     form, boxes = next(((form, boxes) for form, boxes in readings if boxes is not None), ("", None))
     if boxes is None:
@@ -293,7 +297,7 @@ def _via_key(table: Any) -> str:
     return ""
 
 
-READERS: Mapping[str, Callable[[Path, Sequence[Path]], dict[Path, list[Box]] | None]] = {
+READERS: Mapping[str, Reader] = {
     "COCO JSON": _coco,
     "Pascal VOC XML": _voc,
     "CVAT XML": _cvat,
