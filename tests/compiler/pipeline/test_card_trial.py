@@ -161,7 +161,7 @@ def test_force_without_photographs_is_refused(tmp_path: Path) -> None:
         models.write(tmp_path, models.COLOUR_CLASSIFIER),
         [{"image": np.zeros((1, 3, 8, 8), "f4")}],
     )
-    refusal = "--force applies to int8 and to a card with photographs or labels; leave it out"
+    refusal = "force applies to int8 and to a card with photographs or labels; leave it out"
     with pytest.raises(UsageError, match=re.escape(refusal)):
         edgekit.build(model, targets=["ort"], card=card(), samples=samples, force=True)
 

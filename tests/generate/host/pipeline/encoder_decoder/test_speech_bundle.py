@@ -195,12 +195,12 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
         refusal(precision="int4")
         == "speech models cannot be built as 'int4'; available: fp32, fp16, int8, auto"
     )
-    assert refusal(io="nhwc") == "--io: does not apply to speech models; leave it out"
+    assert refusal(io="nhwc") == "io: does not apply to speech models; leave it out"
     assert refusal(max_drop="2%", precision="int8") == (
-        "--max-drop of speech models needs recordings; add --samples FOLDER"
+        "max_drop of speech models needs recordings; add samples=FOLDER"
     )
     assert refusal(max_drop="20dB", precision="int8", samples="x").startswith(
-        "--max-drop is '20dB'; for speech"
+        "max_drop is '20dB'; for speech"
     )
 
 

@@ -221,9 +221,9 @@ def test_what_does_not_apply_is_refused(tmp_path: Path) -> None:
     assert refusal(precision="int4") == (
         "text-to-text models cannot be built as 'int4'; available: fp32, fp16, int8, auto"
     )
-    assert refusal(io="nhwc") == "--io: does not apply to text-to-text models; leave it out"
-    assert refusal(max_drop="2%").startswith("--max-drop is '2%'; for text-to-text models it is a percentage")
-    assert refusal(context=81) == "--context is 81; bart supports 64 to 80 tokens"
+    assert refusal(io="nhwc") == "io: does not apply to text-to-text models; leave it out"
+    assert refusal(max_drop="2%").startswith("max_drop is '2%'; for text-to-text models it is a percentage")
+    assert refusal(context=81) == "context is 81; bart supports 64 to 80 tokens"
     assert "has more than 80 tokens; shorten it" in refusal(context=80, samples=tmp_path / "long.txt")
 
 

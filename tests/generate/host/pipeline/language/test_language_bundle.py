@@ -160,18 +160,18 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": "x"}, "--samples: does not apply to language models; leave it out"),
+        ({"samples": "x"}, "samples: does not apply to language models; leave it out"),
         (
             {"precision": "bf16"},
             "language models cannot be built as 'bf16'; available: fp32, fp16, int8, int4, auto",
         ),
-        ({"context": 129}, "--context is 129; tiny supports 64 to 128 tokens"),
+        ({"context": 129}, "context is 129; tiny supports 64 to 128 tokens"),
         (
             {"max_drop": "24dB"},
-            "--max-drop is '24dB'; for language models it must be a percentage of perplexity, e.g. "
+            "max_drop is '24dB'; for language models it must be a percentage of perplexity, e.g. "
 "2%",
         ),
-        ({"max_drop": "2%"}, "--max-drop applies to int8 and int4, but the precision is fp32"),
+        ({"max_drop": "2%"}, "max_drop applies to int8 and int4, but the precision is fp32"),
     ],
 )  # fmt: skip
 def test_options_are_refused_with_the_reason(
