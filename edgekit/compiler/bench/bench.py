@@ -44,18 +44,7 @@ def bench(
     fps: float | None = None,
     price_per_hour: float | None = None,
 ) -> dict[str, Any]:
-    """Time a variant, or one engine's best one, on the bundle's first golden vector.
-
-    Args:
-        bundle: Bundle with a golden vector.
-        engine: A target, or None.
-        variant: Name of a variant, or None.
-        threads: Number of threads of a run. None means a Session's default.
-        accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``). None means the CPU.
-        seconds: Duration of the timed runs, in seconds.
-        fps: Runs that start in a second, as with a camera. None means that each starts when the last one has
-            ended. Threads and processors that sleep in between take time to wake.
-        price_per_hour: Price of this machine per hour, in any currency.
+    """Time a variant, or one engine's best one, on the bundle's first golden vector, as ``edgekit.bench``.
 
     Returns:
         ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,
@@ -157,45 +146,18 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
 
 
 def _first_stage(
-    bundle: Bundle,
-    *,
-    engine: str | None,
-    variant: str | None = None,
-    threads: int | None,
-    accelerator: str | None = None,
-    seconds: float = BENCH_SECONDS,
-    fps: float | None = None,
-    price_per_hour: float | None = None,
-) -> list[dict[str, Any]]:
+    bundle: Bundle, *, engine: str | None, variant: str | None = None, accelerator: str | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
     if any((engine, variant, accelerator)):
-        return [
-            bench(
-                bundle,
-                engine=engine,
-                variant=variant,
-                threads=threads,
-                accelerator=accelerator,
-                seconds=seconds,
-                fps=fps,
-                price_per_hour=price_per_hour,
-            )
-        ]
+        return [bench(bundle, engine=engine, variant=variant, accelerator=accelerator, **options)]
     results = []
     for name in dict.fromkeys(candidate.target for candidate in kept_variants(bundle)):
         try:
             registry.engine(name).engine_version()
         except MissingDependency:
             continue
-        results.append(
-            bench(
-                bundle,
-                engine=name,
-                threads=threads,
-                seconds=seconds,
-                fps=fps,
-                price_per_hour=price_per_hour,
-            )
-        )
+        results.append(bench(bundle, engine=name, **options))
     if not results:
         error = NoVariantError(
             "none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
