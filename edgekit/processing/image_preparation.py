@@ -8,6 +8,7 @@ from edgekit.errors import UsageError
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.resize import Box, grey_picture, resize_planes
+from edgekit.target.kept_arrays import kept_array
 from edgekit.tensor_spec import Array
 
 LIMITS = {
@@ -144,7 +145,7 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
         target: Position of the planes in the input.
     """
     dtype = np.dtype(image.dtype)
-    feed = np.empty(image.shape, dtype)
+    feed = kept_array(image.shape, dtype)
     whole = feed[0] if image.layout == "NCHW" else feed[0].transpose(2, 0, 1)
     bottom, right = target.top + target.height, target.left + target.width
     if (target.width, target.height) != (image.width, image.height):

@@ -228,6 +228,8 @@ class EngineInfo(NamedTuple):
         triton: Backend by which Triton runs the artifacts. None means that it does not.
         accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
             ``Accelerators`` says (target/accelerators.py). "" means that the engine has none.
+        keeps_compiled: Whether ``open_runner`` takes ``options[KEPT_IN]``: a folder beside the unpacked
+            files, in which it keeps what it compiled, for the next process.
     """
 
     packages: tuple[str, ...] = ()
@@ -240,6 +242,11 @@ class EngineInfo(NamedTuple):
     decoder: str = ""
     triton: TritonForm | None = None
     accelerators: str = ""
+    keeps_compiled: bool = False
+
+
+KEPT_IN = "kept_in"
+"""Option of ``open_runner`` that no bundle has: see ``EngineInfo.keeps_compiled``."""
 
 
 class Engine(Protocol):

@@ -17,8 +17,10 @@ from edgekit.errors import EngineError, need_package
 from edgekit.system import cpu
 from edgekit.system.shared_libraries import check_libraries
 from edgekit.system.signal_stack import kept_signal_stack
-from edgekit.target.contract import EngineInfo, TritonForm
+from edgekit.target.contract import KEPT_IN, EngineInfo, TritonForm
+from edgekit.target.kept_arrays import kept_array
 from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit_openvino.kept_blob import blob_path, keep_blob, read_blob
 
 ENGINE = EngineInfo(
     packages=("openvino",),
@@ -26,6 +28,7 @@ ENGINE = EngineInfo(
     plain_use="edgekit_openvino.plain_use",
     decoder="edgekit_openvino.decoder",
     accelerators="edgekit_openvino.accelerators",
+    keeps_compiled=True,
     triton=TritonForm(
         "openvino",
         {"model.xml": "model.xml", "model.bin": "model.bin"},
@@ -133,14 +136,22 @@ def compiled_model(
     if counted:
         settings["PERF_COUNT"] = "YES"
     device, settings = placement or ("CPU", settings)
+    blob = None
+    if KEPT_IN in options and placement is None and not counted:
+        blob = blob_path(Path(str(options[KEPT_IN])), engine_version(), settings)
+        if (kept := read_blob(core, blob, device, settings)) is not None:
+            return kept
     try:
         with _unpacked(files) as path:
             read = core.read_model(str(path), str(files[BIN_FILE]))
         with kept_signal_stack():
-            return core.compile_model(read, device, settings)
+            compiled = core.compile_model(read, device, settings)
     except (RuntimeError, zlib.error) as problem:
         path = files.get(XML_FILE) or files[PACKED_FILE]
         raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
+    if blob is not None:
+        keep_blob(compiled, blob)
+    return compiled
 
 
 @contextmanager
@@ -255,7 +266,7 @@ class OpenvinoRunner:
                     alive.append(array)
                 request.set_input_tensor(index, self._tensor(array, shared_memory=True))
             for spec, index in self._hand_out:
-                outputs[spec.name] = array = np.empty(spec.shape, spec.dtype)
+                outputs[spec.name] = array = kept_array(spec.shape, spec.dtype)
                 request.set_output_tensor(index, self._tensor(array, shared_memory=True))
             request.infer()
         except RuntimeError as problem:

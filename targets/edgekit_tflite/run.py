@@ -22,6 +22,7 @@ from edgekit.system import cpu
 from edgekit.system.redirection import without_lines
 from edgekit.system.shared_libraries import check_libraries
 from edgekit.target.contract import EngineInfo
+from edgekit.target.kept_arrays import kept_copy
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
@@ -139,9 +140,9 @@ class TfliteRunner:
         outputs = {}
         for name, index, dtype, shape, order in self._outputs:
             if order is not None:
-                array = interpreter.tensor(index)().transpose(order).copy()
+                array = kept_copy(interpreter.tensor(index)().transpose(order))
             else:
-                array = interpreter.get_tensor(index)  # a copy, so the caller's
+                array = kept_copy(interpreter.tensor(index)())
             if dtype is not None:
                 array = converted(array, dtype, name)
             outputs[name] = array if shape is None else array.reshape(shape)

@@ -48,6 +48,70 @@ def test_linear_is_opencv_bit_for_bit(source: tuple[int, int], size: tuple[int, 
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.integers(1, 7), sides, sides, st.data())
+def test_whole_ratios_are_opencv_in_any_window(
+    ratio: int, width: int, height: int, data: st.DataObject
+) -> None:
+    cv2 = pytest.importorskip("cv2")
+    left, top = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
+    window = Box(left, top, data.draw(st.integers(1, width - left)), data.draw(st.integers(1, height - top)))
+    frame = picture(width * ratio, height * ratio)
+    resize._plan.cache_clear()  # a first image: not OpenCV itself
+    found = resized(frame, width, height, window=window)
+    expected = cv2.resize(frame, (width, height))[top : top + window.height, left : left + window.width]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(("source", "size"), [*SIZES, ((90, 60), (30, 20))])
+def test_opencv_resizes_if_its_bytes_are_equal(
+    source: tuple[int, int], size: tuple[int, int], interleaved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cv2 = pytest.importorskip("cv2")
+    calls = []
+    real = cv2.resize
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        return real(*args, **options)
+
+    monkeypatch.setattr(cv2, "resize", counted)
+    resize._plan.cache_clear()
+    frame, (width, height) = picture(*source), size
+    window = Box(width // 4, height // 3, width - width // 4, height - height // 3)
+    how: dict[str, Any] = {"channels": (2, 1, 0), "interleaved": interleaved, "window": window}
+    first = resized(frame, *size, **how).copy()
+    assert not calls
+    for count in (2, 3):  # once on noise and once on the frame, then on the frame alone
+        np.testing.assert_array_equal(resized(frame, *size, **how), first)
+        assert len(calls) == count
+
+
+@pytest.mark.parametrize("size", [(416, 312), (320, 240)])
+def test_an_opencv_whose_bytes_differ_is_not_used(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cv2 = pytest.importorskip("cv2")
+    real = cv2.resize
+
+    def one_off(*args: Any, **how: Any) -> Array:  # as OpenCV 5.0 on ARM
+        result: Array = real(*args, **how)
+        result[result > 200] -= 1
+        return result
+
+    resize._plan.cache_clear()
+    frame = np.minimum(picture(640, 480), 199)  # a frame on which the two agree
+    expected = cv2.resize(frame, size)
+    monkeypatch.setattr(cv2, "resize", one_off)
+    bright = picture(640, 480, 1)
+    results = [resized(shown, *size).copy() for shown in (frame, frame, bright)]
+    monkeypatch.undo()
+    np.testing.assert_array_equal(results[1], expected)
+    np.testing.assert_array_equal(results[2], cv2.resize(bright, size))
+    resize._plan.cache_clear()
+
+
+@settings(max_examples=60, deadline=None)
 @given(sides, sides, sides, sides, st.integers(0, 9))
 def test_linear_is_opencv_at_any_size(w: int, h: int, to_w: int, to_h: int, seed: int) -> None:
     cv2 = pytest.importorskip("cv2")
@@ -145,9 +209,9 @@ def test_a_box_sees_nothing_around_it(how: dict[str, Any]) -> None:
 
 def test_results_are_the_callers_own() -> None:
     box = Box(0, 0, 40, 30)
-    first = resize_planes(picture(40, 30, 1), box, 20, 20)
+    first = resize_planes(picture(40, 30, 1), box, 400, 300)
     kept = first.copy()
-    resize_planes(picture(40, 30, 2), box, 20, 20)
+    resize_planes(picture(40, 30, 2), box, 400, 300)
     np.testing.assert_array_equal(first, kept)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,15 @@ from edgekit.runtime.fallback.load_order import why_emulated
 from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.runtime.session_state import SessionOptions, StateCallback, ignore_state
 from edgekit.target import registry
+from edgekit.target.contract import KEPT_IN
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
     from edgekit.runtime.deadline.deadline import Deadline
     from edgekit.runtime.loading.output_checks import OutputChecks
-    from edgekit.target.contract import Runner
+    from edgekit.target.contract import Engine, Runner
+    from edgekit.tensor_spec import Json
 
 
 class VariantLoader:
@@ -69,7 +71,7 @@ class VariantLoader:
             unpacked.files,
             bundle.inputs,
             bundle.outputs,
-            variant.options,
+            _with_kept(variant, engine, unpacked),
             options.threads,
         )
         if self._deadline is not None:
@@ -102,6 +104,15 @@ class VariantLoader:
     def _note(self, note: str) -> None:
         if note and note not in self.notes:
             self.notes += (note,)
+
+
+def _with_kept(variant: Variant, engine: Engine, unpacked: unpacked_files.Unpacked) -> Mapping[str, Json]:
+    """Return the variant's options, and the folder in which its engine keeps what it compiles."""
+    options = {name: value for name, value in variant.options.items() if name != KEPT_IN}
+    plain = options.keys().isdisjoint((registry.ACCELERATOR, *registry.FORMS))
+    if engine.ENGINE.keeps_compiled and plain and unpacked.folder is not None:
+        options[KEPT_IN] = str(unpacked.folder / "compiled")
+    return options
 
 
 def _refuse_split(runner: Runner) -> None:

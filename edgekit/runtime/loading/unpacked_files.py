@@ -2,6 +2,7 @@
 
     EDGEKIT_CACHE/artifacts/<digest>/files/...       what the engine loads
     EDGEKIT_CACHE/artifacts/<digest>/unpacked.json   each file's modification time: written last
+    EDGEKIT_CACHE/artifacts/<digest>/compiled/       what an engine compiled from them here, if it keeps that
     EDGEKIT_CACHE/artifacts/.lock                    held while unpacking
     EDGEKIT_CACHE/artifacts/.<anything else>         drafts of killed processes; removed by the next unpacking
 
@@ -48,10 +49,12 @@ class Unpacked(NamedTuple):
     Attributes:
         files: File name -> path, as an engine's ``open_runner`` takes it.
         note: Why they are not in the cache folder; empty if they are.
+        folder: The artifact's own folder in the cache folder, or None.
     """
 
     files: dict[str, Path]
     note: str = ""
+    folder: Path | None = None
 
 
 def unpack(bundle: Bundle, variant: Variant) -> dict[str, Path]:
@@ -69,7 +72,7 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
     digest = timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
     root = cache_folder.cache_folder() / "artifacts"
     try:
-        return Unpacked(_unpacked_in(root, digest, bundle, variant))
+        return Unpacked(_unpacked_in(root, digest, bundle, variant), folder=root / digest)
     except OSError as problem:
         pass_on(problem)
         cause = f"{root} cannot be used: {problem.strerror or problem}"

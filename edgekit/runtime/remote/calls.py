@@ -48,26 +48,30 @@ class Call:
 
 
 class RemoteCalls:
-    """The threads for requests to a server, each with its own connection; created on demand."""
+    """The threads for requests to a server, each with its own connection; created on demand.
+
+    Attributes:
+        under_way: Number of open requests.
+    """
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._under_way = 0
+        self.under_way = 0
         self._closed = False
 
     @property
     def free(self) -> bool:
         """Return whether another request may start."""
-        return self._under_way < CONNECTIONS and not self._closed
+        return self.under_way < CONNECTIONS and not self._closed
 
     def begin(self, call: Call) -> None:
         """Pass a request to an idle thread, or to a new one."""
         with self._lock:
-            self._under_way += 1
-            if self._under_way > len(self._threads):
+            self.under_way += 1
+            if self.under_way > len(self._threads):
                 thread = threading.Thread(target=self._serve, name="edgekit-remote", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -88,6 +92,6 @@ class RemoteCalls:
         while (call := self._queue.get()) is not None:
             call.serve(client)
             with self._lock:
-                self._under_way -= 1
+                self.under_way -= 1
             del call
         client.close()

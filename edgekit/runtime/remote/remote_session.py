@@ -5,8 +5,7 @@
         answer.path, answer.reason         # "local", "the server did not respond within 31 ms"
 
 Any server of the Open Inference Protocol v2. policy.py decides, inference_protocol.py encodes; this module
-has the threads: one for each open request to the server, at most four, none with ``local-only``. The device
-runs in the caller's thread.
+waits: each open request to a server has a thread (server.py), and the device runs in the caller's.
 """
 
 from __future__ import annotations
@@ -14,27 +13,17 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from edgekit.errors import EdgeKitError, EngineError, UsageError
-from edgekit.runtime.http_connection import ConnectionFailedError, HttpConnection
+from edgekit.errors import EngineError, UsageError
+from edgekit.runtime.http_connection import HttpConnection
 from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
-from edgekit.runtime.remote.calls import Call, RemoteCalls
-from edgekit.runtime.remote.inference_protocol import DATATYPES, AnswerError, Client, ServerForm
-from edgekit.runtime.remote.policy import (
-    ENOUGH,
-    POLICIES,
-    Breaker,
-    Retries,
-    Rolling,
-    decide,
-    latest_start_s,
-    second_opinion,
-)
+from edgekit.runtime.remote.calls import Call
+from edgekit.runtime.remote.inference_protocol import DATATYPES, Client
+from edgekit.runtime.remote.policy import POLICIES, Rolling, decide, latest_start_s, second_opinion
+from edgekit.runtime.remote.server import Server
 from edgekit.system.closing import Closing
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensor_spec import Array, Json
@@ -45,9 +34,8 @@ if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol
     from edgekit.runtime.traces.traces import Span, Traces
 
-PROBE_S = 2.0
-"""Timeout of the readiness check, which includes the model's metadata."""
-RETRY_PAUSE_S = 0.01
+EXPLORED = 0.05
+"""Share of the requests that go to any of several servers, so that the times of all stay current."""
 
 
 class RemoteResult(dict[str, Array]):
@@ -77,7 +65,8 @@ class RemoteSession(Closing):
     is open, the device runs all requests.
 
     Args:
-        url: The server's, without ``/v2``.
+        url: The server's, without ``/v2``; or those of several servers of the same model. A request goes to
+            the one that will probably answer first, and to the next one if that fails.
         deadline_ms: Deadline of a request. The local run itself is not interrupted; see
             ``Session(deadline_ms=)`` for runs that hang.
         confidence: For that policy: computes a confidence from the device's outputs.
@@ -94,7 +83,7 @@ class RemoteSession(Closing):
     def __init__(
         self,
         session: SessionProtocol,
-        url: str,
+        url: str | Sequence[str],
         model: str,
         *,
         policy: str = "local-first",
@@ -106,6 +95,9 @@ class RemoteSession(Closing):
         context: ssl.SSLContext | None = None,
         traces: Traces | None = None,
     ) -> None:
+        urls = [url] if isinstance(url, str) else list(dict.fromkeys(url))
+        if not urls:
+            raise UsageError("url must name at least one server")
         if policy not in POLICIES:
             raise UsageError(f"unknown policy {policy!r}; available: {', '.join(POLICIES)}")
         if not 0 < deadline_ms < float("inf"):
@@ -125,18 +117,22 @@ class RemoteSession(Closing):
         self._confidence, self._threshold = confidence, threshold or 0.0
         self._sound = OutputChecks(session.outputs, lambda: session.bundle.golden, session.bundle.shapes)
         self._lock = threading.Lock()
-        self._local, self._remote = Rolling(), Rolling()
-        self._breaker, self._retries, self._form = Breaker(), Retries(), ServerForm()
+        self._local = Rolling()
         self._counts = dict.fromkeys(("local", "remote", "late"), 0)
+        sound = OutputChecks(session.outputs, lambda: session.bundle.golden, session.bundle.shapes)
 
-        def client() -> Client:
+        def client(url: str) -> Client:
             wire = HttpConnection(url, headers, context)
             return Client(wire, model, session.bundle.shapes, version)
 
-        client()  # validates the URL
-        self._calls = RemoteCalls(client)
+        for address in urls:
+            client(address)  # validates it
+        self._servers = [
+            Server(address, partial(client, address), sound.check, self._useful_s) for address in urls
+        ]
         if policy != "local-only":
-            self._objection()  # starts the readiness check
+            for server in self._servers:
+                server.objection(largest=True)  # starts the readiness check
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -160,44 +156,57 @@ class RemoteSession(Closing):
     def _run(self, feeds: Mapping[str, Array], span: Span | None) -> RemoteResult:
         began_s = time.monotonic()
         fitted(feeds, self.session.bundle.shapes)  # what a session refuses must not reach the server either
-        objection = "" if self.policy == "local-only" else self._objection()
-        if self.policy != "local-only" and non_finite_inputs(feeds):
-            objection = "an input is not finite"  # the server would refuse it, and be taken for a faulty one
-        largest = all(feeds[spec.name].shape == spec.shape for spec in self.session.inputs)
-        if not largest and not self._form.all_shapes:
-            objection = objection or "the server runs the largest of the bundle's shapes only"
+        server, objection = self._servers[0], ""
+        if self.policy != "local-only":
+            server, objection = self._choose(feeds)
+            if non_finite_inputs(feeds):  # the server would refuse it, and be taken for a faulty one
+                objection = "an input is not finite"
         with self._lock:
-            local_s, remote_s = self._local.p95_s(), self._remote.p95_s(ENOUGH)
+            local_s = self._local.p95_s()
+        remote_s = server.p95_s
         plan = decide(self.policy, self._deadline_s, local_s, remote_s, objection)
         call = None
-        if plan.remote_at_s is not None:
-            call = self._send(feeds, began_s + self._deadline_s)
-            if plan.local_at_s is not None and call.wait(began_s + plan.local_at_s):
+        if plan.remote_at_s is not None and plan.local_at_s is not None:
+            call = self._ask(server, feeds, began_s, began_s + plan.local_at_s)
+            if call.outputs is not None:
                 return self._answer(call.outputs, "remote", plan.reason, began_s)
         reason = plan.reason if call is None else call.missing(began_s)
         try:
             outputs = self._run_local(feeds)
         except EngineError as problem:
-            return self._after_local_failure(problem, feeds, call, objection, began_s, span)
+            usable = None if objection or self.policy == "local-only" else server
+            return self._after_local_failure(problem, feeds, call, usable, began_s, span)
         if call is not None and call.outputs is not None:
             return self._answer(call.outputs, "remote", "it responded while the device ran", began_s)
         if span is not None and (call is not None or (self.policy == "remote-first" and objection)):
             span.fell_back("remote", "local", reason)
         if self._confidence is not None:
-            return self._confirm(outputs, feeds, remote_s, objection, began_s)
+            return self._confirm(outputs, feeds, server, objection, began_s)
         return self._answer(outputs, "local", reason, began_s)
+
+    def _ask(self, server: Server, feeds: Mapping[str, Array], began_s: float, until_s: float) -> Call:
+        """Send a request; if its server fails before ``until_s``, to the next one that may be used."""
+        tried = [server]
+        while True:
+            call = self._send(server, feeds, began_s + self._deadline_s)
+            if call.wait(until_s) or not call.problem or len(tried) == len(self._servers):
+                return call
+            server, objection = self._choose(feeds, tried)
+            tried.append(server)
+            if objection:
+                return call
 
     def _after_local_failure(
         self,
         problem: EngineError,
         feeds: Mapping[str, Array],
         call: Call | None,
-        objection: str,
+        server: Server | None,
         began_s: float,
         span: Span | None,
     ) -> RemoteResult:
-        if call is None and self.policy != "local-only" and not objection:
-            call = self._send(feeds, began_s + self._deadline_s)
+        if call is None and server is not None:
+            call = self._ask(server, feeds, began_s, began_s + self._deadline_s)
         if call is not None and span is not None:
             span.fell_back("local", "remote", str(problem))
         if call is None or not call.wait(began_s + self._deadline_s):
@@ -208,17 +217,17 @@ class RemoteSession(Closing):
         self,
         outputs: Mapping[str, Array],
         feeds: Mapping[str, Array],
-        remote_s: float | None,
+        server: Server,
         objection: str,
         began_s: float,
     ) -> RemoteResult:
         assert self._confidence is not None
         device_confidence, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
         left_s = end_s - time.monotonic()
-        reason = second_opinion(device_confidence, self._threshold, left_s, remote_s, objection)
+        reason = second_opinion(device_confidence, self._threshold, left_s, server.p95_s, objection)
         if not reason:
-            call = self._send(feeds, end_s)
-            if call.wait(end_s):
+            call = self._ask(server, feeds, began_s, end_s)
+            if call.outputs is not None:
                 return self._answer(
                     call.outputs, "remote", f"confidence {device_confidence:.3g} of the device", began_s
                 )
@@ -242,85 +251,27 @@ class RemoteSession(Closing):
             self._local.add(time.monotonic() - began_s)
         return outputs
 
-    # --- the server --------------------------------------------------------------------------------------
+    # --- the servers -------------------------------------------------------------------------------------
 
-    def _objection(self) -> str:
-        """Return the reason that the server must not be used now, or "". Start a probe if one is due."""
-        with self._lock:
-            self._retries = self._retries.request()
-            if self._breaker.probe_due(time.monotonic()) and self._calls.free:
-                self._breaker = self._breaker.probing()
-                self._calls.begin(Call(self._check_server))
-            return self._breaker.refusal or ("" if self._calls.free else "all connections are in use")
+    def _choose(self, feeds: Mapping[str, Array], tried: Collection[Server] = ()) -> tuple[Server, str]:
+        """Return the server that will probably answer first, and the reason not to use it, or ""."""
+        largest = all(feeds[spec.name].shape == spec.shape for spec in self.session.inputs)
+        objections = {server: server.objection(largest) for server in self._servers if server not in tried}
+        usable = [server for server, objection in objections.items() if not objection]
+        if not usable:
+            return next(iter(objections.items()))
+        random.shuffle(usable)  # while no times are known, all are equal
+        if random.random() < EXPLORED:
+            return usable[0], ""
+        return min(usable, key=lambda server: server.expected_s), ""
 
-    def _send(self, feeds: Mapping[str, Array], end_s: float) -> Call:
-        with self._lock:
-            self._breaker = self._breaker.request_sent()
-        # Copies: the caller may reuse the arrays as soon as it has outputs.
-        copies = {name: np.array(array, order="C") for name, array in feeds.items()}
+    def _send(self, server: Server, feeds: Mapping[str, Array], end_s: float) -> Call:
         span = None if self._traces is None else self._traces.client_span()  # here: in the caller's thread
-        call = Call(lambda client: self._infer(client, copies, end_s, span))
-        self._calls.begin(call)
-        return call
+        return server.send(feeds, end_s, span)
 
-    def _check_server(self, client: Client) -> None:
-        ready, reason = True, ""
-        try:
-            form = client.check_server(time.monotonic() + PROBE_S)
-        except (ConnectionFailedError, AnswerError) as problem:
-            ready, reason = False, str(problem)
+    def _useful_s(self) -> float:
         with self._lock:
-            if ready:
-                self._form = form
-            self._breaker = self._breaker.probed(ready, time.monotonic(), random.random(), reason)
-
-    def _infer(
-        self, client: Client, feeds: Mapping[str, Array], end_s: float, span: Span | None
-    ) -> dict[str, Array]:
-        began_s, reason, outputs = time.monotonic(), "", None
-        try:
-            with span or nullcontext():
-                headers = None if span is None else span.context.headers
-                received = self._infer_with_retry(client, feeds, end_s, headers)
-                self._sound.check(received)
-            outputs = received
-        except (ConnectionFailedError, AnswerError, EdgeKitError) as problem:
-            reason = str(problem)
-        took_s = time.monotonic() - began_s
-        with self._lock:
-            if outputs is not None or time.monotonic() >= end_s:
-                self._remote.add(took_s)  # a lower bound for a request that timed out
-            slow = took_s > (latest_start_s(self._deadline_s, self._local.p95_s()) or self._deadline_s)
-            reason_shown = reason or f"it took {1000 * took_s:.0f} ms"
-            now_s, chance = time.monotonic(), random.random()
-            self._breaker = self._breaker.after_result(outputs is not None, slow, now_s, chance, reason_shown)
-        if outputs is None:
-            raise AnswerError(reason)
-        return outputs
-
-    def _infer_with_retry(
-        self, client: Client, feeds: Mapping[str, Array], end_s: float, headers: Mapping[str, str] | None
-    ) -> dict[str, Array]:
-        """Retry once if the server cannot have started, or if its Retry-After is within the deadline."""
-        stale = client.is_reused
-        try:
-            return client.infer(feeds, end_s, self._form.binary, headers)
-        except ConnectionFailedError as problem:
-            if not (problem.unsent or stale):
-                raise
-            pause_s = 0.0 if stale else RETRY_PAUSE_S * random.random()
-            first: Exception = problem
-        except AnswerError as problem:
-            if problem.retry_after_s is None:
-                raise
-            pause_s, first = problem.retry_after_s, problem
-        with self._lock:
-            left = self._retries.spend()
-            self._retries = left or self._retries
-        if left is None or time.monotonic() + pause_s >= end_s:
-            raise first
-        time.sleep(pause_s)
-        return client.infer(feeds, end_s, self._form.binary, headers)
+            return latest_start_s(self._deadline_s, self._local.p95_s()) or self._deadline_s
 
     # --- inspection --------------------------------------------------------------------------------------
 
@@ -329,14 +280,17 @@ class RemoteSession(Closing):
 
         Keys: ``server``: ``closed`` (in use), ``open`` (not used), ``probing`` or ``half-open``; ``why``;
         ``p95_ms`` of the server and ``local_p95_ms``, None if unknown; requests run ``local``, ``remote``,
-        and those of either that were ``late``.
+        and those of either that were ``late``. With several servers, the first three are the first one's, and
+        ``servers`` has them by URL.
         """
+        shown = self._servers[0].status()
+        if len(self._servers) > 1:
+            shown["servers"] = {server.url: server.status() for server in self._servers}
         with self._lock:
-            times = {"p95_ms": self._remote.p95_s(ENOUGH), "local_p95_ms": self._local.p95_s()}
-            shown: dict[str, Json] = {"server": self._breaker.state, "why": self._breaker.reason}
-            shown |= {name: None if s is None else 1000 * s for name, s in times.items()}
-            return shown | self._counts
+            local_s = self._local.p95_s()
+            return {**shown, "local_p95_ms": None if local_s is None else 1000 * local_s, **self._counts}
 
     def close(self) -> None:
         """Stop the threads and close the connections; the session stays open. Closing twice is fine."""
-        self._calls.close()
+        for server in self._servers:
+            server.close()

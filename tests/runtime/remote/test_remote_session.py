@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import ssl
 import subprocess
@@ -139,11 +140,13 @@ def test_confidence(session: Session) -> None:
     assert (answer.path, answer.reason) == ("local", "confidence 0.25, but all connections are in use")
 
 
-def test_a_slow_device_is_not_waited_for_where_the_server_is_quick(session: Session) -> None:
-    def slow(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        time.sleep(0.3)
-        return doubled(feeds)
+def slow(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """A device that a server overtakes, even on a busy machine."""
+    time.sleep(0.3)
+    return doubled(feeds)
 
+
+def test_a_slow_device_is_not_waited_for_where_the_server_is_quick(session: Session) -> None:
     change(session, slow)
     with serving() as url, remote_first(session, url) as both:
         assert both.run({"x": X}).path == "remote"
@@ -164,11 +167,12 @@ def test_what_is_asked_is_what_the_arrays_held_then(
 ) -> None:
     """However late a connection gets to it: the caller may have filled them anew."""
     with serving() as url, remote_first(session, url) as both:
-        monkeypatch.setattr(both._calls, "begin", lambda call: None)
+        (server,) = both._servers
+        monkeypatch.setattr(server._calls, "begin", lambda call: None)
         x = X.copy()
-        call = both._send({"x": x}, time.monotonic() + 20)
+        call = server.send({"x": x}, time.monotonic() + 20, None)
         x[:] = 99
-        call.serve(both._calls._client())
+        call.serve(server._calls._client())
         assert call.outputs is not None
         np.testing.assert_array_equal(call.outputs["y"], 3 * X)
 
@@ -203,6 +207,62 @@ def test_a_server_that_comes_back_is_used_again(session: Session, monkeypatch: p
             while both.run({"x": X}).path == "local":
                 assert time.monotonic() < end_s
                 time.sleep(0.01)
+
+
+@pytest.mark.parametrize("fault", ["gone", "error", "shape"])
+def test_a_request_that_one_server_fails_is_answered_by_the_other(session: Session, fault: str) -> None:
+    change(session, slow)
+    with serving(fault) as bad, serving() as good, remote_first(session, [bad, good], 20_000.0) as both:
+        paths = [both.run({"x": X}).path for _ in range(8)]  # as long as no p95 sends the device off
+        assert paths == ["remote"] * 8
+        status = both.status()
+        assert status["servers"][good]["server"] == "closed"
+        assert status["servers"][bad] == {key: status[key] for key in ("server", "why", "p95_ms")}
+        assert status["server"] == "open"
+
+
+def test_requests_go_to_the_quicker_server(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as quick, serving("late") as slow, remote_first(session, [slow, quick]) as both:
+        servers = {server.url: server for server in both._servers}
+        for server in both._servers:  # as if both had answered before
+            server._times._seconds.extend([0.01 if server.url == quick else 0.5] * 8)
+        sent = dict.fromkeys(servers, 0)
+        for url, server in servers.items():
+            real = server.send
+
+            def counted(*request: Any, url: str = url, real: Any = real) -> Any:
+                sent[url] += 1
+                return real(*request)
+
+            monkeypatch.setattr(server, "send", counted)
+        monkeypatch.setattr("edgekit.runtime.remote.remote_session.EXPLORED", 0.0)
+        for _ in range(20):
+            both.run({"x": X})
+        assert sent == {slow: 0, quick: 20}
+        monkeypatch.setattr("edgekit.runtime.remote.remote_session.EXPLORED", 1.0)  # any of the two
+        for _ in range(20):
+            both.run({"x": X})
+        assert sent[slow] > 0
+
+
+def test_requests_are_answered_while_one_of_two_servers_is_killed(session: Session) -> None:
+    change(session, slow)
+    with contextlib.ExitStack() as first, serving() as staying:
+        dying = first.enter_context(serving())
+        with remote_first(session, [dying, staying]) as both:
+            paths = []
+            for number in range(60):
+                if number == 20:
+                    first.close()
+                paths.append(both.run({"x": X}).path)
+            # The device answers if the dying one is later than its p95.
+            assert paths.count("remote") >= 50
+            assert paths[-20:] == ["remote"] * 20
+
+
+def test_no_server_is_an_error(session: Session) -> None:
+    with pytest.raises(UsageError, match="url must name at least one server"):
+        RemoteSession(session, [], "m")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
