@@ -214,11 +214,10 @@ def _file(name: str) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Return the page's content security policy. It allows these scripts, which compile the expressions of
-    a chart ('unsafe-eval'), and styles and images inside the page."""
+    """Return the page's content security policy: these scripts, and styles and images inside the page."""
     digests = [
         base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode() for script in scripts
     ]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    script_src = f"script-src {allowed} 'unsafe-eval'" if scripts else "script-src 'none'"
+    script_src = f"script-src {allowed}" if scripts else "script-src 'none'"
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {script_src}"
