@@ -154,15 +154,18 @@ class LiveLine:
 class NotebookLine(LiveLine):
     """Line in the output of a notebook's cell, below those of the stages that have ended."""
 
-    def __init__(self) -> None:
-        from IPython.display import display  # here: a notebook has it
+    _text = ""
+    _handle: Any = None
 
+    def __init__(self) -> None:
         super().__init__()
         self.is_terminal = True
-        self._text = ""
-        self._handle = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def _write(self, text: str, end: str = "\n") -> None:
+        from IPython.display import display  # here: a notebook has it
+
+        if self._handle is None:
+            self._handle = display({}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         running = "" if end else text.strip("\r ")
         self._text += text + end if end else ""
         self._handle.update({"text/plain": self._text + running}, raw=True)
