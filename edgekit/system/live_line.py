@@ -42,7 +42,8 @@ def live_line(line: LiveLine | None = None) -> Iterator[None]:
 
 def line_for_python() -> AbstractContextManager[None]:
     """Show the events of a call from Python: on a terminal, or in the cell of a notebook; nowhere else."""
-    if "ipykernel" in sys.modules:
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
         return live_line(NotebookLine())
     line = LiveLine()
     return live_line(line) if line.is_terminal else nullcontext()

@@ -113,7 +113,7 @@ def test_the_bundle_is_called_like_the_model(
         result = call("build", model, "-t", "ort")
         assert result.exit_code == 0
         assert "\n  model.edgekit  " in result.stdout
-        assert "next: edgekit verify model.edgekit, or copy it to the device" in result.stdout
+        assert "ship:   edgekit verify model.edgekit" in result.stdout
     assert [path.name for path in folder.iterdir()] == ["model.edgekit"]
 
 

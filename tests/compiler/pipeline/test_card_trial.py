@@ -80,7 +80,7 @@ def test_a_card_that_finds_nothing_stops_the_build_before_anything_is_compiled(
         "24 labelled samples",
         '  most likely wrong: inputs.image.colour is "BGR", not "RGB": top-1 is 1.000 with that on 16 '
         "samples",
-        "  correct the card or the labels, or use --force to build anyway",
+        "  correct the card or the labels, or use force to build anyway",
     ]
     assert refused.value.exit_code == 2
     assert not {"compiled", "calibrated", "searched"} & {stage.name for stage in stages}

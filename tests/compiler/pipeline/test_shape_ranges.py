@@ -260,7 +260,7 @@ def test_an_output_that_does_not_grow_evenly_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"targets": ["ort", "tflite"]}, "tflite cannot have a range; list shapes instead, e.g. shapes ids"),
+        ({"targets": ["ort", "tflite"]}, "tflite cannot have a range; list shapes instead, e.g. shapes="),
         ({"shapes": {"ids": (1, "1..8"), "mask": (1, "1..9")}}, "shapes: a range is one size, of one"),
         ({"shapes": {"ids": ("1..8", "1..8")}}, "shapes: a range is one size, of one dimension"),
         ({"shapes": {"ids": (1, "1..8"), "mask": [(1, 2), (1, 3)]}}, "shapes: a range is one size"),

@@ -186,7 +186,7 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
     path, output = write_tiny(tmp_path / "tiny.gguf"), tmp_path / "chat.edgekit"
     done = CliRunner().invoke(main, ["build", str(path), "-t", "ort", "-o", str(output), "--context", "64"])
     assert done.exit_code == 0, done.output
-    assert f"next: edgekit generate {output} -p Hello, or copy it to the device" in done.output
+    assert f"try:    edgekit generate {output} -p Hello\n" in done.output
     assert read_generation(Bundle.open(output).card or {}, "card").context_length == 64
 
 
