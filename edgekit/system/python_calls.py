@@ -30,6 +30,7 @@ KEYWORDS: Mapping[str, str] = {
 """Name of an argument in other tools -> ours."""
 NAMES = {"adapter": "adapters", "shape": "shapes", "target": "targets"}
 """Option of the command line -> argument, if they differ by more than dashes."""
+FLAGS = ("force", "trust_pickle", "trusted")
 _COMMAND = r"`[^`]+`|edgekit [a-z]+(?: [^;,)\n]*)?"
 _SHAPES = r"(?:--shape (?:[\w.:/-]+=)?\d[\dx]*(?:,\d[\dx]*)*(?:,? (?=--shape \S*\d)|))+"
 _TARGETS = r"-t [\w-]+(?: -t [\w-]+)*"
@@ -130,5 +131,5 @@ def _argument(match: re.Match[str]) -> str:
         return f"{name.removeprefix('no_')}=False"
     name = NAMES.get(name, name)
     if not value:
-        return name
+        return f"{name}=True" if name in FLAGS else name
     return f"{name}={value}" if value.isdecimal() or value.isupper() else f'{name}="{value}"'

@@ -111,7 +111,7 @@ def test_a_search_that_had_no_time_says_so(model: Path) -> None:
     assert left_out > 0
     assert (
         f"{tried} of {tried + left_out} int8 candidates measured within 0 s, none good enough; "
-        "build again with --time-budget 30 for the rest"
+        "build again with time_budget=30 for the rest"
     ) in bundle.report
 
 
@@ -277,7 +277,7 @@ def test_auto_without_samples_says_that_int8_was_not_tried(model: Path) -> None:
     bundle = build(model, precision="auto", samples=None)
     assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8-weights"]
     assert (
-        "int8 was skipped: int8 needs calibration samples: add --samples with 64 to 128 typical inputs"
+        "int8 was skipped: int8 needs calibration samples: add samples with 64 to 128 typical inputs"
         in bundle.report
     )
 
@@ -342,7 +342,7 @@ def test_the_command_line(model: Path, tmp_path: Path, call: Call) -> None:
     without = call(*common)
     assert without.exit_code == 2
     assert json.loads(without.stdout)["error"]["message"] == (
-        "int8 needs calibration samples: add --samples with 64 to 128 typical inputs; or use int8-weights, "
+        "int8 needs calibration samples: add samples with 64 to 128 typical inputs; or use int8-weights, "
         "which needs no samples, fp32, fp16 or auto\n"
         "  nothing was written"
     )

@@ -119,7 +119,7 @@ def test_other_tokens_are_one_error_before_anything_is_built(folder: Path, tmp_p
     with pytest.raises(UsageError) as caught:
         edgekit.build(folder / "big.gguf", targets=["ort"], draft=other)
     assert str(caught.value) == (
-        f"--draft: {other} is not a language model; pass a GGUF file or a Hugging Face folder"
+        f"draft: {other} is not a language model; pass a GGUF file or a Hugging Face folder"
     )
 
 
