@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.system.formats.markdown import escaped, markdown_table
-from edgekit.system.formats.plain_text import size, table
+from edgekit.system.formats.plain_text import escaped, markdown_table, size, table
 
 if TYPE_CHECKING:
     from edgekit.batch.compare_bundles import Change

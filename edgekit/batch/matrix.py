@@ -19,8 +19,7 @@ from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.errors import CardError, ProfileError, UsageError
 from edgekit.system.declared_options import declared
 from edgekit.system.formats.plain_text import shortened
-from edgekit.system.formats.strict_tables import get, kind_of, only, text_list, whole_numbers
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import get, kind_of, load_toml, only, text_list, whole_numbers
 from edgekit.system.size_range import as_range
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.precisions import FULL_PRECISION

@@ -149,7 +149,16 @@ def _accuracy(variant: Variant) -> str:
         parts.append(f"{100 * kept['value']:.1f} % kept{low}")
     if (generation := evidence.get("generation") or {}).get("agreement") is not None:
         parts.append(f"{100 * generation['agreement']:.1f} % of tokens kept")
-    return ", ".join(parts) or ("as the source" if variant.precision == FULL_PRECISION else "not scored")
+    if parts or variant.precision == FULL_PRECISION:
+        return ", ".join(parts) or "as the source"
+    snr_db = min(
+        (error["snr_db"] for error in evidence.get("accuracy", {}).values()), key=_worst, default=None
+    )
+    return "not scored" if snr_db is None else f"{snr_db:.0f} dB SNR"
+
+
+def _worst(snr_db: float | None) -> float:
+    return float("inf") if snr_db is None else snr_db
 
 
 def _speed(variant: Variant, whole: Variant | None) -> float | None:

@@ -66,7 +66,6 @@ def price(variant: Variant, variants: Sequence[Variant]) -> str:
     Both are from the search: accuracy on the validation samples, time over the float parent's.
 
     Args:
-        variant: An int8 variant.
         variants: Variants of the bundle: the first of its profile has the search.
     """
     quantization = variant.evidence.get("quantization")

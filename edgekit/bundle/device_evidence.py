@@ -26,8 +26,6 @@ class DeviceRecord(NamedTuple):
 
     Attributes:
         isa: Its instruction set extensions; with ``cpu`` the result of ``edgekit.system.cpu.identity`` there.
-        machine: Machine type, e.g. ``aarch64``.
-        system: Operating system, e.g. ``Linux 6.6.31``.
         by: Tool that measured: ``edgekit``, ``benchmark_model``, ``trtexec``, or a browser's engine.
         variants: Variant -> ``bench``: rows, one for each number of threads; ``verify``; ``explain``.
     """

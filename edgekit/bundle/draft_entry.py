@@ -26,7 +26,6 @@ class DraftEntry(NamedTuple):
     """A bundle's draft.
 
     Attributes:
-        architecture: Architecture of its model, e.g. ``llama``.
         agreement: Share, 0 to 1, of the build's text at which its likeliest next token is the large model's.
         logits: Entry of its float reference's logits after the golden prompts.
         variants: Its decoders, for the targets of the bundle; rejected ones too.

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgekit.generate.device.generated_text import GeneratedText
     from edgekit.generate.device.text_metrics import TextMetrics
-    from edgekit.generate.device.text_parts import TextParts
     from edgekit.generate.device.text_session import TextSession
     from edgekit.generate.device.text_stream import TextStream
+    from edgekit.generate.device.text_tokens import TextParts
 
 MODULES = {
     "GeneratedText": "generated_text",
     "TextMetrics": "text_metrics",
-    "TextParts": "text_parts",
+    "TextParts": "text_tokens",
     "TextSession": "text_session",
     "TextStream": "text_stream",
 }

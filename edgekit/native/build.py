@@ -128,8 +128,6 @@ def compile_program(source: Path, program: Path, *, target: str = "", flags: Seq
     """Compile a C++ program together with the library's sources.
 
     Args:
-        source: The program.
-        program: Destination.
         target: Zig's name of another platform; "": this one.
         flags: Flags in addition to FLAGS.
 
@@ -185,7 +183,6 @@ def definitions() -> list[str]:
 
 
 def _run(command: Sequence[str], source: str) -> None:
-    """Run a compiler in FOLDER, so that no path of this machine gets into what it writes."""
     done = subprocess.run(command, cwd=FOLDER, input=source, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EdgeKitError(f"libedgekit does not compile with {command[0]}\n{done.stderr[-4000:]}")

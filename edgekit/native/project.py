@@ -20,7 +20,7 @@ from edgekit.errors import UsageError
 from edgekit.native import build
 from edgekit.native.support import LITERT, OPENVINO, ORT, described, predicts, runnable
 from edgekit.processing.generation import is_generation
-from edgekit.system.new_folder import new_folder
+from edgekit.system.atomic_files import new_folder
 
 KOTLIN_VERSION = "2.2.0"
 """Version of Kotlin in the projects for Android; the wrapper needs no newer language."""
@@ -35,7 +35,6 @@ class Platform(NamedTuple):
     """Layout of a project.
 
     Attributes:
-        targets: Targets whose variants it runs.
         copied: Folder or file of edgekit/native -> its place in the project.
         core: Folder for libedgekit's sources.
         included: Sources in that folder that library.cpp includes besides the core's.
@@ -88,9 +87,6 @@ class Project(NamedTuple):
     """Written project.
 
     Attributes:
-        files: Paths of its files.
-        variants: Names of the variants in its bundle.
-        next_step: Text on how to open or build it.
         notes: Limits of the app for this bundle, as sentences.
     """
 
@@ -178,7 +174,6 @@ def with_variants(bundle: Bundle, names: Sequence[str]) -> Bundle:
 
 
 def _copy(source: Path, place: Path) -> None:
-    """Copy a file or the files of a folder, without what Python or an editor left there."""
     if source.is_file():
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)

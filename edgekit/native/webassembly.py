@@ -54,7 +54,6 @@ def compile_module(
 
     Args:
         compiler: Start of the command of ``zig c++``.
-        module: Destination.
         flags: Flags of the core's sources.
         source: The core, as one translation unit.
         run: Runs a command.
@@ -80,18 +79,12 @@ def compile_module(
 
 
 def lock_of(module: Path, sources: str) -> str:
-    """Return what edgekit.wasm.lock states of a module: the compiler's version and two digests.
-
-    Args:
-        module: The compiled module.
-        sources: Digest of what it was compiled from.
-    """
+    """Return what edgekit.wasm.lock states of a module: the compiler's version and two digests."""
     digest = hashlib.sha256(module.read_bytes()).hexdigest()
     return f"ziglang {version('ziglang')}\nsources {sources}\nedgekit.wasm {digest}\n"
 
 
 def _zig_library() -> Path:
-    """Return the folder of zig's own sources."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None or spec.origin is None:
         raise MissingDependency("ziglang", "compiling WebAssembly", install="pip install ziglang")

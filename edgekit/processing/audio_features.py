@@ -33,7 +33,6 @@ def compute_features(samples: Array, features: Features, rate: int) -> Array:
 
     Args:
         samples: float64 [n], at least one frame.
-        rate: Sample rate in Hz.
 
     Returns:
         float64 [frames, features].
@@ -139,7 +138,6 @@ def _hertz(mel: Array, features: Features) -> Array:
 
 @lru_cache(maxsize=8)
 def _cosines(features: Features) -> Array:
-    """Compute the matrix of the discrete cosine transform (DCT-II): [mels, coefficients]."""
     bands = features.mels
     angles = np.pi / bands * (np.arange(bands)[:, None] + 0.5) * np.arange(features.coefficients)
     cosines: Array = np.sqrt(2.0 / bands) * np.cos(angles)

@@ -17,6 +17,8 @@ PIECE_SAMPLES = 1 << 16
 """Samples of a long recording that are converted at a time."""
 VARIANCE_LEAST = 1e-7
 """Added to the variance of ``mean-std``, as the feature extractors of wav2vec 2.0 do."""
+QUIET_S, LEVEL_S = 5.0, 0.2
+"""Seconds at a window's end in which a quiet place is searched, and over which loudness is averaged."""
 
 
 class AudioWindow(NamedTuple):
@@ -148,3 +150,15 @@ def _as_dtype(values: Array, entry: AudioInput) -> Array:
         info = np.iinfo(dtype)
         values = np.clip(np.rint(values), info.min, info.max)
     return values.astype(dtype).reshape(entry.shape)
+
+
+def quiet_place(samples: Array, rate: int) -> int:
+    """Return the index of the quietest place in the last seconds of a window.
+
+    Args:
+        samples: float64 [n], at least one.
+    """
+    width = max(1, int(LEVEL_S * rate))
+    first = max(0, len(samples) - min(int(QUIET_S * rate), len(samples) // 2))
+    energy = np.convolve(np.square(samples[first:]), np.ones(width), "valid")
+    return first + int(energy.argmin()) + width // 2

@@ -31,10 +31,8 @@ from edgekit.processing.inputs.image import ImageInput, read_image
 from edgekit.processing.inputs.tensor import TensorInput, read_tensor
 from edgekit.processing.latency_contract import Latency, read_latency
 from edgekit.processing.task import Task, read_task
-from edgekit.system.folder_links import followed
-from edgekit.system.formats.strict_tables import choice, get, kind_of, only, texts
-from edgekit.system.formats.toml_files import load_toml
-from edgekit.system.regular_file import read_plain
+from edgekit.system.formats.strict_tables import choice, get, kind_of, load_toml, only, texts
+from edgekit.system.regular_file import followed, read_plain
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
@@ -242,7 +240,6 @@ def parse_card(
 
     Args:
         inputs, outputs: Inputs and outputs of the model, to check against; None without a model.
-        location: Begins every error's text.
         files: Reads a file that the card names, by name. None means that a text can't be prepared.
 
     Raises:

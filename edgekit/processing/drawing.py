@@ -104,7 +104,6 @@ class Canvas:
         """Tint the pixels of a mask.
 
         Args:
-            mask: bool or 0 to 1, [rows, columns].
             origin: x, y of its top left pixel in the image.
         """
         from PIL import Image

@@ -78,10 +78,6 @@ def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
 def read_generation(card: Mapping[str, Json], location: str) -> GenerationCard:
     """Read the card of a language model.
 
-    Args:
-        card: A bundle's, for which ``is_generation`` is true.
-        location: Begins every error's text.
-
     Raises:
         CardError: it is malformed.
     """

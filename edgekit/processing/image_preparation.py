@@ -104,7 +104,6 @@ def _check_frame(frame: Array, order: str) -> None:
 
 
 def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
-    """Compute the part of a frame that is used, and its place in the input."""
     whole, full = Box(0, 0, width, height), Box(0, 0, image.width, image.height)
     if image.resize == "stretch":
         return whole, full
@@ -166,7 +165,6 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
 
 
 def _values(image: ImageInput, planes: Array, out: Array | None = None) -> Array:
-    """Convert pixels [channels, rows, columns] to the model's values, float32, in ``out`` if it is passed."""
     if image.plain:
         return planes
     mean = np.asarray(image.mean, np.float32)[:, None, None]

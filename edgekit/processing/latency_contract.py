@@ -33,9 +33,6 @@ class Latency:
 def read_latency(table: Json, location: str) -> Latency:
     """Read the latency contract of a card.
 
-    Args:
-        location: Begins every error's text.
-
     Raises:
         CardError: it is malformed, or a stage may take longer than the whole.
     """

@@ -60,7 +60,6 @@ def overlaps(boxes: Array, others: Array, iou: float) -> Array:
 
 
 def _overlap(boxes: Array, others: Array, iou: float) -> Array:
-    """Check whether boxes [4, ...] overlap others [4, ...] by more than ``iou``."""
     (x1, y1, x2, y2), (left, top, right, bottom) = boxes, others
     wide = np.minimum(x2, right) - np.maximum(x1, left)
     high = np.minimum(y2, bottom) - np.maximum(y1, top)

@@ -90,7 +90,6 @@ def decode(card: Card, outputs: Mapping[str, Array], placed: Any, **options: Any
     """Turn the model's outputs into the task's prediction.
 
     Args:
-        card: It has a task.
         outputs: Outputs by the model's own names.
         placed: Result of ``prepare``.
         options: Instead of the card's, e.g. ``score=0.6``.
@@ -149,7 +148,6 @@ def predict_parts(
 
     Args:
         card: A card for which ``predicts_in_parts`` is true.
-        run: Runs the model once.
         item: A recording: floats from -1 to 1 or int16, [n] or [n, channels]. A text: a str.
         rate: Sample rate of a recording in Hz. None means the card's.
         options: Instead of the card's.
@@ -185,10 +183,6 @@ def predicts_in_parts(card: Card) -> bool:
 
 def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: Any) -> Any:
     """Compute the prediction for a whole recording from those of its windows, or None if its task has none.
-
-    Args:
-        card: It has a task.
-        options: Instead of the card's.
 
     Raises:
         UsageError: an option is unknown or out of its bounds.

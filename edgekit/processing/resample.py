@@ -38,11 +38,6 @@ ROWS_LEAST = 64
 def resample(samples: Array, rate: int, new_rate: int) -> Array:
     """Resample a recording to another rate.
 
-    Args:
-        samples: Floats [n].
-        rate: Theirs, in Hz.
-        new_rate: In Hz.
-
     Returns:
         float64 [ceil(n x new_rate / rate)].
     """
@@ -69,9 +64,6 @@ def cut(size: int, rate: int, new_rate: int, piece: int) -> Iterator[tuple[int, 
     """Cut a recording into overlapping parts that are resampled one by one, to the same bits as the whole.
 
     Args:
-        size: Number of its samples.
-        rate: Their rate, in Hz.
-        new_rate: In Hz.
         piece: Number of samples of a part, about. It is larger if the weights are many, because each part
             computes them.
 

@@ -65,10 +65,7 @@ def resize_planes(
     Args:
         picture: uint8 [rows, columns, channels].
         box: Lies within the image.
-        width: Columns of the resized box.
-        height: Rows of the resized box.
         channels: Channels in their new order, e.g. ``(2, 1, 0)`` turns BGR into RGB.
-        interpolation: Between the pixels of the source.
         antialias: Whether the filter widens when the image shrinks, as Pillow's does.
         interleaved: Whether the result lies in memory as [height, width, len(channels)].
         window: Part of the resized box to compute. None means all of it.

@@ -54,9 +54,6 @@ class Schedule:
 def read_schedule(table: Json, location: str) -> Schedule:
     """Read the schedule of a card.
 
-    Args:
-        location: Begins every error's text.
-
     Raises:
         CardError: it is malformed.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE
 from edgekit.processing.task_decoder import at_least, one_of
+from edgekit.processing.transcripts.words import BYTE_LEVEL, SENTENCEPIECE
 
 TOKENIZER_FILE, SOURCE_TOKENIZER_FILE = "tokenizer.json", "source-tokenizer.json"
 

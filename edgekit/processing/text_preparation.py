@@ -27,7 +27,6 @@ def prepare_text(
     Args:
         entries: The parts of the text; one is the ids.
         text: The text; if the card has ``pair``, two of them, or both in one str with a tab between.
-        files: The card's, by name: the tokenizer.
 
     Raises:
         UsageError: the text is none, or too long; or the card has ``pair`` and they are not two.

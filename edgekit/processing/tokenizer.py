@@ -37,7 +37,6 @@ def tokenize(
     Args:
         text: At most TEXT_LIMIT_CHARS characters.
         length: At most so many tokens, special ones included.
-        special_tokens: Whether the tokenizer adds its own.
         second: A text that goes in with the first. Where both are too long, the longer one is truncated.
 
     Raises:
@@ -191,7 +190,6 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _vocabulary(table: dict[str, Any]) -> Any:
-    """Return the vocabulary: token -> id, or a list of tokens in order (Unigram)."""
     vocabulary = table["model"].get("vocab")
     return vocabulary if isinstance(vocabulary, dict | list) else {}
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.bundle.advice import advised
+from edgekit.bundle.advice import choices
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.report import lowest_snr
 from edgekit.bundle.variant import Variant
@@ -24,7 +24,9 @@ from edgekit.compiler.evaluate.samples import spread
 from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
 from edgekit.processing.card import Card
 from edgekit.processing.drawing import Canvas, draw
+from edgekit.processing.nms import overlaps
 from edgekit.processing.picture_files import PICTURES, read_picture
+from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import counted
@@ -34,11 +36,17 @@ from edgekit.tensor_spec import Array
 COMPARED = 24
 """Number of samples to run, evenly spread over those given."""
 SHOWN = 6
-"""Number of samples to show."""
+"""Number of samples to show, if few variants are shown of each."""
+PICTURES_SHOWN = 16
+"""Most images on the page, which keeps it below 1 MB."""
+LOST, NEW = (220, 20, 30), (230, 120, 0)
+"""Colours of boxes that the float model alone, or the variant alone, has."""
 WIDTH_PIXELS = 480
 """Maximum width of an image on the page."""
-QUALITY = 72
+QUALITY = 65
 """WebP quality of an image."""
+OVERLAP = 0.5
+"""Least intersection over union of boxes that are the same."""
 TEXT_LIMIT_CHARS = 600
 
 
@@ -84,7 +92,7 @@ class ShownSamples:
 
 
 def answers_of(bundle: Bundle, source: str) -> ShownSamples:
-    """Run the variant that is advised for each profile on images.
+    """Run the variants to choose from on images.
 
     Args:
         bundle: With a card that has a task.
@@ -102,7 +110,8 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
         raise UsageError(f"--samples: {bundle.name} does not take single pictures; leave --samples out")
     paths = spread(find_files(source, PICTURES), COMPARED)
     reference = _reference(bundle)
-    others = [v for v in advised(bundle.variants) if v is not reference]
+    offered = [choice.variant for group in choices(bundle.variants).values() for choice in group]
+    others = [v for v in offered if v is not reference]
     pictures = [read_picture(path) for path in paths]
     expected, placed = _run(bundle, reference, pictures)
     results: dict[str, list[Mapping[str, Array]]] = {}
@@ -119,13 +128,13 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
     order = sorted(range(len(paths)), key=lambda i: min(map(_rank, judged[i].values()), default=(1.0, 0.0)))
     samples = tuple(
         _sample(card, paths[i].name, pictures[i], placed[i], reference, expected[i], judged[i], results, i)
-        for i in order[:SHOWN]
+        for i in order[: max(1, min(SHOWN, PICTURES_SHOWN // (1 + len(results))))]
     )
     count = f"{len(paths)} picture{'s' if len(paths) > 1 else ''}"
     shown = "worst disagreements first" if len(samples) == len(paths) else f"{len(samples)} worst are shown"
     caption = (
         f"The answers of {reference.name} (SNR {lowest_snr(reference)} against the source model) and of the "
-        f"variant to use of each profile, on {count}; "
+        f"variants to choose from, on {count}; "
         f"the {shown}."
     )
     return ShownSamples(caption, samples, tuple(missing))
@@ -182,13 +191,20 @@ def _sample(
 ) -> Sample:
     answers = [_answer(card, picture, placed, reference.name, "the float model", expected)]
     for variant, fidelity in judged.items():
-        answers.append(_answer(card, picture, placed, variant, str(fidelity.score), outputs[variant][index]))
+        found = outputs[variant][index]
+        answers.append(_answer(card, picture, placed, variant, str(fidelity.score), found, expected))
     worst = min(judged.values(), key=_rank, default=None)
     return Sample(printable(name), f"worst {worst.score}" if worst is not None else "", tuple(answers))
 
 
 def _answer(
-    card: Card, picture: Array, placed: Any, variant: str, score: str, outputs: Mapping[str, Array]
+    card: Card,
+    picture: Array,
+    placed: Any,
+    variant: str,
+    score: str,
+    outputs: Mapping[str, Array],
+    expected: Mapping[str, Array] | None = None,
 ) -> SamplePrediction:
     from edgekit.processing import processing
 
@@ -199,8 +215,27 @@ def _answer(
         draw(prediction, canvas)
     except UsageError:  # predictions of this kind have no image
         return SamplePrediction(variant, score, text, "", 0, 0)
+    if expected is not None and isinstance(prediction, Detections):
+        lost, new = _mark_changes(processing.decode(card, expected, placed), prediction, canvas)
+        changes = [f"{count} {word}" for count, word in ((lost, "lost"), (new, "new")) if count]
+        score = f"{score}: {', '.join(changes)}" if changes else score
     canvas.image.thumbnail((WIDTH_PIXELS, WIDTH_PIXELS))
     whole = io.BytesIO()
     canvas.image.convert("RGB").save(whole, "WEBP", quality=QUALITY)
     encoded = base64.b64encode(whole.getvalue()).decode("ascii")
     return SamplePrediction(variant, score, text, encoded, canvas.image.width, canvas.image.height)
+
+
+def _mark_changes(expected: Detections, found: Detections, canvas: Canvas) -> tuple[int, int]:
+    """Draw the boxes that only one of two predictions has. Return the number of lost and of new ones."""
+    same = overlaps(expected.boxes, found.boxes, OVERLAP) & (expected.classes[:, None] == found.classes)
+    counts = []
+    for boxes, word, colour in (
+        (expected.boxes[~same.any(axis=1)], "lost", LOST),
+        (found.boxes[~same.any(axis=0)], "new", NEW),
+    ):
+        for box in boxes.tolist():
+            canvas.box(box, colour)
+            canvas.label(word, (box[0], box[3]), colour)
+        counts.append(len(boxes))
+    return counts[0], counts[1]

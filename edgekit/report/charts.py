@@ -1,4 +1,4 @@
-"""Charts of the page, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
+"""Charts of the page: Vega-Lite specifications (https://vega.github.io/vega-lite/docs/), drawn as SVG.
 
 Names and reasons from a file are data in them, never expressions or titles. Colours are the page's own CSS
 variables, so that a chart follows light, dark and print.
@@ -6,6 +6,7 @@ variables, so that a chart follows light, dark and print.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +18,12 @@ Spec = dict[str, Any]
 DAMAGE_BARS = 20
 """So many blocks are drawn, the worst first; the table has all."""
 COLOURS = [f"var(--series-{number})" for number in range(1, 7)]
+PANEL_PIXELS = 480
+"""Width of a chart that has another one beside it."""
 SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross"]
 TICKS: Spec = {"tickCount": 5}
+WIDE_PIXELS, NARROW_PIXELS = 1000, 340
+"""Widths that a chart is drawn at: for a desk, and for a phone, where a smaller picture could not be read."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 CONFIG: Spec = {
@@ -194,7 +199,7 @@ def candidates_chart(search: SearchFacts) -> Spec | None:
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--dim)", "aria": False},
         "encoding": {"x": {"field": "ratio", "type": "quantitative"}},
     }
-    return layered(180, rows, [parent, marks])
+    return layered(180, rows, [parent, marks], PANEL_PIXELS)
 
 
 def damage_chart(search: SearchFacts) -> Spec | None:
@@ -228,19 +233,37 @@ def damage_chart(search: SearchFacts) -> Spec | None:
             "description": {"field": "said", "type": "nominal"},
         },
     }
-    return layered(17 * len(rows) + 10, rows, [bars])
+    return layered(17 * len(rows) + 10, rows, [bars], PANEL_PIXELS)
 
 
-def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
-    """Return a chart of some layers over the same rows, as wide as its place. ``height`` is in pixels."""
+def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec], width: int = WIDE_PIXELS) -> Spec:
+    """Return a chart of some layers over the same rows. ``height`` and ``width`` are in pixels."""
     return {
         "config": CONFIG,
         "data": {"values": list(rows)},
-        "width": "container",
+        "width": width,
         "height": height,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "layer": list(layers),
     }
+
+
+def drawings(spec: Spec) -> tuple[str, str]:
+    """Draw a chart for a desk and for a phone: two ``<svg>`` elements, whose marks show their description on
+    hover."""
+    import vl_convert
+
+    narrow = {**spec, "width": NARROW_PIXELS, "config": _in_one_column(CONFIG)}
+    return tuple(_with_titles(vl_convert.vegalite_to_svg(one)) for one in (spec, narrow))  # type: ignore[return-value]
+
+
+def _in_one_column(config: Spec) -> Spec:
+    return {**config, "legend": {**config["legend"], "columns": 1}}
+
+
+def _with_titles(svg: str) -> str:
+    """Repeat each mark's label as a ``<title>``, which browsers show on hover."""
+    return re.sub(r'<path (aria-label="([^"]*)"[^>]*)/>', r"<path \1><title>\2</title></path>", svg)
 
 
 def _domain(facts: ReportFacts) -> Spec:

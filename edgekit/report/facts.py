@@ -30,6 +30,7 @@ from edgekit.bundle.shrunk_path import ShrunkPath, shrunk_paths
 from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.bundle.variant import Variant
 from edgekit.errors import printable, with_local_lines
+from edgekit.report.choices import Offer, offers_of
 from edgekit.report.later_stages import StageFacts, later_stages
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import precision_of
@@ -128,6 +129,7 @@ class ReportFacts:
     """All that the page says without running anything. Texts are plain: the template escapes them."""
 
     title: str
+    offers: tuple[Offer, ...]
     advice: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -170,6 +172,7 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
     notes += [(", ".join(said_of), cause) for cause, said_of in shared_reasons(variants).items()]
     return ReportFacts(
         title=str((bundle.card or {}).get("title", PurePath(bundle.name).name)),
+        offers=offers_of(manifest, variants),
         advice=advice(manifest, variants),
         columns=columns,
         rows=tuple(tuple(map(_local, row)) for row in rows),

@@ -1,8 +1,8 @@
-"""The page: a template filled in with facts, and the plotting library next to it in the same file.
+"""The page: a template filled in with facts and drawn charts.
 
-Everything that comes from a file is escaped by the template, and data for charts is JSON in which nothing can
-end a script. A Content-Security-Policy allows the two scripts of the page alone, by their sha256, and no
-connection at all: markup that came from a file in spite of it would not run.
+Everything that comes from a file is escaped by the template, or by the package that draws the charts. A
+Content-Security-Policy allows the page's own script alone, by its sha256, and no connection at all: markup
+that came from a file in spite of it would not run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +21,8 @@ from edgekit.errors import MissingDependency, UsageError
 from edgekit.report import charts
 from edgekit.report.cells import FILTERS
 from edgekit.report.facts import facts_of
-from edgekit.report.graph import graph_chart
-from edgekit.system.atomic_files import private_folder, write_atomically
-from edgekit.system.cache_folder import cache_folder
-from edgekit.system.ownership import read_own
+from edgekit.report.layers import layers_of
+from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -34,8 +30,6 @@ if TYPE_CHECKING:
     from edgekit.compiler.explain.accelerated import AcceleratedExplanation
     from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.answers import ShownSamples
-
-SCRIPT_LIMIT_BYTES = 4 << 20
 
 
 def need_page(path: Path) -> None:
@@ -136,11 +130,14 @@ def page_of(
         specs[f"candidates-{number}"] = charts.candidates_chart(search)
         specs[f"damage-{number}"] = charts.damage_chart(search)
     with checked_evidence(bundle.name):
-        specs["graph"] = graph_chart(read_source_names(bundle).nodes, bundle.variants, explained, accelerated)
+        causes = [cause for losses in facts.losses for cause in losses.causes]
+        nodes = read_source_names(bundle).nodes
+        layers = layers_of(nodes, bundle.variants, explained, accelerated, causes)
     return rendered(
         "page.html",
         specs,
         facts=facts,
+        layers=layers,
         device_columns=device_evidence.COLUMNS,
         explained=explained,
         accelerated=accelerated,
@@ -157,8 +154,8 @@ def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: A
         **values: For the template, which escapes them.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
 
-    drawn = {name: spec for name, spec in specs.items() if spec is not None}
     environment = Environment(
         loader=FunctionLoader(_file),
         autoescape=True,
@@ -167,10 +164,14 @@ def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: A
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
-    script = _file("charts.js")
-    scripts = [_library(), script] if drawn else []
+    drawn = {
+        name: [Markup(svg) for svg in charts.drawings(spec)]
+        for name, spec in specs.items()
+        if spec is not None
+    }
+    script = _file("page.js")
     page: str = environment.get_template(template).render(
-        specs=drawn, scripts=scripts, policy=_policy(scripts), style=_file("page.css"), **values
+        charts=drawn, script=script, policy=_policy(script), style=_file("page.css"), **values
     )
     return page
 
@@ -187,37 +188,14 @@ def write_page(path: Path, page: str) -> None:
         raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
 
 
-@cache
-def _library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB, with their licenses.
-
-    The package takes 3 to 4 s to bundle them, so the script is kept in the cache folder.
-    """
-    from importlib.metadata import version
-
-    import vl_convert
-
-    cached = cache_folder() / f"vega-{version('vl-convert-python')}.js"
-    try:
-        script = read_own(cached, SCRIPT_LIMIT_BYTES).decode("utf-8")
-    except OSError:
-        script = vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
-        with suppress(OSError):
-            private_folder(cached.parent)
-            write_atomically(cached, [script.encode("utf-8")])
-    # Nothing in a script may end it. In JavaScript the two spellings are the same inside a string.
-    return f"/*!\n{_file('vega_licenses.txt')}*/\n{script}".replace("</script", "<\\/script")
-
-
 def _file(name: str) -> str:
     return resources.files("edgekit.report").joinpath(name).read_text("utf-8")
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    """Return the page's content security policy: these scripts, and styles and images inside the page."""
-    digests = [
-        base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode() for script in scripts
-    ]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    script_src = f"script-src {allowed}" if scripts else "script-src 'none'"
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {script_src}"
+def _policy(script: str) -> str:
+    """Return the page's content security policy: this script, and styles and images inside the page."""
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "form-action 'none'"
+    )

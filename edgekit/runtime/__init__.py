@@ -73,7 +73,7 @@ LAZY = {
     "calibration_from_json": "caching.calibrate_similarity:calibration_from_json",
     "measure_similarity": "caching.calibrate_similarity:measure",
     "otlp": "metrics.otlp:",
-    "predict_parts": "streaming.parts:predict_parts",
+    "predict_parts": "streaming.listening:predict_parts",
     "read_signals": "latency.system_signals:read",
 }
 """Public name -> module of this package and the name in it; without a name, the module itself."""

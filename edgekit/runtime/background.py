@@ -44,9 +44,6 @@ def variants_to_prepare(
 ) -> list[Variant]:
     """Return the variants to prepare: for each target the last one that is prepared on the device. A build
     lists the float variant first, then those that are smaller or faster.
-
-    Args:
-        options: Session options; a requested engine or variant is the only one prepared.
     """
     chosen = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
     chosen = [v for v in chosen if v.shrunk is None or v.name == options.variant]

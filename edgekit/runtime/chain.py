@@ -51,8 +51,6 @@ class Chain(Generic[R]):
     """The variants in load order, and the one that is loaded.
 
     Attributes:
-        runner: The loaded variant; None if none is loaded.
-        active: Describes ``runner``, or the last one.
         fallbacks: Steps by which the active variant was reached.
         history: Changes of the active variant, the newest last.
     """

@@ -78,10 +78,6 @@ class Gallery:
     def search(self, embedding: Embedding | Array, top: int = 5, least: float = -1.0) -> list[Match]:
         """Return the nearest entries.
 
-        Args:
-            embedding: An embedding [d].
-            least: Minimum cosine similarity.
-
         Returns:
             Nearest first; equal ones in the order in which they were put in.
 

@@ -53,11 +53,8 @@ class HttpConnection(HTTPConnection):
     """A connection to one server, whose every call ends at a deadline. One exchange at a time.
 
     Args:
-        url: ``http://host:port/prefix`` or ``https://...``.
-        headers: Sent with every request, e.g. an authorization.
         context: For https. None means the system's certificates.
         connect_s: Timeout for connecting, in seconds.
-        proxy: ``http://host:port`` of a proxy, if there is one.
 
     Raises:
         UsageError: ``url`` or a header is invalid.

@@ -59,7 +59,6 @@ def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str =
 
     Args:
         variant: Identified by its files and options, not its name.
-        kind: Quantity that was measured, and the command that measured it.
         engine: Its name and version. Empty if the record itself holds it: finding it out means importing the
             engine, and only the one that runs should be imported.
     """

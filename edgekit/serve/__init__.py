@@ -5,11 +5,10 @@ inference_requests.py   a request's body to arrays, and arrays to an answer; no 
 served_model.py         a session with its queue
 served_models.py        those of a server: versions, candidates, memory
 model_table.py           versions: loaded, in use, leaving
-model_entries.py        what is known of a version
-bundle_names.py         names and versions of bundles
+model_entries.py        names and versions of bundles, and their states
+request_memory.py       memory of requests; a body, bounded in size
 service.py              who may ask, limits, the run: for every protocol
 infer_path.py           requests for inference over HTTP
-request_body.py         a body, bounded in size
 http_errors.py          errors as answers
 app.py                  the ASGI app: routes
 pictures.py             predictions by a model's card, and their streams

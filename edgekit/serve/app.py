@@ -33,8 +33,7 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import READY
 from edgekit.serve.openai import OpenAiPath
 from edgekit.serve.pictures import PICTURE_BYTES, Pictures
-from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
-from edgekit.serve.request_memory import RequestMemory
+from edgekit.serve.request_memory import RequestMemory, began_s, headers_of, host_of, read_body
 from edgekit.serve.request_traces import ServerTraces, route_of
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_models import ServedModels
@@ -210,9 +209,6 @@ def make_app(
     """Create the app of some models, which it closes when it ends.
 
     Args:
-        access: Access rules. None means loopback without a token.
-        in_flight: Maximum number of concurrent requests.
-        memory: Memory for the bodies and tensors of requests. None means a quarter of the free memory.
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
         traces: Records spans of requests, and is closed with the app, if given.
     """

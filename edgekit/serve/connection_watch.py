@@ -47,12 +47,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of one process.
-
-    Attributes:
-        total: Maximum number of connections over HTTP.
-        address: Maximum number of connections of one address over HTTP.
-    """
+    """Limits of one process."""
 
     total: int = CONNECTIONS
     address: int = CONNECTIONS // 2
@@ -70,7 +65,6 @@ def connection_limits(
     ConnectionLimits(total=768, address=768, grpc=256)
 
     Args:
-        share: Share of them that an address may have.
         open_files: Limit of open files. None means no limit, or not known.
         grpc: Whether a quarter of them are of the port of gRPC.
 

@@ -250,10 +250,6 @@ class TimeLimits:
 class GrpcServer:
     """A gRPC server on a port of its own. Clients that connect before it starts wait.
 
-    Args:
-        address_share: Share of the calls that one address may have.
-        tls: TLS; None means without it.
-
     Attributes:
         port: Port; the system's choice if that of ``target`` is 0.
 
@@ -285,13 +281,7 @@ class GrpcServer:
             raise UsageError(f"gRPC can't listen on {target}: {problem}") from None
 
     def start(self, service: Service, unary: Mapping[str, Unary], streamed: Streamed) -> None:
-        """Begin to respond.
-
-        Args:
-            service: Service whose access and memory count.
-            unary: Name -> handler of a parsed message.
-            streamed: Handler of a message of a stream, which returns the response.
-        """
+        """Begin to respond."""
         handlers = {name: self._unary(service, name, handler) for name, handler in unary.items()}
         handlers[STREAM] = self._stream(service, streamed)
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])

@@ -1,6 +1,6 @@
 """uvicorn's HTTP on httptools, with limits on heads, on pipelined requests and on the time for a request.
 
-``ConnectionWatch`` enforces the times. The limits on a body are those of its reader (``request_body.py``).
+``ConnectionWatch`` enforces the times. The limits on a body are those of its reader (``request_memory.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from edgekit.serve.connection_watch import CLOSING_SECONDS, ConnectionWatch, Watched
-from edgekit.serve.request_body import BEGAN, DISCARDED_BYTES
+from edgekit.serve.request_memory import BEGAN, DISCARDED_BYTES
 
 HEAD_SECONDS = 15.0
 KEPT_SECONDS = 30.0
@@ -167,7 +167,6 @@ class HttpProtocol(Watched, HttpToolsProtocol):
         self._refuse(*(self._failure or (400, msg)))
 
     def _refuse(self, status: int, message: str) -> None:
-        """Respond with an error and close. If other responses are under way, close after them."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:

@@ -14,8 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgekit.serve.http_errors import response_of
 from edgekit.serve.inference_requests import LENGTH, Request, json_bytes
-from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
-from edgekit.serve.request_memory import Lease, parsed_bytes
+from edgekit.serve.request_memory import Lease, began_s, headers_of, host_of, parsed_bytes, read_body
 from edgekit.serve.request_traces import traced
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.service import Service

@@ -56,9 +56,7 @@ class Request(NamedTuple):
     """Inference request of a client.
 
     Attributes:
-        feeds: All inputs by name.
         requested_outputs: Names of the requested outputs, and whether each is sent in binary form.
-        id: The client's id of the request, or "".
         timeout_ms: Maximum waiting time before the run, in milliseconds; None if the client sets none.
         priority: Priority class with Triton's numbers: 1 is run first, 0 is the default class.
     """

@@ -12,9 +12,8 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.errors import reason_of
 from edgekit.processing.generation import is_generation
 from edgekit.runtime.store.candidate_check import check_candidate
-from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
+from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, Key, scanned
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
 from edgekit.serve.served_parts import ServedSpeech, ServedText2Text
 from edgekit.serve.served_text import ServedText

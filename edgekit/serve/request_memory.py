@@ -1,4 +1,5 @@
-"""Memory for requests: one budget of bytes for all protocols of a server process.
+"""Memory for requests, and their bodies, which it bounds: one budget of bytes for all protocols of a server
+process.
 
     with memory.lease(host) as lease:
         lease.hold(size_bytes)      # all that the request takes now; more or less than before
@@ -10,6 +11,9 @@ and responses. Used by the event loop and by the threads of gRPC.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
 
 from edgekit.serve.connection_watch import network_of
 from edgekit.serve.inference_requests import RequestError
@@ -22,6 +26,12 @@ LEAST_BYTES = 256 << 20
 SMALL_BYTES = 4 << 20
 SMALL_PART = 0.25
 """Part of the budget that only requests below SMALL_BYTES may take: they are answered beside large ones."""
+DISCARDED_BYTES = 8 << 20
+"""Read beyond the limit and thrown away: who still sends when the connection is closed may not see why."""
+PIECE_BYTES = 64
+"""Memory of a piece of a body, in addition to its bytes."""
+BEGAN = "edgekit.began_s"
+"""Of a scope: when the first byte of the request came, on the clock of ``time.monotonic``."""
 
 
 class RequestMemoryError(RequestError):
@@ -63,11 +73,7 @@ class RequestMemory:
         self._by_network: dict[str, int] = {}
 
     def lease(self, host: str = "") -> Lease:
-        """Return a lease that holds nothing yet.
-
-        Args:
-            host: Address of the client. "" means unknown.
-        """
+        """Return a lease that holds nothing yet."""
         return Lease(self, network_of(host) if host else "")
 
     def change(self, network: str, before_bytes: int, size_bytes: int) -> None:
@@ -138,3 +144,65 @@ class Lease(Closing):
     def close(self) -> None:
         """Give all back."""
         self.hold(0)
+
+
+def began_s(scope: Mapping[str, Any]) -> float:
+    """Return when a request began, in s of ``time.monotonic``, or the current time if the server does not
+    report it."""
+    start_s: float = scope.get(BEGAN) or time.monotonic()
+    return start_s
+
+
+def host_of(scope: Mapping[str, Any]) -> str:
+    """Return the address of a client; "" if the server does not say."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def headers_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """Return the headers by name in lower case. If several have one name, return the first."""
+    return dict(reversed(scope["headers"]))
+
+
+async def read_body(
+    headers: Mapping[bytes, bytes],
+    receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+    limit_bytes: int,
+    lease: Lease | None = None,
+) -> bytes:
+    """Read and return the whole body of a request.
+
+    Args:
+        lease: Holds the memory that the body takes, twice while its pieces are joined.
+
+    Raises:
+        RequestError: it is too large or compressed, or the client is gone. As ``Lease.hold``.
+    """
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        raise RequestError("the body is compressed; send it uncompressed", 415)
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length[:20]) > limit_bytes + DISCARDED_BYTES:
+        raise _too_large(limit_bytes)
+    pieces: list[bytes] = []
+    size_bytes, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestError("the client closed the connection")
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes + DISCARDED_BYTES:
+            raise _too_large(limit_bytes)
+        if size_bytes > limit_bytes:
+            pieces.clear()
+        else:
+            if lease is not None:
+                lease.hold(2 * size_bytes + PIECE_BYTES * len(pieces))
+            pieces.append(piece)
+    if size_bytes > limit_bytes:
+        raise _too_large(limit_bytes)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(limit_bytes: int) -> RequestError:
+    return RequestError(f"the body is larger than this model's limit of {limit_bytes} bytes", 413)

@@ -30,7 +30,7 @@ from edgekit.runtime.traces.trace_context import (
 )
 from edgekit.runtime.traces.traces import FALLBACK, about_run
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.request_body import began_s
+from edgekit.serve.request_memory import began_s
 
 NOT_TRACED = (401, 403)
 """Statuses of requests of which nothing is recorded: who has no access makes no work for the collector."""
@@ -97,7 +97,6 @@ class RequestTrace:
         """Record a span below the request's; from any thread.
 
         Args:
-            name: Name of the stage, as in metrics.
             began_s, ended_s: Its start and end, on the clock of ``time.monotonic``.
             attributes: Attributes without the prefix ``edgekit.``.
         """

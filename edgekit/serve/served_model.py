@@ -65,7 +65,6 @@ class ServedModel:
         probe: Load the model once in a child process first.
 
     Attributes:
-        schedule: Schedule of its card, or None.
         shapes: Inputs and outputs at each shape, the largest last; a request runs at that of its arrays.
         missing: Reason that it processes no texts although its card takes them, or "".
         run_bytes: Memory of a request and its response, after its body is read.

@@ -16,9 +16,8 @@ from pathlib import Path
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.store.health import HealthWindow
-from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.model_entries import Candidate
+from edgekit.serve.model_entries import Candidate, Key
 from edgekit.serve.model_table import ModelTable
 from edgekit.serve.served_model import Paths, ServeOptions
 
@@ -74,9 +73,6 @@ class ServedModels(ModelTable):
 
     def load(self, name: str, version: str | None = None) -> str:
         """Load a version from the repository, or again. It becomes the model's current version.
-
-        Args:
-            version: Version. None means the newest that was not dropped.
 
         Returns:
             The version.

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from edgekit.errors import MissingDependency, UsageError
-from edgekit.serve.bundle_names import Key, bundles_by_name
 from edgekit.serve.connection_watch import (
     FILES,
     LOOK_SECONDS,
@@ -26,6 +25,7 @@ from edgekit.serve.connection_watch import (
     connection_limits,
     raised_open_files,
 )
+from edgekit.serve.model_entries import Key, bundles_by_name
 from edgekit.serve.request_memory import RequestMemory
 from edgekit.serve.serve_request import ADDRESS_SHARE, ServeRequest
 from edgekit.serve.served_model import Paths, ServeOptions
@@ -240,7 +240,7 @@ def server_of(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        loop="edgekit.serve.tls_handshake:new_event_loop",
+        loop="edgekit.serve.tls:new_event_loop",
         http=http_protocol(watch),
         ws="none"
         if find_spec("websockets") is None

@@ -30,8 +30,8 @@ from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.runtime.remote.inference_protocol import about_tensors
 from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.runtime.traces.trace_context import CURRENT
-from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError
+from edgekit.serve.model_entries import Key
 from edgekit.serve.request_memory import RequestMemory
 from edgekit.serve.request_traces import ServerTraces, current_trace
 from edgekit.serve.served_model import ServedModel
@@ -161,11 +161,7 @@ def _trace() -> str:
 
 
 class Service:
-    """Models of a server, and its limits.
-
-    Args:
-        memory: Memory for requests. None means a quarter of the free memory.
-    """
+    """Models of a server, and its limits."""
 
     def __init__(
         self,
@@ -269,7 +265,6 @@ class Service:
 
         Args:
             since_s: From when its deadline counts, on the clock of ``time.monotonic``. None means from now.
-            reading_s: See ``ServedModel.run``.
 
         Raises:
             RequestError: 503: it can't be run before its deadline, or the server is ending.

@@ -77,7 +77,6 @@ class TextQueue:
         Args:
             network: Address of the client, as ``network_of`` returns it. "" means unknown.
             share: Share of the running and waiting texts that one address may have.
-            since_s: Arrival of the request, on the clock of ``time.monotonic``.
 
         Raises:
             RequestError: 503: too many texts wait; 429: too many of this address.

@@ -123,7 +123,6 @@ def _public(name: str, key: Any) -> PublicKey:
 
 
 def _algorithm(key: Any) -> Any:
-    """Return further arguments of ``sign``, ``verify``: () for Ed25519, the hash for ECDSA; else None."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 

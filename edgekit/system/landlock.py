@@ -42,7 +42,6 @@ def apply(reads: Iterable[str], writes: Iterable[str]) -> str:
     """Confine this process, which has one thread yet, to files.
 
     Args:
-        reads: Folders and files that it may read and run.
         writes: Those that it may change too, with all that is in them.
 
     Returns:
@@ -72,7 +71,6 @@ def apply(reads: Iterable[str], writes: Iterable[str]) -> str:
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
-    """Add a path; one that does not exist, or may not be opened, needs no rule."""
     with contextlib.suppress(OSError, ValueError):
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)  # type: ignore[attr-defined,unused-ignore]
         try:

@@ -44,13 +44,7 @@ def _of_machine(root: Path, fact: str) -> int:
 
 @dataclass(frozen=True)
 class _Group:
-    """A control group that limits memory; see cgroups(7).
-
-    Attributes:
-        folder: Its files.
-        used: Name of the file that holds its use.
-        cache: Name of the page cache in ``memory.stat``, with that of groups below it.
-    """
+    """A control group that limits memory; see cgroups(7)."""
 
     folder: Path
     limit_bytes: int

@@ -31,7 +31,6 @@ def onnxruntime(
     A value that the user has set is respected, even if it leaves telemetry on; an empty one counts as unset.
 
     Args:
-        needed_for: Action that needs it, for the error message.
         extra: The extra of ``edgekit-sdk`` that installs it.
 
     Raises:

@@ -14,12 +14,9 @@ class Stage(NamedTuple):
     """Progress event: a stage runs (``seconds`` is None) or has ended.
 
     Attributes:
-        name: Name of the stage, e.g. ``searched``.
         detail: Description. A stage that ends without one leaves no line.
         seconds: Duration in seconds, or None while it runs.
-        done: Number of items done.
         total: Number of items in all; 0 if it is unknown.
-        unit: Name of the items, e.g. ``MB``, or "".
         left_s: Seconds left of a time limit, or None without one.
         best: Best result so far, or "".
     """

@@ -51,8 +51,6 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
     """Return the key of a timing on this machine.
 
     Args:
-        artifact_digest: Result of :func:`run_digest`.
-        engine_version: Result of ``Engine.engine_version()``.
         kind: Quantity that was measured: ``verify``: the bare engine, ``session``: Session.run.
     """
     facts = strict_json.encode([kind, artifact_digest, engine_version, identity(), threads])
@@ -63,7 +61,6 @@ def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[
     """Return the timing of that key, or None if there is no readable one, or one that is not whole.
 
     Args:
-        key: Result of :func:`timing_key`.
         fields: Required fields besides ``p50_ms``, by type: positive numbers, and text that is not empty.
     """
     timing = json_records.recall(timings_folder(), key, TIMING_LIMIT_BYTES)

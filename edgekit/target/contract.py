@@ -273,9 +273,6 @@ class Engine(Protocol):
 
         Args:
             files: File name -> path, as in the artifact.
-            inputs: The source model's inputs, in order.
-            outputs: The source model's outputs, in order.
-            options: The artifact's options.
             threads: Threads for one run; None is the target's default.
 
         Raises:

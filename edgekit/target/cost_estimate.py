@@ -16,9 +16,7 @@ class NodeEstimate(NamedTuple):
     """One node of the files, as the tool has it after its own fusions.
 
     Attributes:
-        node: Its name in the files.
         op: Operator, by the tool's name.
-        device: Processor that runs it, e.g. ``NPU`` or ``CPU``.
         cycles: None if the tool estimates none, e.g. of nodes that its chip leaves to a CPU.
         why: Why it is not on the accelerator; "" if it is.
     """

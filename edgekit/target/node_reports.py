@@ -50,7 +50,6 @@ class NodeTimes:
     Attributes:
         run_ms: Time of the whole run in ms, measured in the same runs or between them. It is the sum of the
             nodes' times, plus what the engine does outside of them.
-        nodes: Times of the nodes, in the engine's order.
         parts: Measured parts of the run outside of nodes: (name, ms), e.g. ``arrays in and out``.
         how: Note on the measurement, as the end of a sentence; "" for an engine's own profiler.
     """

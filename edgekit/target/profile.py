@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgekit.errors import ProfileError
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 
 FACTS: Mapping[str, tuple[type, str]] = {

@@ -40,7 +40,6 @@ class ShapeRange:
     Args:
         inputs: Input -> a line for each dimension.
         outputs: The same for outputs; (0, -1) if the data determine the dimension.
-        largest: Inputs and outputs at the largest size.
     """
 
     def __init__(

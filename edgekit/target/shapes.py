@@ -104,12 +104,7 @@ class TokenAxes(NamedTuple):
 
 
 class FurtherShape(NamedTuple):
-    """Part of an artifact for one further shape.
-
-    Attributes:
-        signature: Inputs and outputs at this shape.
-        files: The engine's name of a file -> its path.
-    """
+    """Part of an artifact for one further shape."""
 
     signature: Signature
     files: Mapping[str, Path]
@@ -129,7 +124,6 @@ def open_runner(
     built on the device are loaded at once, because a build takes minutes.
 
     Args:
-        files, inputs, outputs, options, threads: Arguments of ``Engine.open_runner``. So are the errors.
         open_one: Opens the files of one shape, by the same arguments. None means ``engine.open_runner``.
 
     Raises:
@@ -204,7 +198,6 @@ def signature_at(largest: Signature, inputs: Json, outputs: Json) -> Signature:
     """Return the signature at further shapes, which a file from elsewhere declares.
 
     Args:
-        largest: Signature at the largest shape.
         inputs, outputs: Name -> shape, of every input and output.
 
     Raises:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import io
+import ipaddress
 import json
+import os
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +19,10 @@ from tempfile import TemporaryDirectory
 from edgekit.bundle.bundle import Bundle
 from edgekit.devices import inventory
 from edgekit.devices.measure import Measured
-from edgekit.errors import DeviceError, UsageError
+from edgekit.errors import DeviceError, UsageError, need_package
 from edgekit.system.listen_address import Address, address_of
 from edgekit.tensor_spec import Json
 from edgekit.web.browser_report import BrowserReport, read_report
-from edgekit.web.certificate import own_certificate
 from edgekit.web.folder import PAGE, write_web
 from edgekit.web.report_server import ReportServer
 
@@ -28,6 +31,7 @@ WAIT_SECONDS = 1800.0
 SECONDS_LIMIT = 600.0
 PAGES = ("measure.html", "measure.js")
 LONGEST_NAME = 60
+HOURS = 24
 
 
 def measure_in_browser(
@@ -44,7 +48,6 @@ def measure_in_browser(
     """Serve a bundle and its page until a device's browser has measured it; add the device to the known ones.
 
     Args:
-        path: Path of the bundle.
         name: Name of the device in the list; None: the model that its browser tells.
         seconds: Measuring time for each variant and engine.
         notify: Takes lines for the user: the address, its QR code, the certificate.
@@ -138,3 +141,42 @@ def _invitation(url: str, fingerprint: str) -> list[str]:
         "waiting for one report; Ctrl-C ends",
     ]
     return lines
+
+
+def own_certificate(host: str) -> tuple[ssl.SSLContext, str]:
+    """Return a server's TLS context with a new key and certificate, and the certificate's sha256.
+
+    Raises:
+        MissingDependency: cryptography is not installed.
+    """
+    with need_package("cryptography", "a certificate for https", extra="browser"):
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "EdgeKit")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))  # the phone's clock may be behind
+        .not_valid_after(now + datetime.timedelta(hours=HOURS))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with TemporaryDirectory() as folder:  # of mode 0700; the ssl module reads keys from files only
+        path = Path(folder, "certificate.pem")
+        pem = serialization.Encoding.PEM
+        private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(private + certificate.public_bytes(pem))
+        context.load_cert_chain(path)
+    return context, certificate.fingerprint(hashes.SHA256()).hex(":").upper()

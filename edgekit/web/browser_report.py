@@ -47,7 +47,6 @@ class BrowserReport:
     """Checked report.
 
     Attributes:
-        device: Description of the device, as its browser tells it.
         results: A row for each variant and engine: ``variant``, ``provider``, ``engine``, ``status``,
             ``outputs`` (name -> lowest ``snr_db``, None where equal, and ``limit_db``), and with figures
             ``threads``, ``load_ms``, ``first_ms``, ``p50_ms``, ``p95_ms``, ``p99_ms``, ``runs``, ``seconds``
@@ -88,10 +87,6 @@ def read_report(
     """Check a report.
 
     Args:
-        body: JSON in UTF-8.
-        bundle: Bundle that was sent to the device.
-        variants: Its variants that the page measures.
-        providers: Engines that the page measures: ``wasm``, ``webgpu``.
         seconds: Requested measuring time of each variant and engine.
         elapsed: Seconds since the page could be loaded.
 

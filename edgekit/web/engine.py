@@ -35,7 +35,6 @@ class WebEngine(NamedTuple):
     """An engine of a page.
 
     Attributes:
-        lock: Name of its lock file.
         folder: Folder of its files beside the page.
         model: The one file of a variant that it runs.
     """
@@ -63,8 +62,6 @@ class Lock(NamedTuple):
     """Content of a lock file.
 
     Attributes:
-        name: Package of npm.
-        version: Its version.
         integrity: ``sha512-`` and the digest of its package file in base 64, as npm writes it.
         files: Path in the package -> sha256 of the file, hexadecimal.
     """
@@ -166,7 +163,6 @@ def unpacked(package: bytes, lock: Lock) -> dict[str, bytes]:
 
 
 def _as_module(name: str, content: bytes) -> bytes:
-    """Return a file of LiteRT.js as a module worker loads it."""
     if name == "index.js":
         assert content.count(LOADER[0]) == 1
         return content.replace(*LOADER)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
 from edgekit.native.support import described, predicts
-from edgekit.system.new_folder import need_empty, new_folder
+from edgekit.system.atomic_files import need_empty, new_folder
 from edgekit.web.engine import ENGINES, engine_files
 
 if TYPE_CHECKING:
@@ -62,13 +62,7 @@ BUNDLE_LIMIT_BYTES = 512 << 20
 
 
 class WebFolder(NamedTuple):
-    """Written folder.
-
-    Attributes:
-        files: Paths of its files.
-        variants: Names of the variants that a page may run.
-        notes: Limits of the page for this bundle, as sentences.
-    """
+    """Written folder."""
 
     files: list[Path]
     variants: list[str]
@@ -146,7 +140,6 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
 
 
 def _worker(folder: Path, names: list[str]) -> str:
-    """Return the service worker with the digests of the files that it keeps."""
     digests = {}
     for name in names:
         if name not in NOT_LOADED:

@@ -67,7 +67,6 @@ class ReportServer(ThreadingHTTPServer):
 
     Args:
         address: Address to listen on; port 0 takes a free one.
-        context: TLS.
         files: Name in the URL -> path of the file.
         accept: Checks a report's bytes; raises ReportError to refuse it. Called by one thread at a time, and
             not again after a report was accepted.

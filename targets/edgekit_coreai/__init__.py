@@ -4,9 +4,6 @@ The package coreai-core (Apple, a beta) has the format and, on Linux x86-64, a r
 files on the CPU; coreai-onnx (not Apple's) converts ONNX. Both are pinned: the format may still change.
 
     convert.py      the converter, and the nodes that it refuses
-    wrong_forms.py  the nodes that it should refuse
-    bytecode.py     the same bytes in every process
-    float16.py      float16 by the types of the graph
     compile.py      all of it in order
     run.py          Apple's runtime
 

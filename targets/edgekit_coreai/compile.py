@@ -3,17 +3,36 @@
 canonical graph
   -> forms of Resize that the converter refuses, as gathers and products   compiler.passes.write_out_resize
   -> what it has no lowering for, in other operators                       compiler.passes.expand_functions
-  -> float16 by the types of the graph, but for fp32                       float16.py
-  -> forms that it converts but answers wrongly are refused                wrong_forms.py
+  -> float16 by the types of the graph, but for fp32
+  -> forms that it converts but answers wrongly are refused
   -> converted; refused nodes in other operators, and again                convert.py
+
+All nodes compute in float16 except for those with a constant that float16 can't hold: beyond 65504, or a
+quantization scale below 2^-14, where it has fewer digits. Inputs and outputs keep their types.
+
+Source: https://developer.apple.com/documentation/coreml/mlcomputeunits
+
+Forms that the converter takes and the runtime answers wrongly, or not at all:
+
+    shapes that depend on data   those of the package are static
+    GridSample, nearest          another point: 6 to 13 dB; written out with Gather if that is known
+    Cast between int8 and uint8  it saturates, where ONNX keeps the bits; so of 16, 32 and 64 bits
+    scatters of no element       the runtime ends the process
+
+Seen on coreai-core 1.0.0b3, Linux.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.fp16_types import set_types
+from edgekit.compiler.lowering.op_table import open_shapes
 from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import array_of, dims_of, node_name, text_of
+from edgekit.compiler.passes.decompositions.sampling import grid_sample
 from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.compiler.passes.write_out_resize import write_out_resize
 from edgekit.diagnostics import Finding, cannot_run
@@ -22,12 +41,20 @@ from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
 from edgekit_coreai.convert import convert, converter
-from edgekit_coreai.float16 import float32_nodes, with_float16
 from edgekit_coreai.quant_rules import rules
-from edgekit_coreai.wrong_forms import is_nearest_sample, wrong_forms
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8-weights")
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8)
+LARGEST, SMALLEST_NORMAL = 65504.0, 2.0**-14
+PAIR = ("QuantizeLinear", "DequantizeLinear")
+ELSEWHERE = "build it for ort"
+OTHER_SIGN = {
+    ir.DataType.INT8: ir.DataType.UINT8,
+    ir.DataType.INT16: ir.DataType.UINT16,
+    ir.DataType.INT32: ir.DataType.UINT32,
+    ir.DataType.INT64: ir.DataType.UINT64,
+}
+SCATTERS = ("ScatterElements", "ScatterND")
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -115,3 +142,73 @@ def _is_wide_or_scalar(node: ir.Node) -> bool:
 
 
 TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)
+
+
+def with_float16(model: ir.Model) -> ir.Model:
+    """Return a copy of the model that computes in float16."""
+    typed = model.clone()
+    wide = set(float32_nodes(typed))
+    set_types(typed, {node for node in typed.graph if node not in wide})
+    return typed
+
+
+def float32_nodes(model: ir.Model) -> list[ir.Node]:
+    """Return the nodes that stay in float32."""
+    return [node for node in model.graph if not _fits(node)]
+
+
+def _fits(node: ir.Node) -> bool:
+    for index, value in enumerate(node.inputs):
+        array = array_of(value)
+        if array is None or array.dtype != np.float32 or not array.size:
+            continue
+        sizes = np.abs(array[np.isfinite(array)])
+        if sizes.max(initial=0.0) > LARGEST:
+            return False
+        if node.op_type in PAIR and index == 1 and sizes.min(initial=1.0) < SMALLEST_NORMAL:
+            return False
+    return True
+
+
+def wrong_forms(model: ir.Model, target: str) -> list[Finding]:
+    """Return a finding for each input and node that must not be built, before any is written out."""
+    wrong = open_shapes(model, target)
+    for node in model.graph:
+        reason = "" if node.domain else _reason(node)
+        if reason:
+            wrong.append(Finding("EK1002", "error", target, node_name(node), node.op_type, reason, ELSEWHERE))
+    return wrong
+
+
+def is_nearest_sample(node: ir.Node) -> bool:
+    """Check for a GridSample that takes the nearest point."""
+    nearest = node.op_type == "GridSample" and text_of(node, "mode", "linear") == "nearest"
+    return nearest and not node.domain
+
+
+def _reason(node: ir.Node) -> str:
+    if is_nearest_sample(node) and grid_sample(node) is None:
+        return "mode nearest: Core AI takes another point where two are equally near"
+    if node.op_type == "Cast" and _changes_sign(node) and not _is_of_a_shift(node):
+        source, target = (str(value and value.dtype).lower() for value in (node.inputs[0], node.outputs[0]))
+        return f"Core AI saturates a cast of {source} to {target}, where ONNX keeps the bits"
+    if node.op_type in SCATTERS and any(0 in (dims_of(value) or ()) for value in node.inputs[1:]):
+        return "it scatters no element, which ends the process of Core AI's runtime"
+    return ""
+
+
+def _changes_sign(node: ir.Node) -> bool:
+    """Check for a Cast between the signed and the unsigned integers of one width."""
+    source, target = node.inputs[0], node.outputs[0].dtype
+    if source is None or source.dtype is None or target is None:
+        return False
+    return OTHER_SIGN.get(source.dtype) == target or OTHER_SIGN.get(target) == source.dtype
+
+
+def _is_of_a_shift(node: ir.Node) -> bool:
+    """Check for a Cast next to a BitShift of signed integers, which is written with non-negative ones."""
+    source = node.inputs[0]
+    producer = source.producer() if source is not None else None
+    users = [use.node.op_type for use in node.outputs[0].uses()]
+    behind = producer is not None and producer.op_type == "BitShift"
+    return behind or (bool(users) and set(users) == {"BitShift"})

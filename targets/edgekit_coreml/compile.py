@@ -1,6 +1,14 @@
 """Canonical model -> an .mlpackage: lower, apply coremltools' own checks, serialize.
 
 A model is checked by lowering it, so the check and the compilation cannot disagree.
+
+float16 ends at 65504 and has 11 bits. These cases are known from the graph alone, without samples:
+
+- a constant beyond its range that is not a mask: weights, a factor;
+- operators whose result leaves the range for ordinary operands (FLOAT32_OPS).
+
+Other overflows appear only at run time: the reference executor names the values that overflow.
+A node in float32 runs on the CPU or the GPU, not on the Neural Engine.
 """
 
 from __future__ import annotations
@@ -10,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 
 from edgekit._version import __version__
@@ -37,12 +46,12 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
 )
 from edgekit_coreml.app import app_files
 from edgekit_coreml.float32_regions import find_float32_regions
-from edgekit_coreml.headroom import float32_nodes
 from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged, placement
 from edgekit_coreml.package import FORMAT_OF_IOS, package_files
 from edgekit_coreml.program import Lowered, lower_model
 from edgekit_coreml.quant_rules import rules
 from edgekit_coreml.shared_weights import share_weights
+from edgekit_coreml.values import HALF_LIMIT
 
 PALETTE_BITS: Mapping[str, int] = {"palette6": 6, "palette4": 4}
 PRECISIONS = ("fp32", "fp16", "int8", "int8-weights", *PALETTE_BITS)
@@ -55,6 +64,19 @@ QUANTIZED_IOS = 17
 """The first iOS with quantize and dequantize."""
 PACKED_IOS = 16
 """The first iOS with constants that stay stored as integers."""
+FLOAT32_OPS: Mapping[str, str] = {
+    "CumSum": "a running sum loses the digits of what is added late",
+    "Cosh": "exp leaves float16's range at 11.1",
+    "Exp": "exp leaves float16's range at 11.1",
+    "Pow": "powers leave float16's range",
+    "ReduceL2": "squares leave float16's range at 256",
+    "ReduceProd": "products leave float16's range",
+    "ReduceSumSquare": "squares leave float16's range at 256",
+    "Sinh": "exp leaves float16's range at 11.1",
+}
+"""Operator -> why it computes in float32."""
+MASKING_OPS = frozenset({"Add", "Where", "Max", "Min", "Sum", "Clip", "Attention", "Pad"})
+"""What takes a constant beyond the range as "as far as can be": it is clamped there."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -152,7 +174,6 @@ def _requested_ios(profile: Profile) -> int:
 def _warnings(
     model: ir.Model, lowered: Lowered, full: Mapping[str, str], ios: int, profile: Profile
 ) -> list[Finding]:
-    """List nodes in float32, operators known to leave the Neural Engine, and a newer iOS that is needed."""
     ops = {node_name(node): node.op_type for node in model.graph}
     notes = []
     for name, reason in full.items():
@@ -198,3 +219,28 @@ TARGET = TargetInfo(
     app_files=app_files,
     share_weights=share_weights,
 )
+
+
+def float32_nodes(model: ir.Model) -> dict[str, str]:
+    """Return node name -> reason that it computes in float32 in a fp16 program."""
+    reasons = {}
+    for node in model.graph:
+        if not any(o.dtype == ir.DataType.FLOAT for o in node.outputs):
+            continue
+        reason = FLOAT32_OPS.get(node.op_type) or _beyond(node)
+        if reason:
+            reasons[node_name(node)] = reason
+    return reasons
+
+
+def _beyond(node: ir.Node) -> str:
+    if node.op_type in MASKING_OPS or node.op_type.endswith("QuantizeLinear"):
+        return ""
+    for value in node.inputs:
+        if value is None or value.const_value is None or value.dtype != ir.DataType.FLOAT:
+            continue
+        array = value.const_value.numpy()
+        largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+        if largest > HALF_LIMIT:
+            return f"its constant {value.name} contains {largest:.4g}, but float16 ends at {HALF_LIMIT:g}"
+    return ""

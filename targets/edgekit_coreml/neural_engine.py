@@ -138,7 +138,6 @@ def placement(verdicts: Mapping[str, int], wide: Sequence[str]) -> str:
 
     Args:
         verdicts: ``eligible``, ``at risk`` or ``not`` -> number of operators.
-        wide: Names of the layers that compute in float32 within a package of float16.
     """
     eligible, at_risk, off = (verdicts.get(verdict, 0) for verdict in ("eligible", "at risk", "not"))
     count = eligible + at_risk + off

@@ -16,7 +16,6 @@ BLOCKS_IOS = 18
 
 
 def _operands(b: Builder, x: Value, scale: Array, zero: Array, dtype: str, axis: int) -> dict[str, object]:
-    """Return the shared operands: a zero point unless it is zero and int8, an axis for several scales."""
     per_axis = scale.size > 1
     factor = np.asarray(scale.ravel() if per_axis else scale.ravel()[0], np.dtype(b.compute))
     operands: dict[str, object] = {"scale": factor if per_axis else factor[()]}

@@ -104,7 +104,6 @@ def pad(b: Builder, data: Value, constant_value: Value | None, *, amounts: PadAm
 
 
 def _pad_integers(b: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
-    """Pad integers by joining constants, because Core ML's pad accepts only floats."""
     for axis, pair in enumerate(pads):
         before, after = (
             b.constant(np.full([n if a == axis else m for a, m in enumerate(x.shape)], fill, x.dtype))

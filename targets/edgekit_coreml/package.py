@@ -33,11 +33,7 @@ def package_files(
     classifier: Any = None,
     describe: Callable[[Any], None] = lambda specification: None,
 ) -> dict[str, bytes]:
-    """Build the files of the package.
-
-    Args:
-        specification_version: Version of Core ML's format, e.g. 7 for iOS 16.
-    """
+    """Build the files of the package."""
     from coremltools.converters.mil.backend.mil.load import load
 
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:

@@ -47,7 +47,6 @@ class Lowered:
     Attributes:
         program: coremltools' Program; None with an error among the findings.
         inputs: For each graph input its ``name``, ``mil`` name, ``dtype`` and ``shape`` at the interface.
-        outputs: The same entries for the graph outputs.
         names: Name in MIL -> name of the value in ONNX, for every value that a node computes.
         origins: Name in MIL -> name of the node that it was built for, for all other names.
     """
@@ -79,7 +78,6 @@ def lower_model(
     """Lower a canonical model to MIL. On a copy, nodes that MIL lacks are written out and lowered again.
 
     Args:
-        precision: ``fp32`` or ``fp16``.
         full: Nodes that compute in float32 whatever ``precision`` is.
         palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values. 0 means plain values.
     """

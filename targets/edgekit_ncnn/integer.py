@@ -49,9 +49,6 @@ class IntegerForm(NamedTuple):
 def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm | None:
     """Return the integers of a Conv in two dimensions or of a dense layer (``axes`` 0), or None
     if it has none.
-
-    Args:
-        group: Its number of groups; of a depthwise Conv, the number of channels.
     """
     if x.pair is None or x.shape[:1] != (1,) or x.pair.scale.size != 1 or axes not in (0, 2):
         return None

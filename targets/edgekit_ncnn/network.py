@@ -33,7 +33,6 @@ class Layer:
     """One layer.
 
     Attributes:
-        kind: Its type, e.g. ``Convolution``.
         params: Parameter number -> value.
         weights: Arrays in the order of the file.
         typed: Whether the first array names its element type, so that it can be float16 or int8.

@@ -89,14 +89,12 @@ def _divisor(b: Builder, x: Value, zeros: Value) -> Value:
 
 
 def _zeros(b: Builder, x: Value) -> Value:
-    """Return 1 where a value is 0, else 0."""
     scaled = binary(b, unary(b, x, ABS), b.constant(np.array(1 / SMALLEST)), MUL)
     others = unary(b, elementwise(b, "Clip", scaled, {0: 0.0, 1: 1.0}), FLOOR)
     return binary(b, others, b.constant(np.array(1.0)), RSUB)
 
 
 def _infinite(b: Builder, zeros: Value) -> Value:
-    """Return infinity for 1, and 0 for 0."""
     largest = b.constant(np.array(LARGEST))
     return binary(b, binary(b, zeros, largest, MUL), largest, MUL)
 

@@ -139,10 +139,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     names = {name for port in read.inputs for name in port.get_names()}
     unused = [value.name for value in model.graph.inputs if value.name not in names]
     row = precision_of(precision)
-    # Read by the runners of earlier releases, which let OpenVINO round the inputs of other files.
-    options: dict[str, Json] = {"stored_weights": True} if row.stage == "weights" else {}
-    if row.rounds_inputs:
-        options[ROUNDED_INPUTS] = ROUNDED_TOGETHER
+    options: dict[str, Json] = {ROUNDED_INPUTS: ROUNDED_TOGETHER} if row.rounds_inputs else {}
     if precision in INSTRUCTION_SETS:
         options = {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
     return Artifact(files, options, {"layers": len(read.get_ops()), "unused_inputs": unused})

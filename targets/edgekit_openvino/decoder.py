@@ -23,7 +23,7 @@ from edgekit.generate.device.decoder import (
     check_step,
 )
 from edgekit.system.cpu import instruction_sets
-from edgekit.system.signal_stack import kept_signal_stack
+from edgekit.system.interrupts import kept_signal_stack
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
 from edgekit_openvino.run import (

@@ -15,8 +15,8 @@ from typing import Any
 
 from edgekit.system import cpu
 from edgekit.system.atomic_files import private_folder, write_atomically
+from edgekit.system.interrupts import kept_signal_stack
 from edgekit.system.ownership import read_own
-from edgekit.system.signal_stack import kept_signal_stack
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 LIMIT_BYTES = 1 << 30

@@ -15,8 +15,8 @@ import numpy as np
 
 from edgekit.errors import EngineError, need_package
 from edgekit.system import cpu
+from edgekit.system.interrupts import kept_signal_stack
 from edgekit.system.shared_libraries import check_libraries
-from edgekit.system.signal_stack import kept_signal_stack
 from edgekit.target.contract import KEPT_IN, EngineInfo, TritonForm
 from edgekit.target.kept_arrays import kept_array
 from edgekit.tensor_spec import Array, Json, TensorSpec

@@ -34,12 +34,14 @@ from edgekit.errors import EngineError, UsageError
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensor_spec import Json
+from edgekit_ort.fast_forms import (
+    with_older_opset,
+    with_padded_channels,
+    with_prelu_written_out,
+    with_quick_gelu,
+)
 from edgekit_ort.linear_layers import has_large_pairs, with_integer_gemms, with_integer_products
-from edgekit_ort.opset_downgrade import with_older_opset
-from edgekit_ort.padded_channels import with_padded_channels
-from edgekit_ort.prelu import with_prelu_written_out
 from edgekit_ort.quant_rules import rules
-from edgekit_ort.quick_gelu import with_quick_gelu
 from edgekit_ort.run import MODEL_FILE, open_session
 from edgekit_ort.shared_weights import share_weights
 

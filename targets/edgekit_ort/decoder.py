@@ -121,7 +121,6 @@ class _Caches:
         Args:
             tokens: int64 [texts, tokens].
             rows: Number of last tokens for which logits are computed.
-            adapter: Name of a loaded adapter; "": none.
 
         Returns:
             float32 [texts, rows, vocabulary].

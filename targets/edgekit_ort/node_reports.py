@@ -123,7 +123,6 @@ def _of_each_run(
 
 
 def _end(event: Mapping[str, Any]) -> int:
-    """Return the end of an event, in us of the profile."""
     return int(event.get("ts", 0)) + int(event.get("dur", 0))
 
 

@@ -2,21 +2,27 @@
 
     canonical graph  opset 23
       -> operators that came after opset 19 written with older ones     compiler.passes.expand_functions
-      -> forms that the toolkit computes wrongly, as others             explicit_forms
+      -> forms that the toolkit computes wrongly, as others             quantized_forms
       -> Q/DQ pairs so that the NPU has the chosen integers             quantized_forms
       -> opset 19                                                       compiler.lowering.opset_downgrade
       -> built in a child process                                       npu_child
       -> nodes that it refuses alone written with others, and again     compiler.passes.expand_functions
 
 ``model.onnx`` is kept next to it: the simulator runs what it builds, not a .rknn file.
+
+Its errors rarely name nodes, or it crashes: to find the refused ones, each node is built as its own model.
+Nodes of Q/DQ pairs, and those that multiply by dequantized weights, are left out, because they mean something
+else alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.node_probes import probes
 from edgekit.compiler.lowering.opset_downgrade import nodes_changed_since, with_opset
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import node_name
@@ -27,14 +33,12 @@ from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError, reason_of
 from edgekit.system.formats import strict_json
 from edgekit.target import Artifact, TargetInfo
+from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
 from edgekit.target.profile import Profile
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 from edgekit_rknn import simulator, toolchain
-from edgekit_rknn.explicit_forms import refused_forms, write_forms
-from edgekit_rknn.layers import LIMIT_BYTES, estimate, read_layers
 from edgekit_rknn.quant_rules import rules
-from edgekit_rknn.quantized_forms import write_pairs
-from edgekit_rknn.refused_nodes import refused_alone
+from edgekit_rknn.quantized_forms import refused_forms, write_forms, write_pairs
 from edgekit_rknn.run import LAYERS_FILE, MODEL_FILE, SOURCE_FILE
 from edgekit_rknn.toolchain import VERSION
 
@@ -46,6 +50,73 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 SUBGRAPHS = ("If", "Loop", "Scan")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 SAID = re.compile(r"^E (?:RKNN: \[[^\]]*\] )?(.*\w.*)$", re.MULTILINE)
+PAIR = ("QuantizeLinear", "DequantizeLinear")
+EVERY_CONSTANT = 1 << 40
+"""Weights go into a probe too: a Conv that reads them from an input is another node."""
+SECONDS = 120.0
+"""For one node; most take less than one second."""
+TABLE = "Network Layer Information Table"
+ROW = re.compile(
+    r"\]\s+(\d+)\s+(\S+)\s+(\S+)\s+(NPU|CPU|GPU)\s+(\S+)\s+(\S+)\s+(\d+)/(\d+)/(\d+)\s+(\d+)\s+(\S+)\s*$"
+)
+MEMORY = re.compile(r"Total (Internal|Weight) Memory Size:\s*([\d.]+)KB")
+LIMIT_BYTES = 8 << 20
+
+
+def read_layers(log: str) -> dict[str, Json]:
+    """Read the layers and memory sizes from the verbose log of a build.
+
+    Returns:
+        ``layers``: ``{op, dtype, device, cycles, name}`` each; ``internal_kb`` and ``weight_kb``.
+
+    >>> line = "D RKNN: [08:04:02.949] 1 ConvClip INT8 NPU (1,3,9,9),(8) (1,8,9,9) 23/112/112 151 Conv:/stem"
+    >>> read_layers(f"{TABLE}\\n{line}\\nTotal Weight Memory Size: 6.5KB")
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'layers': [{'op': 'ConvClip', 'dtype': 'INT8', 'device': 'NPU', 'cycles': 112, 'name': '/stem'}],
+     'weight_kb': 6.5}
+    """
+    table = log.rpartition(TABLE)[2]
+    rows = [match for match in map(ROW.search, table.splitlines()) if match is not None]
+    layers: list[Json] = [
+        {
+            "op": row[2],
+            "dtype": row[3],
+            "device": row[4],
+            "cycles": int(row[9]),
+            "name": row[11].partition(":")[2] or row[11],
+        }
+        for row in rows
+    ]
+    sizes: dict[str, Json] = {f"{kind.lower()}_kb": float(size) for kind, size in MEMORY.findall(table)}
+    return {"layers": layers, **sizes}
+
+
+def estimate(files: Mapping[str, Content], profile: Profile) -> CostEstimate | None:
+    """Return the compiler's cost estimate for the files it made; None if it gave none."""
+    report = strict_json.decode(bytes(files[LAYERS_FILE]), LAYERS_FILE, LIMIT_BYTES)
+    rows = [row for row in report["layers"] if row["op"] not in ("InputOperator", "OutputOperator")]
+    if not rows:
+        return None
+    nodes = [
+        NodeEstimate(
+            row["name"],
+            row["op"],
+            row["device"],
+            row["cycles"] if row["device"] == "NPU" else None,
+            "" if row["device"] == "NPU" else "the compiler gives it to the CPU",
+        )
+        for row in rows
+    ]
+    memory = {
+        name: int(1024 * report[key])
+        for name, key in (("internal", "internal_kb"), ("weights", "weight_kb"))
+        if key in report
+    }
+    notes = [
+        "cycles are the larger of memory's and the NPU's, layer by layer; layers on the CPU are not in them"
+    ]
+    cycles = sum(node.cycles or 0 for node in nodes) or None  # of tiny networks it says 0
+    return CostEstimate(VERSION, profile.facts["accelerator"].value, cycles, None, memory, nodes, notes)
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -160,3 +231,41 @@ def _refused(model: ir.Model, profile: Profile, problem: EngineError, log: str) 
 
 
 TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, reference_executor=simulator, estimate=estimate)
+
+
+def refused_alone(model: ir.Model, profile: Profile, environment: Environment) -> list[Finding]:
+    """Return a finding for each node that the compiler rejects alone; empty if it accepts all of them.
+    ``model`` is the model as given to the compiler."""
+    import onnx
+
+    proto = onnx.ModelProto.FromString(save_model(model))
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    from_constants = {
+        node.output[0] for node in proto.graph.node if node.op_type in PAIR and node.input[0] in constants
+    }
+    names = {node.name: node_name(node) for node in model.graph}
+    platform = profile.facts["accelerator"].value
+    refused: dict[bytes, bool] = {}
+    findings: dict[str, Finding] = {}
+    child = ToolchainChild(environment, simulator.CHILD)
+    try:
+        for node, probe in probes(proto, EVERY_CONSTANT):
+            if node.op_type in PAIR or from_constants.intersection(node.input):
+                continue
+            content = probe.SerializeToString(deterministic=True)
+            if content not in refused:
+                try:
+                    (child.folder / SOURCE_FILE).write_bytes(content)
+                    child.ask({"do": "build", "platform": platform, "simulate": False}, SECONDS)
+                    refused[content] = False
+                except EngineError:  # a child that has died can't be asked again
+                    refused[content] = True
+                    child.close()
+                    child = ToolchainChild(environment, simulator.CHILD)
+            if refused[content]:
+                name = names.get(node.name, node.name)
+                text = f"{VERSION} refuses this form of it"
+                findings[name] = Finding("EK1002", "error", profile.name, name, node.op_type, text)
+    finally:
+        child.close()
+    return list(findings.values())

@@ -33,7 +33,6 @@ class Acceptance:
     """Result of NVIDIA's compiler.
 
     Attributes:
-        version: Version of the compiler, e.g. ``tensorrt-rtx 1.7.1.116``.
         refusals: Rejected nodes as ``(node, op, message)``; empty if it built an engine.
         quantized: Requested nodes that it computes on int8 or fp8.
     """
@@ -94,7 +93,6 @@ def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Accepta
 
 
 def _quantized_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]:
-    """Return nodes whose kernel reads int8 or fp8 on both sides: two tensors, or a tensor and a weight."""
     return frozenset(
         node
         for layer in layers

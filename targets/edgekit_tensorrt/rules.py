@@ -124,7 +124,6 @@ def _no_type(node: ir.Node) -> str | None:
 
 
 def _narrow(node: ir.Node) -> str | None:
-    """Check uint8, which may only enter or leave the graph, through Cast or pairs."""
     if node.op_type in ("Cast", "Identity", "Reshape", *QDQ):
         return None
     for value in node.inputs:

@@ -125,7 +125,6 @@ def _meaning(card: Card, name: str) -> str:
 
 
 def _labels(card: Card, outputs: Sequence[TensorSpec]) -> tuple[list[str], str]:
-    """Return a name for each class, and the output whose last axis they name; "" for none."""
     task = card.task
     if task is None or not task.labels:
         return [], ""
@@ -149,7 +148,6 @@ def _with_metadata(file: bytes, model: Any, content: bytes) -> bytes:
 
 
 def _content(file: bytes, buffer: Any) -> Array:
-    """Return the bytes of a buffer, which are in its table or elsewhere in the file."""
     if buffer.offset > 1:
         return np.frombuffer(file, np.uint8, buffer.size, buffer.offset)
     content: Array = buffer.data if buffer.data is not None else np.zeros(0, np.uint8)

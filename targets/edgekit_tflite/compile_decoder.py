@@ -25,7 +25,7 @@ from edgekit.errors import UsageError
 from edgekit.generate.device.decoder import EXTRA_BYTES, OPTION
 from edgekit.generate.host.graphs.language import BlockWeights
 from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter
-from edgekit.generate.host.graphs.language.graph_ir import as_ir
+from edgekit.generate.host.graphs.language.graph_writer import as_ir
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.generate.host.weights.language.decoder_weights import NearestWeights
 from edgekit.generate.host.weights.language.rotated_model import RotatedModel, rotated_model
@@ -184,7 +184,6 @@ class _TfliteDecoder(DecoderWriter):
         return g.op("Reshape", attended, g.ints(1, 1, c.heads * c.head_size))
 
     def _heads(self, x: str, heads: int) -> str:
-        """Split heads: [1, T, heads * head_size] -> [1, heads, T, head_size]."""
         if self.tokens > 1:
             return self.split_heads(x, heads)
         return self.graph.op("Reshape", x, self.graph.ints(1, heads, 1, self.config.head_size))

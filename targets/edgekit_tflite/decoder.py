@@ -88,7 +88,6 @@ class _Program:
             self.view(name)[0, :, length : length + count] = new_values[0, :, :count]
 
     def logits(self) -> Array:
-        """Return the logits of the last run: float32 [1, vocabulary]."""
         result: Array = self._memory(self._out_of["logits"])[0].copy()
         return result
 

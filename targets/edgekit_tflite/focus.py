@@ -62,11 +62,6 @@ def blocks_as_channels(
 
     The same products, with more channels and fewer positions: integer kernels take channels by groups of 4 to
     16, and an image has 3. 6x6 by 2 over 3 channels becomes 3x3 over 12.
-
-    Args:
-        x: Image, N, C, H, W.
-        weights: Constant, out, C, rows, columns.
-        frame: The window of ``weights`` over ``x``.
     """
     size = frame.stride[0]
     if weights.const is None or weights.shape[1] != x.shape[1] or weights.shape[1] > MOST_CHANNELS:

@@ -27,8 +27,6 @@ class Tensor:
 
     Attributes:
         name: Name for people; need not be unique.
-        shape: Physical shape, as stored.
-        dtype: numpy dtype name.
         data: The content of a constant, else None.
         producer: Index of the operator that computes it, or None.
         readers: Number of operator inputs that read it.

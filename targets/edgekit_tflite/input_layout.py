@@ -21,12 +21,7 @@ ELEMENTWISE = ("QUANTIZE", "DEQUANTIZE", "CAST")
 
 
 def transpose_input(model: Any, index: int, order: Sequence[int], content: Callable[[int], Array]) -> None:
-    """Let the model take an input as ``x.transpose(order)``; its outputs do not change.
-
-    Args:
-        model: Table ``Model``; it is changed.
-        content: Returns the bytes of a buffer by its number.
-    """
+    """Let the model take an input as ``x.transpose(order)``; its outputs do not change."""
     editor = _Editor(model, tuple(order), content)
     source = int(editor.subgraph.inputs[index])
     transposed = editor.transposed(source)
@@ -78,7 +73,6 @@ class _Editor:
                 entry.tensorIndex = after if entry.tensorIndex == before else entry.tensorIndex
 
     def _transpose(self, source: int, target: int) -> Record:
-        """Return a new operator that undoes the permutation."""
         inverse = np.argsort(self.order).astype(np.int32)
         self.model.buffers.append(Record("Buffer", data=inverse.view(np.uint8)))
         kind = NUMBERS["TensorType"]["INT32"]

@@ -206,7 +206,6 @@ def _spread(b: Builder, indices: Value, new: Value, data: Value) -> Value:
 
 
 def _placed(b: Builder, x: Value, indices: Value, new: Value, reduction: str) -> Value:
-    """Put each update at its index in ``x``, or combine it with the value there; indices are unique."""
     spread = _spread(b, indices, new, x)
     if reduction in COMBINED:
         spread = b.binary(COMBINED[reduction], x, spread)

@@ -62,7 +62,6 @@ def _clamps(node: ir.Node, quantizations: Quantizations) -> Form:
 
 
 def _arithmetic(node: ir.Node, quantizations: Quantizations) -> Form:
-    """Use three scales; a constant is stored as integers, even a single number."""
     form = own_scale(node, quantizations)
     for value in node.inputs:
         maker = value.producer() if value is not None and is_constant(value) else None

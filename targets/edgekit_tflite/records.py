@@ -45,7 +45,6 @@ def packed(root: Record, identifier: bytes, room_bytes: int = 1024) -> bytes:
 
     Args:
         identifier: Four bytes that name the kind of file.
-        room_bytes: Initial size of the builder's buffer in bytes, which doubles as needed.
     """
     builder = flatbuffers.Builder(room_bytes)
     builder.Finish(_written(builder, root), identifier)

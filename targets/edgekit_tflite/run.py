@@ -295,7 +295,6 @@ def _refuse_unfed(
 
 
 def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
-    """Write ``array``, transposed by ``order``, into the engine's own memory; no view of it is kept."""
     if order == (0, 2, 3, 1) and array.shape[1] <= PLANES_LIMIT:
         for channel in range(array.shape[1]):
             stored[..., channel] = array[:, channel]

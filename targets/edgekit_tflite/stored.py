@@ -123,7 +123,6 @@ class StoredValues(Emitter):
 
         Args:
             weights: Float, or int8 with one scale or one for each index of an axis.
-            axis: Physical axis of the output channels.
         """
         assert weights.const is not None
         stored = weights.const.transpose(order)

@@ -33,9 +33,6 @@ class DamagedFileError(ModelError):
 class Table:
     """Table of a flatbuffer.
 
-    Args:
-        offset: Offset of the table in bytes.
-
     Raises:
         DamagedFileError: it does not lie within the data.
     """

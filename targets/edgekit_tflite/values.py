@@ -55,7 +55,6 @@ class Value:
         shape: Logical shape, as ONNX has it.
         dtype: Stored element type, a numpy name.
         perm: stored = logical.transpose(perm).
-        tensor: Index in the graph; -1 for a constant, which is placed when it is used.
         const: The logical array of a constant.
         columns: The last axis is stored in this order of its indices. Only what multiplies it with constant
             weights may read such a value (``b.flatten``).

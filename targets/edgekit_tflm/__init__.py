@@ -4,7 +4,6 @@ Chips: Cortex-M, Xtensa and others that TFLM is compiled for; Ethos-U55, U65 and
 Versions: tflite-micro 0.dev20261023, ethos-u-vela 5.2.
 
     compile.py       canonical graph -> model.tflite with integer ends, by the compiler of ``tflite``
-    byte_casts.py    bytes as quantized numbers: images of a card with --io uint8
     kernels.py       the kernels that TFLM has, by the call that registers each in an app
     quant_rules.py   what is computed on integers: everything that can be
     run.py           TFLM's own interpreter, which stands in for the chip; the arena that it records

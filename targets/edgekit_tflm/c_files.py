@@ -21,11 +21,7 @@ ALIGNMENT_BYTES = 16
 def export_files(
     files: Mapping[str, bytes], options: Mapping[str, Json], evidence: Mapping[str, Json], title: str
 ) -> dict[str, bytes]:
-    """Write ``model.c`` and ``model.h``, for ``edgekit export``.
-
-    Args:
-        evidence: Evidence of the variant; its ``runner.arena`` is the arena that TFLM recorded.
-    """
+    """Write ``model.c`` and ``model.h``, for ``edgekit export``."""
     name = identifier(title)
     arena = (evidence.get("runner") or {}).get("arena") or {}
     header = "\n".join(_header(name, options, int(arena.get("bytes", 0)), len(files[FILE])))

@@ -64,7 +64,6 @@ def _joined(output: ir.Value) -> list[ir.Node]:
 
 
 def _moved_inputs(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the inputs that a node moves: all inputs of a Concat, else the first one."""
     for value in node.inputs if node.op_type == "Concat" else node.inputs[:1]:
         if value is not None:
             yield value

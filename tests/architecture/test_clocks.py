@@ -10,8 +10,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
 CLOCKS |= {f"{clock}_ns" for clock in CLOCKS}
@@ -86,16 +84,3 @@ def test_no_test_asserts_how_long_something_took() -> None:
         if "import time" in (text := path.read_text("utf-8"))
         for line in durations(text)
     ] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("def f():\n    a = time.monotonic()\n    assert time.monotonic() - a < 5", [3]),
-        ("def f():\n    a, b = time.time(), 1\n    c = time.time() - a\n    assert min(c, b) < 1", [4]),
-        ("def f():\n    end = time.time() + 60\n    while g():\n        assert time.time() < end", []),
-        ("def f():\n    seen = time.time()\n    assert abs(seen - h()) < 600", []),
-    ],
-)  # fmt: skip
-def test_such_an_assertion_is_found(text: str, lines: list[int]) -> None:
-    assert list(durations(text)) == lines

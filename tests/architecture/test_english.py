@@ -234,13 +234,3 @@ def test_a_class_name_has_one_meaning(trees: Trees) -> None:
         (node.name, path) for path, tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
     ]
     warn_of([f"class {name}: {', '.join(at)}" for name, at in homonyms(classes).items()])
-
-
-def test_a_finding_is_a_warning() -> None:
-    with pytest.warns(UserWarning, match="^plain English: a.py load: found$"):
-        warn_of(["a.py load: found"])
-
-
-def test_a_bad_opening_is_seen() -> None:
-    source = '"""What is here."""\ndef a():\n    """As ``b``."""\nclass C:\n    """A thing."""\n'
-    assert [name for name, text in docstrings(source) if opens_badly(text)] == ["module", "a"]

@@ -69,7 +69,7 @@ PACKAGES_OF = {
     "drawing.py": {"PIL"},  # for people: where images are read, drawn or shown
     "picture_files.py": {"PIL"},
     "live_line.py": {"IPython"},  # in a notebook
-    "toml_files.py": {
+    "strict_tables.py": {
         "tomli",
         "tomllib",
     },  # host only: a bundle carries profiles as JSON
@@ -86,7 +86,7 @@ PACKAGES_OF = {
 """Files of the device side that import one more package."""
 ON_DEVICE = ("run.py", "decoder.py", "accelerators.py")
 """Files of a target that are its device side; the second one runs language models."""
-BESIDE_RUN = ("device", "interpreter")
+BESIDE_RUN = ("device", "interpreter", "kept_blob")
 """Folders of a target that are its device side too: ``run.py`` may import them, and they ``run.py``."""
 VENDOR = {
     "edgekit_coreai": {"coreai"},

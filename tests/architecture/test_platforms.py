@@ -160,29 +160,6 @@ def test_the_stubs_are_read() -> None:
     assert not missing()["os"] & {"replace", "kill", "O_RDONLY", "cpu_count"}
 
 
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("os.fork()", ["1: os.fork"]),
-        ("import fcntl", ["1: import fcntl"]),
-        ("if hasattr(os, 'fork'):\n    os.fork()", []),
-        ("if busy:\n    os.fork()", ["2: os.fork"]),
-        ("def f():\n    if sys.platform == 'win32':\n        return\n    import fcntl", []),
-        ("def f():\n    import fcntl\n    if sys.platform == 'win32':\n        return", ["2: import fcntl"]),
-        ("try:\n    import resource\nexcept ImportError:\n    pass", []),
-        ("try:\n    import resource\nexcept OSError:\n    pass", ["2: import resource"]),
-        ("process.send_signal(2)", ["1: send_signal"]),
-        ("Popen(command, pass_fds=(3,))", ["1: pass_fds"]),
-        ("ctypes.CDLL(None).prctl(1)", ["1: CDLL(None)"]),
-        ("ok = sys.platform == 'win32' or os.getuid() == 0", []),
-        ("ok = os.getuid() == 0 or sys.platform == 'win32'", ["1: os.getuid"]),
-        ("n = len(os.sched_getaffinity(0)) if sys.platform == 'linux' else 1", []),
-    ],
-)
-def test_a_use_and_its_guard(source: str, found: list[str]) -> None:
-    assert unguarded(source) == found
-
-
 def test_what_a_system_lacks_is_guarded() -> None:
     found = {
         str(path.relative_to(ROOT)): faults

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from edgekit.target.precisions import TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,36 +93,3 @@ def test_no_target_takes_a_precision_s_name_apart() -> None:
         lines = _compared(ast.parse(path.read_text("utf-8")), {})
         found += [f"{path.name}: {text}" for _, text in lines if "swith(" in text]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'if variant.precision == "fp8": pass',
-        'if variant.precision in ("fp32", "fp16"): pass',
-        'if "int8" != options["precision"]: pass',
-        'kept = [v for v in all if v.precision.startswith("int8")]',
-        'FLOAT8 = "fp8"\nif options.precision == FLOAT8: pass',
-        'FORMS = ("int8",)\nwanted = precision not in FORMS',
-        'BARS = {"fp32": 1.0, "int4": 0.08}',
-        'match variant.precision:\n    case "int8": pass',
-        'if form.name == "int8-dynamic": pass',
-    ],
-)
-def test_it_sees(line: str) -> None:
-    assert _found({"here.py": line}) != []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'if x.dtype == "int8": pass',
-        "if options.precision == AUTO: pass",
-        "if variant.precision != FULL_PRECISION: pass",
-        'LIMITS = {"int8": 127, "int16": 32767}',
-        'raise UsageError(f"{precision} is not there; use fp32, fp16, int8 or auto")',
-        'NAMES = {"asimdhp": "fp16", "bf16": "bf16"}',
-    ],
-)
-def test_it_lets_pass(line: str) -> None:
-    assert _found({"here.py": line}) == []

@@ -1,5 +1,4 @@
-"""A Dask cluster of two workers, one of which is killed in the middle. The long form: ``python -m
-tests.benchmarks.dask_catalogue``."""
+"""A Dask cluster of two workers, one of which is killed in the middle."""
 
 from __future__ import annotations
 

@@ -67,7 +67,6 @@ JAX = (
 )
 PRELOADED = {
     "torchvision": TORCH,
-    "PyTorch, own network": TORCH,
     "timm": (*TORCH, "timm"),
     "segmentation-models-pytorch": (*TORCH, "timm", "segmentation_models_pytorch"),
     "Ultralytics": (*TORCH, "ultralytics"),
@@ -87,7 +86,7 @@ PRELOADED = {
 
 def all_rows() -> Iterator[Row]:
     """Yield the table's rows; of an absent framework the reason is printed."""
-    for module in ("vision", "own", "transformers", "tabular", "keras_jax", "file"):
+    for module in ("vision", "transformers", "tabular", "keras_jax", "file"):
         try:
             yield from import_module(f"tests.benchmarks.newcomers.{module}_rows").rows()
         except ImportError as problem:

@@ -14,7 +14,7 @@ from edgekit.generate.host.pipeline.encoder_decoder.speech import card_of
 from edgekit.generate.host.readers.speech.speech_model import SpeechModel
 from edgekit.processing.audio_features import _filter_bank
 from edgekit.processing.inputs.audio import AudioInput
-from edgekit.processing.spelling import bytes_of
+from edgekit.processing.transcripts.words import bytes_of
 from edgekit.tensor_spec import Array
 
 MAGIC, FLOAT32, FLOAT16, Q8 = 0x67676D6C, 0, 1, 8

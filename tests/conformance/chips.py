@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from tests.conformance.expectations import PARTS, Expected, collected
 from tests.conformance.grid import CASES, FAMILIES, Outcome, run_case
 from tests.conformance.in_children import in_children

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from tests.conformance.grid import CASES, FAMILIES, FRONT, TARGETS, Outcome, run_case
 from tests.conformance.onnx_nodes import reference_fails
 

@@ -22,7 +22,7 @@ from onnx import numpy_helper
 
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EdgeKitError
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from edgekit.tensor_spec import Array
 
 EXPECTED = Path(__file__).with_name("expected.toml")

@@ -17,7 +17,7 @@ from edgekit.cli.command_group import all_verbs
 from edgekit.errors import CardError
 from edgekit.processing import load_card
 from edgekit.processing.cascade import read_stages
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from tests.docs.documents import DOCUMENTS, ROOT, linked_file, name_of, python_blocks, repository_url
 
 TREE = ("edgekit/", "targets/", "tests/", "docs/", "samples/")

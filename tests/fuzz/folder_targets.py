@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from edgekit.compiler.card_inference.hugging_face_files import read_files
 from edgekit.errors import CardError, ModelError
-from edgekit.generate.host.readers.language.adapter_files import open_adapter
+from edgekit.generate.host.adapters import open_adapter
 from edgekit.generate.host.readers.language.hugging_face import open_hugging_face
 from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.generate.host.readers.speech.open_speech import is_speech_model, open_speech_model

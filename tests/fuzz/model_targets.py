@@ -12,8 +12,7 @@ import onnx
 import onnx.defs
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.compiler.model.onnx_file import open_model
-from edgekit.compiler.passes import run_passes
+from edgekit import check
 from edgekit.errors import EdgeKitError
 from tests.fuzz.target import READ, Target, refused
 
@@ -35,7 +34,7 @@ def models(folder: Path) -> dict[str, Target]:
     def read(content: bytes) -> str:
         path.write_bytes(content)
         try:
-            run_passes(open_model(path))
+            check(path, ["ort"], trusted=True)
         except EdgeKitError as problem:
             return refused(problem)
         return READ

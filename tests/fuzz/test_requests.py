@@ -10,7 +10,6 @@ import pytest
 for module in ("grpc", "uvicorn", "websockets", "httptools", "PIL"):
     pytest.importorskip(module, reason=f"{module} is not installed (the extra serve)")
 from tests.fuzz import requests  # noqa: E402
-from tests.fuzz.request_wire import Answer, Server  # noqa: E402
 
 pytestmark = pytest.mark.needs_ort
 CASES = 1500
@@ -23,27 +22,3 @@ def test_a_server_answers_or_refuses_1500_mutated_requests(tmp_path: Path) -> No
         assert sum(count for key, count in counts.items() if key.startswith(f"{name}: ")) > 30
     for answered in ("HTTP in JSON: 200", "HTTP in the binary form: 200", "gRPC: OK", "HTTP, any bytes: 401"):
         assert counts[answered] > 5
-
-
-def test_a_fault_is_found(tmp_path: Path) -> None:
-    wrong = requests._wrong
-    ok, bad = Answer("200", b"a"), Answer("500", b"a")
-    assert wrong(ok, ok) == wrong(Answer("503", b""), ok) == ""
-    assert wrong(ok, bad) == wrong(bad, bad) == str(bad)
-    assert wrong(ok, Answer("200", b"b")) != ""
-    closed = Answer("", b"")
-    assert (wrong(ok, closed, half_closed=True), wrong(ok, closed) != "") == ("", True)
-    assert wrong(Answer("INTERNAL", ""), Answer("INTERNAL", "")) != ""
-    server = Server(tmp_path)
-    try:
-        assert server.problem() == ""
-        with open(tmp_path / "log", "ab") as log:
-            log.write(b"Traceback (most recent call last):\n")
-        assert "Traceback" in server.problem()
-        assert server.problem() == ""
-        server.process.kill()
-        server.process.wait()
-        assert server.problem() == "the process ended with -9"
-    finally:
-        with pytest.raises(AssertionError, match="the server ended with -9"):
-            server.close()

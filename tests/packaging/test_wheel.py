@@ -20,7 +20,7 @@ import pytest
 
 import edgekit
 from edgekit import __version__
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from tests.fixtures.models import SMALL_CNN, write
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,6 @@ from typing import Any
 
 PHONE, DESK = (390, 844), (1280, 900)
 """Width and height of a window, in CSS pixels."""
-DRAWN = "[...document.querySelectorAll('[data-chart]')].every(each => each.dataset.drawn)"
 
 
 def chromium() -> str | None:
@@ -33,14 +32,13 @@ def browser() -> Iterator[Any]:
 def opened(
     running: Any, path: Path, size: tuple[int, int] = DESK, scheme: str = "light"
 ) -> Iterator[tuple[Any, list[str]]]:
-    """The page with its charts drawn, and what the console, errors and requests said meanwhile."""
+    """The page, and what the console, errors and requests said meanwhile."""
     page = running.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
     said: list[str] = []
     page.on("console", lambda message: said.append(f"console {message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
     page.on("request", lambda request: said.append(f"request: {request.url}"))
     page.goto(path.as_uri())
-    page.wait_for_function(DRAWN)
     own = f"request: {path.as_uri()}"
     try:
         yield page, [line for line in said if line != own and not line.startswith("request: data:")]

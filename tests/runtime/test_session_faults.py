@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,9 @@ from edgekit.errors import (
     EdgeKitError,
     EngineError,
     MissingDependency,
-    NonFiniteOutputError,
     NoVariantError,
-    RejectedInputError,
 )
 from edgekit.runtime import Fallback, Session
-from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import (
     Behaviour,
@@ -119,51 +115,6 @@ def test_a_variant_that_fails_to_run(
         assert reason in caplog.text
         session.run({"x": X})
         assert len(session.fallbacks) == 1
-
-
-def test_the_next_ones_fail_too(engines: Engines, path: Path) -> None:
-    engines["ort"].behaviour |= {"onnx": throws, "onnx16": wrong_shape}
-    with Session(path) as session:
-        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
-        assert [(hop.from_, hop.to) for hop in session.fallbacks] == [("onnx", "onnx16"), ("onnx16", "lite")]
-
-
-def test_an_input_that_every_variant_fails_on_costs_that_answer_only(engines: Engines, path: Path) -> None:
-    def picky(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if feeds["x"][0, 0] < 0:
-            raise RuntimeError("index out of range")
-        return doubled(feeds)
-
-    engines["ort"].behaviour |= {"onnx": picky, "onnx16": picky}
-    engines["tflite"].behaviour["lite"] = picky
-    with Session(path) as session:
-        for said in (
-            f"no variant of {path} works here\n"
-            "  onnx    RuntimeError: index out of range\n"
-            "  onnx16  RuntimeError: index out of range\n"
-            "  lite    RuntimeError: index out of range\n"
-            "  if `edgekit verify` fails on it too, the bundle or an engine is at fault, not the input",
-            "onnx: index out of range\n  it works on other inputs, so this input is at fault",
-        ):
-            with pytest.raises(RejectedInputError) as error:
-                session.run({"x": -1 - X})
-            assert str(error.value) == said
-            np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
-            assert session.active.variant == "onnx"
-            assert session.fallbacks == ()
-
-
-def test_an_input_that_is_no_number_is_named(engines: Engines, path: Path) -> None:
-    bad = X.copy()
-    bad[0, :2] = np.nan, np.inf
-    with Session(path) as session:
-        with pytest.raises(NonFiniteOutputError) as error:
-            session.run({"x": bad})
-        first, *_, last = str(error.value).splitlines()
-        assert first == "onnx: 2 of 6 values of output y are NaN or infinite"
-        assert last == "  check what prepares the inputs"
-        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
-        assert session.fallbacks == ()
 
 
 def test_a_damaged_variant(engines: Engines, path: Path) -> None:

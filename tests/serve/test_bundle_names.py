@@ -9,7 +9,7 @@ import pytest
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
 from edgekit.errors import UsageError
-from edgekit.serve.bundle_names import bundles_by_name
+from edgekit.serve.model_entries import bundles_by_name
 
 pytestmark = pytest.mark.needs_ort
 

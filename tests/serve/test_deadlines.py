@@ -19,7 +19,7 @@ from edgekit.serve.served_models import ServedModels
 from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import app_of, running
 
-request_body = pytest.importorskip("edgekit.serve.request_body")
+request_body = pytest.importorskip("edgekit.serve.request_memory")
 pytestmark = pytest.mark.needs_ort
 TENSOR = {"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32", "data": vectors(1)[0]["x"].ravel().tolist()}
 ASK = json.dumps({"inputs": [TENSOR]}).encode()

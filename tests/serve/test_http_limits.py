@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.serve import connection_watch, request_body
+from edgekit.serve import connection_watch, request_memory
 from edgekit.serve.connection_watch import ConnectionLimits, ConnectionWatch
 from tests.fixtures.servers import Running, running
 from tests.fixtures.threads import until
@@ -180,7 +180,7 @@ def test_how_much_may_come_after_an_answer(server: Running) -> None:
     with wire_to(server) as wire:
         wire.sendall(LIVE + b"Content-Length: 1000000000\r\n\r\n")
         assert b"200 OK" in wire.recv(4096)
-        assert sent_until_closed(wire, bytes(65536)) < request_body.DISCARDED_BYTES + (16 << 20)
+        assert sent_until_closed(wire, bytes(65536)) < request_memory.DISCARDED_BYTES + (16 << 20)
 
 
 def test_line_breaks_do_not_keep_an_idle_connection(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

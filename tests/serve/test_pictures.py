@@ -17,7 +17,7 @@ import pytest
 
 import edgekit
 from edgekit.runtime import Session
-from edgekit.serve.bundle_names import bundles_by_name
+from edgekit.serve.model_entries import bundles_by_name
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access

@@ -21,7 +21,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
 from edgekit.errors import UsageError
 from edgekit.runtime import RemoteSession, Session
-from edgekit.serve.bundle_names import bundles_by_name
+from edgekit.serve.model_entries import bundles_by_name
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from tests.fixtures.classifiers import vectors

@@ -13,7 +13,6 @@ from urllib.error import URLError
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.serve import tls_handshake
 from edgekit.serve.connection_watch import ConnectionLimits
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
@@ -65,7 +64,7 @@ def test_https_and_clients_with_a_certificate(files: dict[str, Path], bundle: Pa
 def test_handshakes_that_never_end_and_plain_bytes(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_handshake, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr("edgekit.serve.tls.HANDSHAKE_SECONDS", 0.5)
     tls = tls_of(files["server"], files["server-key"], None)
     server = Running(ServedModels({}, ServeOptions()), tls=tls)
     try:
@@ -86,7 +85,7 @@ def test_handshakes_that_never_end_and_plain_bytes(
 
 def test_handshakes_count_as_connections(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """From accept on: those of one address make room for each other, and leave files to others."""
-    monkeypatch.setattr(tls_handshake, "HANDSHAKE_SECONDS", 100.0)
+    monkeypatch.setattr("edgekit.serve.tls.HANDSHAKE_SECONDS", 100.0)
     tls = tls_of(files["server"], files["server-key"], None)
     limits = ConnectionLimits(total=8, address=4)
     server = Running(ServedModels({}, ServeOptions()), tls=tls, connections=limits)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,14 @@ def test_a_hint_of_another_key_is_no_way_in(tmp_path: Path, file: Path) -> None:
 def test_an_unsigned_file_fails(tmp_path: Path, file: Path) -> None:
     _, public = key_files(tmp_path, "a", KINDS["P-256"]())
     with pytest.raises(SignatureError, match="is not signed"):
+        TrustedKeys([public]).check(file)
+    beside = Path(f"{file}.sig")
+    beside.write_bytes(b" " * (4 << 20))
+    with pytest.raises(OSError, match="it has more than 256 kB"):
+        TrustedKeys([public]).check(file)
+    beside.unlink()
+    os.mkfifo(beside)
+    with pytest.raises(OSError, match="it is not a regular file"):
         TrustedKeys([public]).check(file)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.system.folder_links import followed, linked_files
-from edgekit.system.regular_file import NotRegularFileError
+from edgekit.system.regular_file import NotRegularFileError, followed, linked_files
 from tests.fixtures.hub_caches import as_snapshot
 
 WHY = "it is a symbolic link; replace it by the file that it leads to"

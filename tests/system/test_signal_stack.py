@@ -13,7 +13,7 @@ HANDLED = """
 import ctypes, signal, sys
 from pathlib import Path
 from edgekit_openvino import run
-from edgekit.system.signal_stack import SignalStack
+from edgekit.system.interrupts import SignalStack
 
 def stack():
     now = SignalStack()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import onnx_ir as ir
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
+from edgekit.errors import UsageError
 from edgekit.target import Artifact, Runner
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
 from edgekit.target.registry import compiler, engine
 from edgekit.tensor_spec import Array, TensorSpec
-from tests.fixtures.models import parse
+from tests.fixtures.models import SMALL_CNN, parse
 
 EDGES = """
 <ir_version: 10, opset_import: ["": 23]>
@@ -104,3 +106,18 @@ def same_as_reference(
         assert got[name].dtype == array.dtype
         np.testing.assert_allclose(got[name], array, rtol=rtol, atol=rtol)
         assert got[name].shape == array.shape
+
+
+def digests(target: str) -> dict[str, str]:
+    """Return the sha256 of each file that a target makes of a small model in each float precision."""
+    found = {}
+    for precision in ("fp32", "fp16"):
+        canonical = with_shapes(SMALL_CNN)
+        run_passes(canonical)
+        try:
+            files = compiler(target).compile_model(canonical, profile(target), precision).files
+        except UsageError:  # the target does not have it
+            continue
+        for name, content in sorted(files.items()):
+            found[f"{precision} {name}"] = hashlib.sha256(content).hexdigest()
+    return found

@@ -32,7 +32,7 @@ def test_answers_as_the_reference_does(text: str, target: str, tmp_path: Path) -
     runner.close()
 
 
-@on("ort", "openvino", "tflite", "coreml", "tflm")
+@on("ort", "openvino", "tflite", "coreml", "tflm", "coreai")
 @pytest.mark.parametrize("size", [8, 50000], ids=["copied", "handed over"])
 def test_outputs_and_inputs_are_the_callers(size: int, target: str, tmp_path: Path) -> None:
     runner = load(parse(TWO_INPUTS.replace("8]", f"{size}]")), target, tmp_path)
@@ -79,6 +79,8 @@ def test_a_damaged_file_is_an_engine_error(
         ("coreml", ("onnxruntime",), "onnxruntime", "running an .mlpackage off macOS"),
         ("tflm", ("tflite_micro",), "tflite-micro", "running a .tflite file as a microcontroller does"),
         ("ncnn", ("ncnn",), "ncnn", "running an ncnn"),
+        ("coreai", ("coreai",), "coreai-core", "running an .aimodel"),
+        ("qnn", ("onnxruntime_qnn",), "onnxruntime-qnn", "running on a Hexagon NPU"),
     ],
 )
 def test_absence_gives_the_pip_line(

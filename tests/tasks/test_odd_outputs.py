@@ -86,6 +86,20 @@ def test_boxes_are_decoded_or_refused(kind: str, form: str) -> None:
 @pytest.mark.parametrize(
     ("form", "shapes", "text"),
     [
+        ("depth/metric", {"depth": (1, 3, 4, 4)}, "depth has one plane, but the output is [1, 3, 4, 4]"),
+        ("embed/vector", {"embedding": (2, 3)}, "an embedding is one vector, but the output is [2, 3]"),
+        (
+            "image-to-image/picture",
+            {"picture": (1, 4, 8, 8)},
+            "a picture has 1 or 3 channels in NCHW, but the output is [1, 4, 8, 8]",
+        ),
+        ("matting/alpha", {"alpha": (1, 2, 2, 4)}, "alpha has 1 planes, but the output is [1, 2, 2, 4]"),
+        ("rank/logit", {"score": (1, 2)}, "a relevance is one number, but the output is [1, 2]"),
+        (
+            "detect-text/db",
+            {"map": (1, 2, 8, 8)},
+            "a text map is [1, 1, height, width], but the output is [1, 2, 8, 8]",
+        ),
         ("ssd", {"boxes": (1, 3, 4), "scores": (1, 2, 5)}, "`boxes` has 3 rows but `scores` has 2"),
         ("detr", {"logits": (1, 20, 5), "boxes": (1, 3, 4)}, "`logits` has 20 rows but `boxes` has 3"),
         (

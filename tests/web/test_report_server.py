@@ -23,7 +23,7 @@ from edgekit.web.report_server import BODY_BYTES, ReportError, ReportServer
 from tests.fixtures.threads import in_threads
 
 pytest.importorskip("cryptography", reason="cryptography is not installed (the extra browser)")
-from edgekit.web.certificate import own_certificate
+from edgekit.web.browser_device import own_certificate
 
 HERE = "127.0.0.1"
 

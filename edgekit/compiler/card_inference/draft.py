@@ -23,7 +23,7 @@ from edgekit.compiler.importers.contract import Source as ModelSource
 from edgekit.errors import CardError, ModelError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.task_table import has_decoder
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from edgekit.tensor_spec import TensorSpec
 
 HEAD = (

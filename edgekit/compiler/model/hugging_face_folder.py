@@ -9,10 +9,9 @@ from typing import Any
 
 from edgekit.compiler.model.model_kinds import model_kinds
 from edgekit.errors import ModelError
-from edgekit.system.folder_links import followed
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
-from edgekit.system.regular_file import open_regular, read_plain
+from edgekit.system.regular_file import followed, open_regular, read_plain
 from edgekit.tensor_spec import Json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -10,8 +10,7 @@ from pathlib import Path
 from edgekit.compiler.model.foreign_formats import describe_folder
 from edgekit.compiler.model.untrusted import MAX_BYTES, read_external_file
 from edgekit.errors import ModelError
-from edgekit.system.folder_links import followed
-from edgekit.system.regular_file import sha256_of
+from edgekit.system.regular_file import followed, sha256_of
 
 
 def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:

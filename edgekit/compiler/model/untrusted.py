@@ -18,9 +18,8 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.work_budget import MADE_NODES, take_nodes
 from edgekit.errors import ModelError
-from edgekit.system.folder_links import followed
 from edgekit.system.formats.plain_text import shortened
-from edgekit.system.regular_file import open_regular
+from edgekit.system.regular_file import followed, open_regular
 
 MAX_BYTES = 2**31 - 1
 """protobuf's limit on one message; a model and its external data become one message."""

@@ -10,8 +10,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.errors import CardError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.cascade import read_stages, stage_name
-from edgekit.system.formats.strict_tables import get
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import get, load_toml
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Content, Json
 

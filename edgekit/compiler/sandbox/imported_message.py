@@ -15,7 +15,7 @@ from edgekit.compiler.sandbox.messages import Broken
 from edgekit.errors import CardError, EdgeKitError
 from edgekit.processing.card import parse_card
 from edgekit.system.formats.declared_json import decode, encode
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 from edgekit.tensor_spec import Json
 
 NOT_SENT = ("onnx", "name", "source", "importer", "answers", "example")

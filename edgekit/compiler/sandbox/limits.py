@@ -24,8 +24,8 @@ from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.toolchains.environment import MEMORY_BYTES, environments_of
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
-from edgekit.system.folder_links import followed, linked_files
 from edgekit.system.memory import all_memory_bytes
+from edgekit.system.regular_file import followed, linked_files
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 
 MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"

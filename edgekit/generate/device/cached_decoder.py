@@ -33,13 +33,12 @@ class CachedDecoder:
 
     Args:
         runner: ``close`` closes it. It is emptied before its first step.
-        prefixes: Saved caches of earlier texts.
 
     Attributes:
         tokens: Tokens in the cache.
         computed: Number of tokens computed so far.
         whole: Whether the runner's cache holds ``tokens``; False before the first step, in each step, and
-            after an interrupted one.
+            after a failure to empty it.
         owner: Returns the text that used the cache last; None if there is none.
     """
 
@@ -130,7 +129,7 @@ class CachedDecoder:
             self.prefixes.keep(self.tokens[:length], self.runner.save()[:, :, :length], self.adapter)
 
     def forget(self) -> None:
-        """Empty the cache after a failure or an interrupt, since its content is unknown."""
+        """Empty the cache after a failure, since its content is unknown."""
         self.whole = False
         self.tokens = []
         self.runner.truncate(0)
@@ -167,9 +166,7 @@ class CachePool:
 
     Args:
         runner: The loaded decoder; the first cache is its own.
-        prefixes: Saved caches of earlier texts.
         limit: Maximum number of caches.
-        matrices_of: Returns the matrices of an adapter by its name.
     """
 
     def __init__(
@@ -227,7 +224,7 @@ class CachePool:
             if assigned is None:
                 return None
             assigned.owner = weakref.ref(stream)
-        # A new list, the most recently used cache last: an interrupt loses none of them.
+        # The most recently used cache is the last one.
         self._caches = [*(cache for cache in self._caches if cache is not assigned), assigned]
         assigned.adapt(adapter, self._matrices_of)
         return assigned

@@ -77,11 +77,8 @@ def chat_tokens(
     """Return the tokens of a chat; special ones come from the template alone.
 
     Args:
-        render: Result of ``compile_template``.
         variables: Variables of the template, e.g. ``bos_token``.
-        tokenizer: Tokenizer of the model.
         messages: Result of ``checked_messages``.
-        tools: Functions that the model may call, as the template lists them.
         begin: Text with which the answer begins; the texts of special tokens in it are these tokens.
 
     Raises:

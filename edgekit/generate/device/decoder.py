@@ -31,9 +31,6 @@ class DecoderShape(NamedTuple):
     """Dimensions that determine a decoder's memory and limits.
 
     Attributes:
-        layers: Number of layers that have their own cache.
-        kv_heads: Number of key and value heads in each layer.
-        head_dim: Size of one head.
         vocabulary: Number of tokens, the length of a row of logits.
         context: Maximum tokens in a cache: positions that the file has rotary angles for.
         cache: Element type of the cache, ``float32`` or ``float16``.

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, UsageError, reason_of
 from edgekit.generate.device import decoder_registry
-from edgekit.generate.device.adapter import NO_MATRICES, Matrices, inputs_bytes
+from edgekit.generate.device.adapter import NO_MATRICES, Matrices, adapters_of, inputs_bytes, read_adapter
 from edgekit.generate.device.adapter import OPTION as ADAPTERS
-from edgekit.generate.device.adapter_entry import adapters_of, read_adapter
 from edgekit.generate.device.draft_model import DraftModel, draft_for
 from edgekit.generate.device.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime import local_timings
@@ -82,12 +81,9 @@ class DecoderChain(Chain["DecoderRunner"]):
     other goes on: two decoders rarely fit into memory together.
 
     Args:
-        bundle: Has them.
-        options: The session's.
         context: Maximum tokens of a text; None: the default of memory_plan.py.
         conversations: Maximum number of caches, for the memory plan.
         kept_bytes: Memory of saved caches, for the plan.
-        states: Notified of each step of loading.
 
     Raises:
         UsageError, NoVariantError, MissingDependency, EngineError: as a Session.
@@ -116,10 +112,8 @@ class DecoderChain(Chain["DecoderRunner"]):
         self.load()
 
     def load(self) -> DecoderRunner:
-        """Return the decoder; load the best one that works if none is loaded, or an interrupt ended that."""
-        if self.runner is None or self._changing:
-            self._changing = True
-            self.drop_runner()
+        """Return the decoder; load the best one that works if none is loaded."""
+        if self.runner is None:
             try:
                 self._load_next()
             except NoVariantError as error:
@@ -129,7 +123,6 @@ class DecoderChain(Chain["DecoderRunner"]):
                 # The next text may fare better: an engine that is not installed stays out.
                 self._health.restore({name: f for name, f in failures.items() if f.missing}, {})
                 raise error from None
-            self._changing = False
         assert self.runner is not None
         return self.runner
 

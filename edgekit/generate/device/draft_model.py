@@ -67,11 +67,6 @@ class DraftModel:
     def propose(self, stream: TextStream, tokens: list[int], limit: int) -> list[int]:
         """Return the tokens that it finds likeliest, one after the other.
 
-        Args:
-            stream: The stream of the text.
-            tokens: The text so far.
-            limit: Maximum number of proposed tokens.
-
         Returns:
             The proposed tokens; empty if the text is longer than its context, or is to stop.
         """
@@ -96,12 +91,7 @@ class DraftModel:
 
 
 class DraftProposer:
-    """Proposer that asks a draft model.
-
-    Args:
-        propose: ``Scheduler.propose``.
-        stream: The text whose tokens are proposed.
-    """
+    """Proposer that asks a draft model."""
 
     def __init__(
         self, propose: Callable[[TextStream, list[int], int], list[int]], stream: TextStream
@@ -126,12 +116,7 @@ def draft_for(
     """Return the draft for a loaded variant, or None if the bundle has no draft. It is not loaded yet.
 
     Args:
-        bundle: The bundle of the variant.
-        variant: The loaded variant.
-        plan: Memory plan of the variant.
         spare_bytes: Free memory beside it, in bytes.
-        options: Options of the session.
-        version: Version of the engine.
         probe: Loads a variant once in a child process, and raises EngineError; None: no probe is wanted.
 
     Raises:

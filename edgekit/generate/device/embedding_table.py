@@ -14,6 +14,10 @@ import numpy as np
 from edgekit.tensor_spec import Array, Json
 
 TYPES = ("float32", "float16", "int8", "uint8")
+STEM = ((127, 64), (7, 3), (3, 2))
+"""Kernel sizes and strides."""
+LEAST_SAMPLES = 895
+"""Samples of the first position; a shorter sound is followed by zeros."""
 
 
 class EmbeddingTable:
@@ -22,8 +26,6 @@ class EmbeddingTable:
     Args:
         table: ``file`` and ``offset`` in bytes, ``dtype``, whether the matrix is stored by ``columns``, and
             for integers their ``zero``, and ``scales``: the file with one float32 for each token.
-        files: Files of the variant by name.
-        vocabulary, width: Sizes of the matrix.
 
     Raises:
         KeyError, TypeError, ValueError, OSError: the table is malformed or does not fit the files.
@@ -58,3 +60,16 @@ class EmbeddingTable:
         if self._scales is not None:
             rows = (rows - np.float32(self._zero)) * self._scales[tokens, None]
         return np.ascontiguousarray(rows)
+
+
+def stem_sizes(samples: int) -> list[int]:
+    """Return the number of frames after each convolution; the last one is that of positions.
+
+    >>> stem_sizes(895), stem_sizes(16000)
+    ([13, 3, 1], [249, 81, 40])
+    """
+    sizes = []
+    for size, stride in STEM:
+        samples = (samples - size) // stride + 1
+        sizes.append(samples)
+    return sizes

@@ -34,10 +34,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import EngineError, UsageError, reason_of
-from edgekit.generate.device.embedding_table import EmbeddingTable
-from edgekit.generate.device.sample_stem import LEAST_SAMPLES, stem_sizes
-from edgekit.generate.device.text_rules import TextRules
-from edgekit.generate.device.token_rules import TokenRules, log_probability
+from edgekit.generate.device.embedding_table import LEAST_SAMPLES, EmbeddingTable, stem_sizes
+from edgekit.generate.device.token_rules import TextRules, TokenRules, log_probability
 from edgekit.target import shapes
 from edgekit.target.contract import Engine, Runner
 from edgekit.target.registry import ACCELERATOR
@@ -62,12 +60,8 @@ class EncoderDecoderShape(NamedTuple):
     """Sizes of the arrays between encoder and decoder.
 
     Attributes:
-        heads: Number of attention heads.
-        head_size: Size of one head.
         positions: Positions that the encoder returns keys and values of.
         context: Maximum tokens of a text with its prompt.
-        vocabulary: Number of tokens.
-        layers: Number of the decoder's layers.
         width: Size of an embedding, where the source is a text; 0: it is a sound.
         window: Number of samples, where these are the source; 0: they are not.
     """
@@ -191,7 +185,6 @@ def _open_parts(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> EncoderDecoderRunner:
-    """Load the encoder and the decoder of one shape."""
     embedding, pad = None, 0
     try:
         table = options[OPTION]
@@ -232,9 +225,6 @@ class EncoderDecoderRunner:
     """A loaded encoder and decoder: a ``Runner``.
 
     Args:
-        encoder, decoder: Runners of the two parts.
-        shape: Sizes between them.
-        rules: Rules of the tokens.
         embedding: Embedding of a text's tokens; None: the source is a sound.
         pad: Token that a text is padded with.
     """
@@ -316,7 +306,6 @@ class EncoderDecoderRunner:
         return feeds[SAMPLES][:, : int(places[-1]) + 1 if places.size else None]
 
     def _encode(self, source: Array) -> None:
-        """Run the encoder, and empty the caches of the decoder."""
         self._source, self._tokens = None, []
         self._mask[...] = HIDDEN
         if self._shape.window:
@@ -402,7 +391,6 @@ def figures_of(mean: float, first: Array, rules: Rules) -> Array:
     Args:
         mean: Mean log probability of the new tokens; 0 without any.
         first: Logits after the prompt's first token, which the model's no-speech token is judged by.
-        rules: Rules of the tokens.
     """
     silence = log_probability(first, rules.no_speech) if rules.no_speech >= 0 else SURELY_SPEECH
     return np.array([[mean, silence]], np.float32)

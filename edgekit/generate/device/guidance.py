@@ -29,12 +29,7 @@ NEEDED_FOR = "a text by a schema or a grammar"
 
 
 class GuideMaker:
-    """Makes the guides of one tokenizer, which the package reads once.
-
-    Args:
-        tokenizer: The content of ``tokenizer.json``.
-        stop_ids: Tokens that end a text.
-    """
+    """Makes the guides of one tokenizer, which the package reads once."""
 
     def __init__(self, tokenizer: bytes, stop_ids: frozenset[int]) -> None:
         self._content, self._stop_ids = tokenizer, sorted(stop_ids)
@@ -79,12 +74,7 @@ class GuideMaker:
 
 
 class Guide:
-    """Constraint on the next tokens of one generation.
-
-    Args:
-        matcher: The package's ``LLMatcher``.
-        vocabulary: Tokens of its tokenizer.
-    """
+    """Constraint on the next tokens of one generation."""
 
     def __init__(self, matcher: Any, vocabulary: int) -> None:
         self._matcher = matcher

@@ -14,7 +14,6 @@ from edgekit.generate.device.prefix_cache import LIMIT_BYTES, WORTH_SAVING, Pref
 from edgekit.generate.device.prefix_files import PrefixFiles
 from edgekit.generate.device.speculation import DRAFT, LOOKUP, Speculation
 from edgekit.runtime.session_state import log
-from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class DecoderOptions(NamedTuple):
 
 
 class LoadedDecoder:
-    """A decoder, the next one if it fails, and what belongs to the loaded one. Not thread-safe.
+    """A decoder, the next one if it fails, and what belongs to the loaded one. Used by one thread at a time.
 
     Attributes:
         capacity: Maximum tokens of a text.
@@ -70,7 +69,7 @@ class LoadedDecoder:
             self._decoders.recovers()
 
     def load(self) -> CachePool:
-        """Return the caches; load a decoder first if none is loaded, or an interrupt ended that.
+        """Return the caches; load a decoder first if none is loaded.
 
         Raises:
             NoVariantError, EngineError: no variant works.
@@ -103,7 +102,6 @@ class LoadedDecoder:
         try:
             return self._draft.propose(stream, tokens, limit)
         except Exception as problem:  # an engine may throw anything
-            pass_on(problem)
             self._drop_draft()
             reason = f"the draft failed: {reason_of(problem)}"
             self.speculation = self.speculation._replace(on=False, reason=reason)
@@ -144,7 +142,7 @@ class LoadedDecoder:
         self._decoders.close()
 
     def _use(self, runner: DecoderRunner) -> None:
-        """Switch to a decoder. If an interrupt ends this, the next request starts it again."""
+        """Switch to a decoder. If this fails, the next request starts it again."""
         self._drop_caches()
         self._prefixes.clear()  # another variant computes others
         options, identity = self._options, self._decoders.identity
@@ -172,7 +170,6 @@ class LoadedDecoder:
             try:
                 draft.close()
             except Exception as problem:  # it is no longer needed
-                pass_on(problem)
                 log().warning("the draft did not close: %s", type(problem).__name__)
 
     def _drop_caches(self) -> None:

@@ -48,7 +48,6 @@ def speculation_on(
         mode: ``auto``: if it was measured to be faster and to leave the logits as they are, bit for bit, by
             the draft or else by lookup. ``draft``, ``lookup``: always. ``off``: never.
         identity: Artifact and engine version, under which the times are stored; "": they are not stored.
-        threads: Number of threads of one step.
         draft: The decoder's draft, or None. It is loaded only if its time is not known or it is used.
 
     Raises:

@@ -23,7 +23,6 @@ class MemoryPlan(NamedTuple):
     Attributes:
         weights_bytes: Size of its files, and of what the engine holds twice, in bytes.
         cache_bytes: Size of one cache, in bytes.
-        conversations: Number of caches.
         kept_bytes: Maximum size of saved caches, in bytes.
         capacity: Tokens of one cache.
     """
@@ -59,10 +58,7 @@ def plan_memory(
 
     Args:
         options: The variant's options, with its ``DecoderShape``.
-        weights_bytes: Size of its files, in bytes.
         context: Maximum tokens of a text; None: CONTEXT, or the model's own limit if that is less.
-        conversations: Number of caches.
-        kept_bytes: Maximum memory of saved caches, in bytes.
 
     Raises:
         UsageError: the model has no positions for so many tokens.
@@ -111,7 +107,6 @@ def check_draft_memory(name: str, plan: MemoryPlan, spare_bytes: int) -> None:
     """Refuse a draft for which there is not enough memory beside the model.
 
     Args:
-        name: Name of its variant.
         plan: Memory that it needs; no caches are kept.
         spare_bytes: Memory that the model leaves, from ``check_memory``.
 

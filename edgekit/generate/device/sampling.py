@@ -25,7 +25,6 @@ def next_token(
 
     Args:
         logits: float32 [vocabulary], finite or -inf; not changed.
-        options: Options of the generation.
         previous: Tokens of the prompt and the answer so far, for the repetition penalty.
         draws: Gives one number a token, and none where ``options.greedy``.
         allowed: bool [vocabulary], what a grammar allows; at least one token.

@@ -1,24 +1,24 @@
 """Scheduler of a text session: which text the engine computes next, on which decoder and cache.
 
-There is no thread of its own. Callers queue requests and wait for their results; one of the waiting callers
-runs ``step`` for all of them, until it has its own result (docs/decisions/0050).
-
-An interrupt may end any caller at any instruction, and leaves nothing to clean up: a caller holds the lock
-``present`` of its request by ``with`` as long as it waits. Requests whose lock is free are dropped, and a
-stepping caller whose lock is free is replaced.
+One thread runs the engine for all texts of a session. It begins with a request, and ends after a second
+without one (docs/decisions/0050). Callers put requests into its queue and wait for their results, so an
+interrupt of a caller never reaches the engine or the caches: its request is dropped, or its result unused.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from threading import Lock, RLock, get_ident
+from contextlib import suppress
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import NonFiniteOutputError, UsageError
 from edgekit.generate.device.cached_decoder import CachedDecoder, logits_of_batch
 from edgekit.generate.device.loaded_decoder import LoadedDecoder
-from edgekit.system.interrupts import pass_on
+from edgekit.system.interrupts import Background, in_engine
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
@@ -26,49 +26,44 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+IDLE_S = 1.0
+"""Seconds without a request after which the thread ends."""
 WAIT_SHARE = 0.25
 """Share of the last batch's time that the next batch waits for the texts of the last one. Sampling a token
 takes far less; a slow reader delays the others this once."""
-CHECK_S = 0.05
-"""Seconds after which a waiting caller checks whether the stepping one was interrupted."""
 
 
 class ScheduledCall:
-    """A function that a caller wants to have run between two engine steps.
+    """A function that a caller wants to have run between two engine steps, and its result.
 
     Attributes:
-        call: The function.
-        present: Lock that the caller holds while it waits for the result.
-        thread: Identifier of the caller's thread.
-        result, error: Return value or exception of the function.
-        done: Whether ``result`` or ``error`` is set.
+        left: Whether the caller was interrupted, and no longer waits.
     """
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call = call
-        self.present, self._signal = Lock(), Lock()
-        self._signal.acquire()
-        self.thread = get_ident()
+        self.thread, self.context = get_ident(), copy_context()  # log messages have the caller's trace
         self.result: Any = None
         self.error: Exception | None = None
-        self.done = False
+        self.done = self.left = False
+        self._ended = Lock()
+        self._ended.acquire()
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until ``wake`` or the timeout."""
-        self._signal.acquire(timeout=timeout_s)
+    def wait(self) -> None:
+        """Wait until ``reply``. A plain lock: an interrupt cannot leave it in another state."""
+        self._ended.acquire()
 
-    def wake(self) -> None:
-        """Wake the caller, or let its next ``wait`` return at once. The scheduler's lock must be held."""
-        if self._signal.locked():
-            self._signal.release()
+    def reply(self, result: Any = None, error: Exception | None = None) -> None:
+        """Set the result and wake the caller."""
+        if not self.done:
+            self.result, self.error, self.done = result, error, True
+            self._ended.release()
 
 
 class LogitsRequest(ScheduledCall):
     """A request for the logits of a text.
 
     Attributes:
-        stream: The stream of the text.
-        tokens, rows: Arguments of ``CachedDecoder.read``.
         cache: Cache that holds the first parts of the prompt; None before the first part.
         computed: Number of tokens that ``cache`` had computed before the first part.
     """
@@ -89,17 +84,17 @@ class Scheduler:
     """Order in which the texts of a session are computed. Thread-safe.
 
     Attributes:
-        decoder: The decoder of all texts; used between ``run`` and in ``step`` only.
-        closed: Whether the session is closed.
+        decoder: The decoder of all texts; used in the scheduler's thread only.
         lost: Whether the engine's threads stayed in the parent of this process.
     """
 
     def __init__(self, decoder: LoadedDecoder) -> None:
         self.decoder = decoder
         self.closed = self.lost = False
-        self._lock = RLock()  # reentrant: a signal handler of the app may call the session
-        self._requests: list[ScheduledCall] = []
-        self._stepper: ScheduledCall | None = None
+        self._inbox: SimpleQueue[ScheduledCall] = SimpleQueue()
+        self._requests: list[ScheduledCall] = []  # taken from the inbox, the least recently served first
+        self._serving = self._steps = False
+        self._alone = Lock()
         self._last_batch: list[LogitsRequest] = []
         self._step_s = 0.0
         self._batched = self._batched_tokens = 0
@@ -111,44 +106,25 @@ class Scheduler:
 
         Raises:
             EngineError: no variant works, or ``strict``, and one failed.
-            UsageError: the scheduler is closed; or a signal handler calls this while its thread steps.
+            UsageError: the scheduler is closed.
         """
-        if self._steps_here():
-            raise UsageError(
-                "a signal handler asked for a text while its thread was generating one; ask in another thread"
-            )
         logits: Array | None = self._result_of(LogitsRequest(stream, tokens, rows))
         return logits
 
     def run(self, call: Callable[[], T]) -> T:
         """Return the result of a function that runs between two engine steps."""
-        if self._steps_here():
-            return call()
         result: T = self._result_of(ScheduledCall(call))
         return result
 
-    def _steps_here(self) -> bool:
-        """Return whether this thread is stepping: then a signal handler of the app calls."""
-        stepper = self._stepper
-        return stepper is not None and stepper.thread == get_ident() and stepper.present.locked()
-
     def _result_of(self, request: ScheduledCall) -> Any:
-        with request.present:
-            with self._lock:
-                self._requests = [*self._requests, request]
-                if self._stepper is not None:
-                    self._stepper.wake()  # the next batch may wait for this text
-            while not request.done:
-                if self._is_stepper(request):
-                    self.step()
-                else:
-                    request.wait(CHECK_S)
-        with self._lock:
-            self._stepper = None if self._stepper is request else self._stepper
-            for other in self._requests:
-                if other.present.locked():
-                    other.wake()  # it steps from now on
-                    break
+        self._inbox.put(request)  # atomic: a signal handler of the app may call the session meanwhile
+        try:
+            if not self._serving:
+                Background(self._serve, "edgekit-texts")
+            request.wait()
+        except BaseException:  # an interrupt
+            request.left = True
+            raise
         result, error, request.result, request.error = request.result, request.error, None, None
         if error is not None:
             try:
@@ -157,40 +133,53 @@ class Scheduler:
                 del error  # its traceback refers to this frame
         return result
 
-    def _is_stepper(self, request: ScheduledCall) -> bool:
-        with self._lock:
-            if self._stepper is None or not self._stepper.present.locked():
-                self._stepper = request
-            return self._stepper is request
+    # --- for its thread ----------------------------------------------------------------------------------
 
-    # --- for the caller that steps -----------------------------------------------------------------------
+    def _serve(self) -> None:
+        with self._alone:  # a second thread, which callers began at the same time, waits and finds no request
+            self._serving = True
+            while self._serving:
+                try:
+                    self._requests.append(self._inbox.get(timeout=IDLE_S))
+                except Empty:
+                    self._serving = False  # a caller that sees this begins another thread
+                    self._serving = not self._inbox.empty()
+                with in_engine():
+                    while waiting := self._waiting():
+                        self._step(waiting)
 
-    def step(self) -> None:
+    def _step(self, waiting: list[ScheduledCall]) -> None:
         """Serve the request that was served least recently: run its function, read a part of its prompt, or
         compute its next token in one batch with those of other texts."""
-        for request in self._waiting():
+        self._steps = True
+        for request in waiting:
             try:
-                if isinstance(request, LogitsRequest):
-                    if not self._admit(request):
-                        continue
-                    self._compute(request)
-                else:
-                    self._reply(request, request.call())
+                if request.context.run(self._serves, request):
+                    break
             except Exception as problem:
-                pass_on(problem)
                 self._reply(request, error=problem)
-            return
+                break
+        self._steps = False
+
+    def _serves(self, request: ScheduledCall) -> bool:
+        if not isinstance(request, LogitsRequest):
+            self._reply(request, request.call())
+        elif self._admit(request):
+            self._compute(request)
+        else:
+            return False
+        return True
 
     def _waiting(self) -> list[ScheduledCall]:
         """Return the requests to serve. Drop those whose caller was interrupted; reply to those whose text is
         to stop."""
-        with self._lock:
-            self._requests = [request for request in self._requests if request.present.locked()]
-            waiting = self._requests
-        for request in waiting:
+        while not self._inbox.empty():
+            self._requests.append(self._inbox.get())
+        self._requests = [request for request in self._requests if not (request.left or request.done)]
+        for request in list(self._requests):
             if isinstance(request, LogitsRequest) and request.stream.stops:
                 self._reply(request, None)
-        return [request for request in waiting if not request.done]
+        return list(self._requests)
 
     def _admit(self, request: LogitsRequest) -> bool:
         """Assign a cache to a text. Return False while all caches belong to prompts that are being read.
@@ -205,8 +194,7 @@ class Scheduler:
         if request.cache is None:
             self.decoder.begin(request.stream)
         pool = self.decoder.load()
-        with self._lock:
-            others = [r for r in self._requests if isinstance(r, LogitsRequest) and r is not request]
+        others = [r for r in self._requests if isinstance(r, LogitsRequest) and r is not request]
         pinned = [other.cache for other in others]
         cache = pool.assign(request.stream, request.tokens, pinned, request.stream.adapter)
         if cache is not None:
@@ -221,20 +209,18 @@ class Scheduler:
                 self._compute_batch(request)
                 return
             rows = request.cache.read(request.tokens, request.rows)
+        except UsageError:
+            raise
         except Exception as problem:  # an engine may throw anything
-            pass_on(problem)
-            if isinstance(problem, UsageError):
-                raise
             self.decoder.fall_back(problem, request.cache)
             return
         if rows is not None:
             self._reply_logits(request, rows)
             return
-        with self._lock:  # others first, before the next part
-            self._requests = [*(r for r in self._requests if r is not request), request]
+        self._requests.remove(request)
+        self._requests.append(request)  # others first, before the next part
 
     def _joins_batch(self, request: ScheduledCall) -> bool:
-        """Return whether a text lacks only its next token, so that a batch can compute it."""
         pool = self.decoder.pool if self.decoder.batches else None
         if pool is None or not isinstance(request, LogitsRequest) or request.rows != 1:
             return False
@@ -268,16 +254,15 @@ class Scheduler:
 
     def _wait_for_last_batch(self, adapter: str) -> None:
         """Wait for the texts of the last batch that have this adapter, which usually return soon. Do not wait
-        for those of this thread, which generates them one after the other."""
-        stepper = self._stepper
-        assert stepper is not None
-        last = [r for r in self._last_batch if r.stream.adapter == adapter]
-        due = {r.stream for r in last if r.thread != stepper.thread and not r.stream.ended}
+        for a thread that waits itself, because it generates several texts one after the other."""
         end_s = time.monotonic() + WAIT_SHARE * self._step_s
         while (left_s := end_s - time.monotonic()) > 0:
-            if due <= {r.stream for r in self._requests if isinstance(r, LogitsRequest)}:
+            waiting = {r.thread for r in self._requests}
+            last = [r for r in self._last_batch if r.stream.adapter == adapter and not r.stream.ended]
+            if all(r.thread in waiting for r in last):
                 return
-            stepper.wait(left_s)
+            with suppress(Empty):
+                self._requests.append(self._inbox.get(timeout=left_s))
 
     def _reply_logits(self, request: LogitsRequest, logits: Array) -> None:
         if request.stream.is_new and request.cache is not None:
@@ -286,12 +271,9 @@ class Scheduler:
         self._reply(request, logits)
 
     def _reply(self, request: ScheduledCall, result: Any = None, error: Exception | None = None) -> None:
-        """Set the result of a request and wake its caller."""
-        with self._lock:
-            if not request.done:
-                request.result, request.error, request.done = result, error, True
-            self._requests = [other for other in self._requests if other is not request]
-            request.wake()
+        self._requests = [other for other in self._requests if other is not request]
+        self._steps = False  # the caller may fork as soon as it has its result
+        request.reply(result, error)
 
     # --- between two engine steps ------------------------------------------------------------------------
 
@@ -312,14 +294,16 @@ class Scheduler:
     # --- its end -----------------------------------------------------------------------------------------
 
     def forked(self, lost: bool) -> None:
-        """Replace the locks in a forked process.
+        """Begin anew in a forked process, which has no thread of the scheduler.
 
         Args:
             lost: Whether the engine's threads stayed in the parent; then no text can be generated here.
         """
-        stepper = self._stepper
-        self.lost = lost or (stepper is not None and stepper.present.locked())
-        self._lock, self._requests, self._stepper, self._last_batch = RLock(), [], None, []
+        self.lost = lost or self._steps
+        waiting, self._requests, self._last_batch = self._requests, [], []
+        self._inbox, self._alone, self._serving = SimpleQueue(), Lock(), False
+        for request in waiting:  # of this thread, if a signal handler forked
+            request.reply(error=self.unusable())
         if self.lost:
             self.decoder.pool = None
 

@@ -95,8 +95,6 @@ class Speculation(NamedTuple):
     """Speculation settings of a session.
 
     Attributes:
-        on: Whether the session speculates.
-        reason: The reason, in words.
         max_tokens: Maximum tokens of a proposal.
         break_even: Tokens that a step with a proposal must make to be worth its time. For a text that makes
             fewer, nothing is proposed any more.
@@ -129,7 +127,6 @@ class StepTimes(NamedTuple):
         plain_ms: One token.
         consistent_ms: One token with ``row_consistent``.
         rows_ms: ``1 + draft`` tokens with ``row_consistent``.
-        draft: Proposed tokens.
         is_exact: Whether the logits with ``row_consistent`` were those of plain steps, bit for bit.
     """
 

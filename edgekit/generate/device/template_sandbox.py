@@ -245,7 +245,6 @@ def _rewritten(tree: Any) -> Any:
 
 
 def _joined(values: Iterable[Any], between: Any = "", attribute: Any = None) -> str:
-    """``join``, its length known before."""
     if attribute is not None:
         values = [item.get(attribute, "") for item in values]
     parts = [_plain(value) for value in values]
@@ -290,7 +289,6 @@ def _rounded(value: Any, precision: Any = 0, method: Any = "common") -> Any:
 
 
 def _trimmed(value: Any, chars: Any = None) -> str:
-    """``trim``."""
     _check_short(chars)
     return str(value).strip(chars)
 

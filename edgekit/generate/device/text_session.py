@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.bundle import Bundle
@@ -22,10 +21,10 @@ from edgekit.generate.device.prefix_files import common_length
 from edgekit.generate.device.scheduler import Scheduler
 from edgekit.generate.device.speculation import LOOKUP, PromptLookup
 from edgekit.generate.device.template_sandbox import Render, compile_template
-from edgekit.generate.device.text_parts import TextParts, parts_of
 from edgekit.generate.device.text_stream import TextStream
-from edgekit.generate.device.text_tokens import TextTokenizer, check_length
+from edgekit.generate.device.text_tokens import TextParts, TextTokenizer, check_length, parts_of
 from edgekit.runtime.session_state import Active, SessionOptions, States
+from edgekit.system.closing import Closing
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import passing_options
 from edgekit.system.forked import tell_of_fork
@@ -42,7 +41,7 @@ def _nothing() -> None:
     """Do nothing on close."""
 
 
-class TextSession:
+class TextSession(Closing):
     """Text generation with a language model. Thread-safe: concurrent texts take turns, token by token.
 
         with TextSession("chat.edgekit") as session:
@@ -347,14 +346,6 @@ class TextSession:
         """Free the decoder, and the bundle if it was opened here. Texts that go on end with an error."""
         self._scheduler.close()
         self._close()
-
-    def __enter__(self) -> TextSession:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def forked(self) -> None:
         """Replace the locks in a forked process; drop an engine that needs threads."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from math import inf
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.generate.device.sampling import next_token
 from edgekit.generate.device.speculation import Speculation, verified
 from edgekit.generate.device.text_tokens import StopWords, TextPieces
+from edgekit.system.closing import Closing
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 NONE = Speculation()
 
 
-class TextStream:
+class TextStream(Closing):
     """Iterator over pieces of a generated text. Each is at least one character.
 
         with session.generate("Once upon a time") as stream:
@@ -53,8 +53,8 @@ class TextStream:
                 print(piece, end="", flush=True)
         stream.result.reason
 
-    Only ``next`` computes, in the caller's thread. ``cancel`` may be called from any thread, the other
-    methods from one thread at a time.
+    Only ``next`` computes. ``cancel`` may be called from any thread, the other methods from one thread at a
+    time.
 
     Attributes:
         tokens: Tokens of the prompt, then the new ones.
@@ -166,14 +166,6 @@ class TextStream:
         self._reason = self._reason or "cancelled"
         self._flow.close()
         self._end()
-
-    def __enter__(self) -> TextStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<TextStream: {self._prompt_tokens} tokens read, {self._generated} made>"

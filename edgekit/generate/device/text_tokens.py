@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.errors import CardError, ContextLengthError, UsageError
 from edgekit.processing.tokenizer import guarded, open_whole
 from edgekit.processing.tokenizer_bounds import TOKEN_CHARS, TokenizerBounds
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
 
 CHARS_A_TOKEN = 32
 """A text of more characters for each token of the context is refused before it is split."""
@@ -27,7 +30,6 @@ class TextTokenizer:
         content: The file that the package ``tokenizers`` saves as ``tokenizer.json``.
 
     Attributes:
-        content: The same.
         special: The texts of its special tokens.
 
     Raises:
@@ -51,7 +53,6 @@ class TextTokenizer:
         """Return the tokens of a text.
 
         Args:
-            text: The text.
             adds_special: Whether the tokenizer adds its own, e.g. a first one.
             reads_special: Whether the text of a special token becomes that token.
 
@@ -178,3 +179,47 @@ def check_length(text: str, context: int) -> None:
 def _overlap(text: str, word: str) -> int:
     """Return the number of characters at the end of ``text`` that are a beginning of ``word``."""
     return next((n for n in range(min(len(text), len(word) - 1), 0, -1) if text.endswith(word[:n])), 0)
+
+
+class TextParts(NamedTuple):
+    """The tokenizer and what belongs to it.
+
+    Attributes:
+        stop_ids: Tokens that end a text.
+        template: Chat template, in Jinja as Hugging Face's tokenizers have it; "": the model is not for
+            chats.
+        bos_id: The token that begins a text, which the tokenizer itself puts there; None: there is none.
+        context: Most tokens of a text; None: as many as the decoder has positions for.
+    """
+
+    tokenizer: bytes
+    stop_ids: tuple[int, ...] = ()
+    template: str = ""
+    bos_id: int | None = None
+    context: int | None = None
+
+
+def parts_of(bundle: Bundle) -> TextParts:
+    """Return the parts of a bundle.
+
+    Raises:
+        UsageError: it is not a language model.
+        CardError: its card is malformed.
+        BundleError: a file that the card names is absent or damaged.
+    """
+    from edgekit.bundle.card_files import read_card_file
+    from edgekit.processing.generation import is_generation, read_generation
+
+    if bundle.card is None or not is_generation(bundle.card):
+        raise UsageError(
+            f"{bundle.name} is not a language model; open it with edgekit.runtime.Session or edgekit run"
+        )
+    card = read_generation(bundle.card, f"{bundle.name}: card")
+    template = ""
+    if card.chat_template:
+        try:
+            template = read_card_file(bundle, card.chat_template).decode("utf-8")
+        except UnicodeDecodeError:
+            raise CardError(f"{bundle.name}: {card.chat_template} is not UTF-8 text") from None
+    tokenizer = read_card_file(bundle, card.tokenizer)
+    return TextParts(tokenizer, card.stop_ids, template, card.bos_id, card.context_length)

@@ -7,7 +7,7 @@
 namespace edgekit {
 
 // OpenVINO 2026.4 sets one when it compiles, and frees it later: the next signal would end the process
-// (edgekit/system/signal_stack.py). This object restores the thread's own.
+// (edgekit/system/interrupts.py). This object restores the thread's own.
 class KeptSignalStack {
 #if !defined(_WIN32) && !defined(__wasm__)
  public:

@@ -102,7 +102,6 @@ class _Source(NamedTuple):
 
     Attributes:
         planes: float32 [channels, rows x columns].
-        columns: Number of columns of the part.
         left, top: The frame's column and row of the part's first.
         low, high: The least and greatest x and y of a position; beyond them all taps are on the edge.
         taps: Across and down.
@@ -162,7 +161,6 @@ def _sampled(source: _Source, x: Array, y: Array) -> Array:
 
 
 def _weights(fraction: Array, taps: int) -> Array:
-    """Compute each tap's weights, float32 [taps, n]. Four taps use Keys' kernel, a = -0.75 as in OpenCV."""
     t = fraction.astype(np.float32)
     if taps == 2:
         return np.stack([1 - t, t])

@@ -115,10 +115,6 @@ class Features:
 def read_features(table: Json, rate: int, location: str) -> Features:
     """Read the features of a card's table.
 
-    Args:
-        rate: Sample rate in Hz.
-        location: Begins every error's text.
-
     Raises:
         CardError: it is malformed.
     """

@@ -28,9 +28,6 @@ class LocalAgreement:
     def agree(self, text: str) -> tuple[str, str]:
         """Commit the words that this hypothesis and the last one share.
 
-        Args:
-            text: Text of the whole stretch.
-
         Returns:
             The words that are committed now, and those after them.
         """
@@ -52,9 +49,6 @@ class LocalAgreement:
     def settle(self, text: str) -> str:
         """Commit all words of a hypothesis.
 
-        Args:
-            text: Text of the whole stretch.
-
         Returns:
             The words that are committed now.
         """
@@ -69,9 +63,6 @@ class LocalAgreement:
 
     def close(self, text: str) -> str:
         """Commit the last words of a part of the stretch, which begins after the part from now on.
-
-        Args:
-            text: Text of the part.
 
         Returns:
             The words that are committed now.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE
 from edgekit.processing.task_decoder import one_of, within
+from edgekit.processing.transcripts.words import BYTE_LEVEL, SENTENCEPIECE
 
 TOKENIZER_FILE = "tokenizer.json"
 

@@ -3,9 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from functools import cache
 
-from edgekit.processing.spelling import BYTE_LEVEL, spelled_text
+BYTE_LEVEL, SENTENCEPIECE = "byte-level", "sentencepiece"
+SPACE = "\u2581"
+"""SentencePiece's mark of a word's begin."""
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def spelled_text(tokens: Sequence[int], pieces: Sequence[str], spelling: str, special: Container[int]) -> str:
+    """Return the text of tokens. Those beyond the vocabulary have none: T5 has more rows than tokens.
+
+    Args:
+        pieces: Text of each token as the vocabulary spells it.
+        spelling: ``byte-level`` or ``sentencepiece``.
+        special: Tokens without a text.
+    """
+    spelled = [pieces[token] for token in tokens if token not in special and token < len(pieces)]
+    if spelling == BYTE_LEVEL:
+        return bytes_of("".join(spelled)).decode("utf-8", "replace")
+    content = b"".join(_byte(piece) or piece.replace(SPACE, " ").encode() for piece in spelled)
+    return content.decode("utf-8", "replace").removeprefix(" ")
+
+
+@cache
+def _byte(piece: str) -> bytes:
+    """Return the byte that a piece like ``<0x0A>`` stands for; b"": it stands for its text."""
+    match = _BYTE.fullmatch(piece)
+    return bytes([int(match[1], 16)]) if match else b""
+
+
+def bytes_of(spelled: str) -> bytes:
+    """Return the bytes that letters of a byte-level vocabulary stand for; others are left out."""
+    table = _bytes()
+    return bytes(table[letter] for letter in spelled if letter in table)
+
+
+@cache
+def _bytes() -> Mapping[str, int]:
+    """Return the byte that each letter of the vocabulary stands for: printable ones for themselves, the
+    others for 256, 257 ... in order (``bytes_to_unicode`` of GPT-2)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
+    byte_by_letter = {chr(byte): byte for byte in printable}
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return byte_by_letter | {chr(256 + number): byte for number, byte in enumerate(others)}
 
 
 def text_of(

@@ -23,7 +23,7 @@ from edgekit.errors import index_line
 from edgekit.processing.card import parse_card
 from edgekit.processing.generation import is_generation
 from edgekit.processing.processing import predicts_in_parts
-from edgekit.system.formats.markdown import escaped, markdown_table
+from edgekit.system.formats.plain_text import escaped, markdown_table
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle

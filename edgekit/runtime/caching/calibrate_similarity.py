@@ -23,6 +23,8 @@ from edgekit.runtime.caching.frame_signature import distance, signature_of
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.runtime.predictor import Predictor
 from edgekit.system.formats import strict_json
+from edgekit.system.formats.declared_json import decode
+from edgekit.system.formats.json_schema import ManifestError
 from edgekit.tensor_spec import Array
 
 BOUND = 0.05
@@ -116,14 +118,10 @@ def calibration_from_json(content: bytes) -> SimilarityCalibration:
     """
     try:
         table = strict_json.decode(content, "calibration", CALIBRATION_LIMIT_BYTES)
-        calibration = SimilarityCalibration(**table)
-        whole = (calibration.references, calibration.frames, calibration.hits, calibration.false_hits)
-        rates = (calibration.limit, calibration.bound, calibration.false_rate)
-        if not all(type(count) is int for count in whole) or not all(type(r) in (int, float) for r in rates):
-            raise TypeError
+        calibration: SimilarityCalibration = decode(SimilarityCalibration, table, "calibration")
         if calibration.false_rate < upper_bound(calibration.false_hits, calibration.hits):
             raise ValueError
-    except (strict_json.JsonError, TypeError, ValueError):
+    except (strict_json.JsonError, ManifestError, ValueError):
         raise UsageError(
             "this is not a calibration that SimilarityCalibration.as_json wrote; measure again"
         ) from None
@@ -148,7 +146,6 @@ def measure(
 
     Args:
         frames: uint8 [rows, columns, 3], in order; read once, none is kept.
-        references: Number of cached predictions. 1 means a motion gate.
         bound: Accepted share of false hits, above 0 and below 1.
 
     Raises:

@@ -112,7 +112,6 @@ def first_answer(
 
 
 def _next_reply(replies: Replies, limit_s: float, running: Collection[WatchedRunner]) -> Reply:
-    """Return the next reply of ``running``. Raises queue.Empty after ``limit_s``."""
     return replies.get(timeout=max(0.0, limit_s))
 
 

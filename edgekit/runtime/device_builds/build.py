@@ -52,8 +52,6 @@ class EngineLimits:
     Attributes:
         seconds: Timeout. Engines of small networks take minutes on an Orin Nano.
         floor_mb: Available memory below which the child is killed, for the sake of other processes.
-        needs_disk_mb: Free disk required to start a build.
-        needs_memory_mb: Available memory required to start a build.
     """
 
     seconds: float = 1800.0
@@ -70,7 +68,6 @@ class BuildResult:
     Attributes:
         killed: Why this process killed it; empty if it did not.
         result: Its result file; empty if missing or unreadable.
-        sha256: SHA-256 of the engine file; empty if there is none.
     """
 
     code: int

@@ -27,7 +27,8 @@ from typing import Literal
 from edgekit.errors import EngineError
 from edgekit.system import cache_folder, ownership
 from edgekit.system.atomic_files import flush_folder, private_folder, write_atomically
-from edgekit.system.formats import strict_json
+from edgekit.system.formats import declared_json, strict_json
+from edgekit.system.formats.json_schema import ManifestError
 from edgekit.system.json_records import read_object
 from edgekit.system.memory import free_memory_bytes
 from edgekit.system.regular_file import open_regular, sha256_of
@@ -151,13 +152,8 @@ class EngineStore:
         self._refuse_foreign()
         stored = read_object(self._ledger_path(name), JSON_LIMIT_BYTES)
         try:
-            ledger = Ledger(
-                tuple(str(reason) for reason in stored.get("failures", ())),
-                int(stored.get("interruptions", 0)),
-                str(stored.get("doing", "")),
-                str(stored.get("process", "")),
-            )
-        except (TypeError, ValueError):
+            ledger: Ledger = declared_json.decode(Ledger, stored, "ledger")
+        except ManifestError:
             ledger = Ledger()
         if ledger.doing and not _is_alive(ledger.process):
             ledger = after_crash(ledger)
@@ -166,12 +162,7 @@ class EngineStore:
 
     def remember(self, name: str, ledger: Ledger) -> None:
         private_folder(self.root)
-        content: Json = {
-            "failures": list(ledger.failures),
-            "interruptions": ledger.interruptions,
-            "doing": ledger.doing,
-            "process": ledger.process,
-        }
+        content = declared_json.encode(Ledger, ledger)
         write_atomically(self._ledger_path(name), [strict_json.encode(content)], 0o600)
 
     def fail(self, name: str, reason: str) -> None:

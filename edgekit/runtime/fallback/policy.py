@@ -8,7 +8,7 @@
 Sort keys: the requested variant, variants that compute the source model and no smaller one, the requested
 engine, verified variants, a deferral before the others and its small variant after them, variants built for
 this kind of processor (if the times are from another kind), estimated time, and size if none is known
-(edgekit/bundle/speed_order.py). A rejected variant is never a candidate.
+(edgekit/bundle/variant.py). A rejected variant is never a candidate.
 ``failures`` only grows during a request, so the loop over the candidates ends.
 """
 

@@ -38,7 +38,7 @@ file rightly in the next process."""
 MEMORY_MB = 4096
 """Address space of the child beyond ten times the variant's files; engines reserve far more than they use."""
 RECORDS_LIMIT, RECORD_LIMIT_BYTES = 2000, 16_384
-TRIALS = {"decoder": "edgekit.generate.device.decoder_trial"}
+TRIALS = {"decoder": "edgekit.generate.device.decoder_registry"}
 """Option of a variant that does not run on arrays -> module with its ``trial`` and the data for it."""
 RESULT, REQUEST, VERSION = "result.json", "request.json", "engine"
 CRASHES = frozenset({"SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT", "SIGSYS", "SIGTRAP"})
@@ -144,7 +144,6 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
     Args:
         code: Its exit code, negative for a signal. None means it was killed after the timeout.
         result: Its result file; empty if missing or unreadable.
-        engine: Name and version of the engine it was about to load with.
 
     >>> judge_exit(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
     ('it crashed the probe process (SIGFPE)', 'ONNX Runtime 1.31.1')
@@ -203,7 +202,6 @@ def _key(bundle: Bundle, variant: Variant) -> str:
 
 
 def _is_python() -> bool:
-    """Return whether sys.executable can start a child; a frozen app is its own executable."""
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 

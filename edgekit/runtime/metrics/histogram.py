@@ -38,11 +38,7 @@ several devices."""
 
 
 class Histogram:
-    """Counts by bucket. Not thread-safe: use one per thread and ``add``, or a lock.
-
-    Attributes:
-        zeros: Values of at most 2 ** -30, 0 included.
-    """
+    """Counts by bucket. Not thread-safe: use one per thread and ``add``, or a lock."""
 
     __slots__ = ("_counts", "count", "high", "low", "sum", "zeros")
 

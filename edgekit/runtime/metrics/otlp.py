@@ -133,7 +133,6 @@ def attributes_of(table: Mapping[str, str]) -> list[Json]:
 
 
 def _arch() -> str:
-    """Return the architecture by OpenTelemetry's semantic conventions."""
     machine = platform.machine()
     return {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "armv7l": "arm32"}.get(machine, machine)
 

@@ -136,7 +136,6 @@ class Page(Closing):
 
     Args:
         metrics: Read at each request; of a ``Session`` or of a ``TextSession``.
-        port: 0: any free one.
 
     Raises:
         OSError: the port is taken.

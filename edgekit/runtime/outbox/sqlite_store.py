@@ -85,7 +85,6 @@ class OutboxStore:
         self._connections = []
 
     def _close_all(self) -> None:
-        """Close the connections in reverse order: the file, then the lock."""
         with contextlib.suppress(sqlite3.Error):
             self._connections[-1].close()
         self._connections.pop()
@@ -108,9 +107,6 @@ class OutboxStore:
         """Store rows in one transaction; when this returns they survive a power cut.
 
         A row whose key exists already is ignored.
-
-        Args:
-            lost: Number of rows dropped before they came here, to be counted.
 
         Returns:
             The keys of rows dropped for lack of room, because all others are more important.

@@ -102,7 +102,6 @@ class Client:
     """One model on one server, over one connection. One call at a time.
 
     Args:
-        connection: The connection; its URL is what precedes ``/v2``.
         shapes: Inputs and outputs of the local model at each of its shapes, the largest last; the server's
             must match those of the largest.
         version: Version of the model on the server. Empty means the server's default.
@@ -175,7 +174,6 @@ class Client:
         Args:
             feeds: Every input, contiguous, of the declared dtype and one of the shapes.
             end_s: The deadline, on ``time.monotonic()``.
-            more_headers: Further headers, e.g. ``traceparent``.
 
         Raises:
             ConnectionFailedError: there was no response in time.

@@ -55,9 +55,6 @@ def decide(
     """Decide where to run a request.
 
     Args:
-        deadline_s: Time limit of the request, in seconds.
-        local_s: p95 of the device, in seconds. None means unknown.
-        remote_s: p95 of the server, in seconds. None means unknown.
         objection: Reason not to use the server now; empty if it may be used.
 
     >>> decide("remote-first", 0.1, 0.02, 0.03, "")
@@ -90,12 +87,7 @@ def latest_start_s(deadline_s: float, local_s: float | None) -> float:
 def second_opinion(
     confidence: float, threshold: float, left_s: float, remote_s: float | None, objection: str
 ) -> str:
-    """Return the reason that the server does not repeat a run of the device, or "" if it does.
-
-    Args:
-        remote_s: p95 of the server. None means unknown.
-        objection: Why the server must not be used now.
-    """
+    """Return the reason that the server does not repeat a run of the device, or "" if it does."""
     if confidence >= threshold:
         return f"confidence {confidence:.3g} of at least {threshold:.3g}"
     if objection:
@@ -176,7 +168,6 @@ class Breaker:
 
         Args:
             slow: Whether it was too late to be useful.
-            now_s: Time on the caller's clock, in seconds.
             chance: A random number from 0 to 1.
         """
         if self.state == "half-open":

@@ -32,7 +32,7 @@ from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.session import Session
 from edgekit.runtime.store import health
-from edgekit.runtime.store.files import Slots, StoreFiles, version_of
+from edgekit.runtime.store.files import Slots, StoreFiles, checked_digest, version_of
 from edgekit.runtime.store.health import HealthWindow as HealthWindow
 from edgekit.runtime.store.health import Progress
 from edgekit.runtime.store.state import (
@@ -48,7 +48,6 @@ from edgekit.runtime.store.state import (
     uncounted,
 )
 from edgekit.runtime.store.state import StoreState as StoreState
-from edgekit.runtime.store.state_file import checked_digest
 from edgekit.signing.trusted_keys import TrustedKeys
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -361,7 +360,6 @@ class Store:
 
 
 def _check(session: Session) -> None:
-    """Check a candidate's golden vectors; close the session if they are wrong."""
     from edgekit.runtime.store.candidate_check import check_candidate  # here: committed bundles need it not
 
     try:

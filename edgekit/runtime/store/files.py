@@ -13,6 +13,7 @@ and no process holds it open, so never in the step that gives it up.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -23,16 +24,19 @@ from typing import BinaryIO
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.bundle.model_version import is_version, model_version
 from edgekit.errors import BundleError, SignatureError, UsageError
-from edgekit.runtime.store.state import StoreState
-from edgekit.runtime.store.state_file import encoded, read
+from edgekit.runtime.store.state import FACTORY, StoreState
 from edgekit.signing.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
 from edgekit.signing.trusted_keys import TrustedKeys, signature_path
 from edgekit.system import ownership
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
+from edgekit.system.formats import declared_json, strict_json
+from edgekit.system.formats.json_schema import ManifestError
+from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.regular_file import open_regular, read_plain
 
 LOCK_SECONDS = 10.0
 NOTES_LIMIT = 20
+STATE_LIMIT_BYTES = 1 << 16
 
 
 class StoreFiles:
@@ -312,3 +316,45 @@ def version_of(bundle: Bundle, version: int | None) -> int | None:
     if stated is not None and version is not None and stated != version:
         raise UsageError(f"{bundle.name} has version {stated}, but {version} was passed: leave it out")
     return stated if version is None else version
+
+
+def encoded(state: StoreState) -> bytes:
+    """Return the content of a state file."""
+    content = strict_json.encode(declared_json.encode(StoreState, state))
+    return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
+
+
+def read(path: Path) -> StoreState | None:
+    """Return the state in a file; None if it is not exactly what :func:`encoded` wrote.
+
+    Raises:
+        OSError: it is missing, cannot be read, or does not belong to this user or root.
+    """
+    return decoded(ownership.read_own(path, STATE_LIMIT_BYTES + 1))
+
+
+def decoded(content: bytes) -> StoreState | None:
+    """Return the state in the content of a file; None if it is torn."""
+    digest, _, text = content.partition(b"\n")
+    if hashlib.sha256(text).hexdigest().encode("ascii") != digest:
+        return None
+    try:
+        table = strict_json.decode(text, "state", STATE_LIMIT_BYTES)
+        state: StoreState = declared_json.decode(StoreState, table, "state")
+        rows = (*state.given_up, *state.stood_in, *state.versions, *state.answers)
+        for digest in (state.active, state.staged, *state.good, *(row[0] for row in rows)):
+            checked_digest(digest)
+    except (JsonError, ManifestError, ValueError):
+        return None
+    return state
+
+
+def checked_digest(text: str) -> str:
+    """Validate a digest, which becomes a file name: a state file may have been tampered with.
+
+    Raises:
+        ValueError: it is not a digest.
+    """
+    if text != FACTORY and not (len(text) == 64 and set(text) <= set("0123456789abcdef")):
+        raise ValueError(f"{text!r} is not a digest")
+    return text

@@ -115,3 +115,25 @@ def check_live_rate(source: AudioInput, rate: int | None) -> None:
             f"pieces of a sound must have the card's rate, {source.rate} Hz, not {rate}: give the whole "
             "sound, or resample it before"
         )
+
+
+def predict_parts(
+    session: SessionProtocol, item: Any, *, rate: int | None = None, **options: Any
+) -> Iterator[Any]:
+    """Predict for a string that is written, or a long recording; iterate over the predictions so far.
+
+        for written in predict_parts(session, "A text."):
+            show(written.text)
+
+    Args:
+        item: A string. Audio: floats from -1 to 1 or int16, [n] or [n, channels].
+        rate: Sample rate of a recording in Hz. None means the card's.
+        options: Decoding options that override the card's.
+
+    Raises:
+        UsageError: the session predicts in one run, the item does not fit, or an option is unknown.
+        EngineError: all variants failed.
+    """
+    if not processing.predicts_in_parts(session.card):
+        raise UsageError(f"{session.card.title} predicts in one run: use session.predict")
+    return processing.predict_parts(session.card, session.run, item, rate, options)

@@ -78,7 +78,6 @@ def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bo
             1 and the session's thread count. Measuring takes about two seconds, once per variant, engine
             version and device. On a GPU or an NPU it is 1, also while a requested one is being verified: its
             stage overlaps with those on the CPU, and several runs of it would take turns.
-        newest: Whether only the newest frame of a live source is used.
 
     Raises:
         UsageError: several workers for a session that is closed.

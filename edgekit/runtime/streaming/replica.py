@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 class Replica:
     """One loaded variant. One call at a time, as with any runner.
 
-    Args:
-        session: Runs requests if this fails; it must outlive this.
-
     Attributes:
         failed: Why the session is used instead; "" while it is not.
 

@@ -216,7 +216,6 @@ class _Pipeline:
         self._stopped = False
 
     def start(self, runners: Sequence[SessionProtocol | Replica], slots: int) -> None:
-        """Start one worker for each runner; a single runner gets the three stages."""
         works: list[Callable[[], None]]
         if len(runners) > 1:
             self._slots = slots
@@ -235,7 +234,6 @@ class _Pipeline:
             self._threads.append(Background(work, f"edgekit-stream-{number}"))
 
     def fetch(self) -> _Task | None:
-        """Return the next result in order; None after the last."""
         while True:
             with self._lock:
                 task = self._done.pop(self._fetched, None)
@@ -255,7 +253,6 @@ class _Pipeline:
             self._changed.notify()
 
     def join(self) -> None:
-        """Wait until every thread has ended, at most for the source and one run."""
         for thread in self._threads:
             thread.join()
         self._done.clear()

@@ -62,11 +62,7 @@ CURRENT: ContextVar[TraceContext | None] = ContextVar("edgekit_trace", default=N
 
 
 def new_trace(share: float = 1.0) -> TraceContext:
-    """Return the context of the first span of a trace.
-
-    Args:
-        share: Share of the traces that are recorded, 0 to 1; the trace id decides.
-    """
+    """Return the context of the first span of a trace."""
     trace_id = _hex(128)
     # The rightmost 56 bits, which the second level of the recommendation wants random.
     return TraceContext(trace_id, _hex(64), int(trace_id[-14:], 16) < share * (1 << 56))

@@ -50,8 +50,6 @@ class TextRequest(NamedTuple):
 
     Attributes:
         prompt: Text to continue, or messages of a chat.
-        options: Arguments of ``GenerateOptions``.
-        tools: Functions that the model may call.
         usage: Whether the last event of a stream has the usage.
     """
 

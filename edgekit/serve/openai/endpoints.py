@@ -21,8 +21,7 @@ from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
 from edgekit.serve.openai.text_responses import JSON, ResponseWriter, TranscriptWriter, event, json_bytes
 from edgekit.serve.openai.transcriptions import BODY_BYTES as FORM_BYTES
 from edgekit.serve.openai.transcriptions import read_transcription
-from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
-from edgekit.serve.request_memory import parsed_bytes
+from edgekit.serve.request_memory import began_s, headers_of, host_of, parsed_bytes, read_body
 from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_parts import ServedParts, ServedSpeech, ServedText2Text

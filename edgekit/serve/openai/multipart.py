@@ -30,7 +30,6 @@ class MultipartForm(NamedTuple):
 
     Attributes:
         fields: Texts by name, each in order; a ``[]`` at the end of a name is dropped.
-        file: Content of the field ``file``; None if there is none.
     """
 
     fields: Mapping[str, Sequence[str]]

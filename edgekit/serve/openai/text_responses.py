@@ -49,11 +49,7 @@ def finish_reason(result: GeneratedText) -> str:
 
 
 class ResponseWriter:
-    """Writer of one response.
-
-    Args:
-        usage: Whether the last event of a stream has the usage.
-    """
+    """Writer of one response."""
 
     def __init__(self, model: str, chat: bool, tools: Tools, usage: bool) -> None:
         self._chat, self._tools, self._usage = chat, tools, usage

@@ -41,7 +41,6 @@ class TranscriptionRequest(NamedTuple):
 
     Attributes:
         sound: A WAV file, whose format was checked.
-        options: Options of ``Session.predict``.
         decoded_bytes: Maximum memory of the audio while it is decoded, and afterwards.
     """
 
@@ -140,9 +139,6 @@ def _checked_format(sound: memoryview) -> WavFormat:
 def decoded_bytes(wav_format: WavFormat, rate: int) -> int:
     """Return the maximum memory of a recording while it is decoded (``sound_files``, ``mono`` and
     ``resample``). Its samples at the model's rate take less afterwards.
-
-    Args:
-        rate: The model's samples a second, in Hz.
 
     >>> decoded_bytes(WavFormat(1, 16, 1, 16000, 44, 1000), 16000)
     11000

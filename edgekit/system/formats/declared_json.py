@@ -53,7 +53,6 @@ def decode(kind: Any, value: Json, location: str, **supplied: Any) -> Any:
     """Return the value that :func:`encode` wrote, from untrusted JSON.
 
     Args:
-        location: Begins every error's text.
         supplied: Fields of a dataclass that are not in the JSON.
 
     Raises:
@@ -84,7 +83,6 @@ def decode(kind: Any, value: Json, location: str, **supplied: Any) -> Any:
 
 
 def _items(kind: Any, count: int) -> list[Any]:
-    """Return the type of each item of a list, of which there are ``count`` if the type leaves it open."""
     if hasattr(kind, "_fields"):
         return list(_types(kind, ()).values())
     arguments = get_args(kind)

@@ -28,9 +28,6 @@ class JsonError(ValueError):
 def decode(data: bytes, description: str, limit_bytes: int) -> Json:
     """Parse UTF-8 JSON.
 
-    Args:
-        description: Name of the data, for the error text.
-
     Raises:
         JsonError: there are too many, they are not UTF-8, not strict JSON, too deep, or a text or number is
             too long.

@@ -32,12 +32,7 @@ def measure(label: int, prediction: Classes, card: Card) -> Measured:
 
 
 def score(measures: Sequence[Measured], card: Card) -> Scores:
-    """Compute the share of samples whose best class is the label, and the share in each class.
-
-    Args:
-        measures: Label and best classes of each sample.
-        card: Card of the model, with the names of the classes.
-    """
+    """Compute the share of samples whose best class is the label, and the share in each class."""
     labels = np.array([one.label for one in measures])
     right = np.array([one.best[0] == one.label for one in measures])
     names = card.task.labels if card.task is not None else ()

@@ -52,12 +52,7 @@ def measure(truth: LabelledBoxes, prediction: Detections | Cascaded, card: Card)
 
 
 def score(measures: Sequence[Measured], card: Card) -> Scores:
-    """Compute the mAP over the thresholds .50 to .95, by class and by size.
-
-    Args:
-        measures: Labelled and detected objects of each photograph.
-        card: Card of the model; its score threshold decides which detections are false.
-    """
+    """Compute the mAP over the thresholds .50 to .95, by class and by size."""
     ranked = _rank(measures, (0.0, np.inf))
     everything = np.ones(len(measures), np.int64)
     labels = card.task.labels if card.task is not None else ()
@@ -116,7 +111,6 @@ def _outside(areas: Array, area: tuple[float, float]) -> Array:
 
 
 def _overlaps(detections: Detections, indices: Array, truth: Any, truth_indices: Array) -> Array:
-    """Compute the intersection over union; with a crowd, the part of the detection that is in it."""
     overlaps = box_overlaps(detections, indices, truth, truth_indices)
     crowds = truth.crowds[truth_indices]
     if crowds.any():

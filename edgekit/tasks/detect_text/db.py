@@ -91,7 +91,6 @@ def _regions(plane: Array, options: DbOptions) -> tuple[Array, Array]:
 
 
 def _rectangles(mask: Array, top: int) -> tuple[Array, Array]:
-    """Compute the smallest rectangles around the largest ``top`` components, and their shorter sides."""
     runs = connected_components(mask)
     if not runs.total:
         return np.zeros((0, 4, 2)), np.zeros(0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.processing.predictions.obb import OrientedDetections
 from edgekit.tasks.detect.metric import self_map
-from edgekit.tasks.obb.rotated_nms import probabilistic_iou
+from edgekit.tasks.obb.yolo import probabilistic_iou
 from edgekit.tensor_spec import Array
 
 

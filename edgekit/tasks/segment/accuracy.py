@@ -41,12 +41,7 @@ def measure(mask: Path, prediction: ClassMap, card: Card) -> Measured:
 
 
 def score(measures: Sequence[Measured], card: Card) -> Scores:
-    """Compute the mean over the labelled classes of the intersection over union of all photographs together.
-
-    Args:
-        measures: Pixels of each class in each photograph.
-        card: Card of the model, with the names of the classes.
-    """
+    """Compute the mean over the labelled classes of the IoU, over the pixels of all photographs together."""
     count = max(len(counts) for one in measures for counts in one)
     right, labelled, predicted = (
         np.stack([np.pad(one[part], (0, count - len(one[part]))) for one in measures]) for part in range(3)

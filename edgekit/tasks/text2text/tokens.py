@@ -14,11 +14,11 @@ from edgekit.errors import EngineError, UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.predictions.text2text import WrittenText
-from edgekit.processing.spelling import spelled_text
 from edgekit.processing.task_decoder import Decoder, Outputs
 from edgekit.processing.text2text_options import Text2TextOptions
 from edgekit.processing.text_preparation import prepare_text, tokenizer_of
 from edgekit.processing.tokenizer import token_texts, tokenize
+from edgekit.processing.transcripts.words import spelled_text
 from edgekit.tensor_spec import Array
 
 PART_TOKENS = 8
@@ -31,8 +31,6 @@ def written_text(
     """``tokens`` int64 [1, n], padded with -1.
 
     Args:
-        outputs: Outputs of one run.
-        options: Options of the task.
         placed: Not used.
         labels: Text of each token.
 
@@ -62,12 +60,6 @@ def write_text(
     options: Text2TextOptions,
 ) -> Iterator[WrittenText]:
     """Write a text from another one; yield the text so far after each part.
-
-    Args:
-        run: Runs the model once.
-        card: The model's card.
-        text: The text to read.
-        options: Options of the task.
 
     Raises:
         UsageError: the text has more tokens than the model reads, or ``max_tokens`` is more than it writes.

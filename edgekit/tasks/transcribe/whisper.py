@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.audio_preparation import AudioWindow, prepare_audio
+from edgekit.processing.audio_preparation import AudioWindow, prepare_audio, quiet_place
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.predictions.transcribe import Segment, Transcript
 from edgekit.processing.task_decoder import Decoder, Outputs
 from edgekit.processing.tokenizer import token_texts
 from edgekit.processing.transcripts.options import TranscribeOptions
-from edgekit.processing.transcripts.quiet import quiet_place
 from edgekit.processing.transcripts.words import text_of
 from edgekit.tensor_spec import Array
 

@@ -1,6 +1,5 @@
 """The reference executor: runs an .mlpackage anywhere, without Core ML and without coremltools.
 
-    wire.py         protobuf's wire format, bounded
     program.py      an .mlpackage as a program: operators, types, constants, weights
     execute.py      runs a program, checks every value against its declaration, rounds as declared
     kernels_*.py    one function an operator: numpy, ONNX Runtime for convolutions and pools

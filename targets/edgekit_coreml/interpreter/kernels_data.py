@@ -231,7 +231,6 @@ def band_part(x: Operand, lower: Operand = -1, upper: Operand = -1) -> Operand:
 
 
 def _spread(parameter: Operand, axis: Operand, rank: int) -> Operand:
-    """Broadcast a scale or zero point to a tensor of ``rank`` axes, float32."""
     array = np.asarray(parameter, np.float32)
     if array.ndim == 0 or axis is None:
         return array

@@ -104,7 +104,6 @@ def read_file(data: bytes) -> TfliteFile:
 
 
 def _operator_code(code: Table) -> tuple[str, str]:
-    """Return the name of a builtin operator and "", or CUSTOM and the custom operator's name."""
     number = max(code.number(CODE_OLD, "b"), code.number(CODE_BUILTIN, "i"))
     name = OPERATORS.get(number, f"operator {number}")
     return name, code.text(CODE_CUSTOM) if name == "CUSTOM" else ""
@@ -248,7 +247,6 @@ def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> TensorQuant
 
 
 def _content(view: memoryview, buffer: Table) -> memoryview:
-    """Return the bytes of a buffer: within its table, or, in files over 2 GB, at an offset in the file."""
     offset, size = buffer.number(BUFFER_OFFSET, "Q"), buffer.number(BUFFER_SIZE, "Q")
     if offset > 1:
         if offset + size > len(view):

@@ -205,7 +205,6 @@ def _without_empty(entries: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def _files(data: bytes) -> tuple[dict[str, str], str]:
-    """Return the text files of the archive at the file's end, and its error or ""."""
     try:
         return dict(_unpacked(data)), ""
     except (

@@ -49,11 +49,7 @@ class UnreadableError(ModelError):
 
 
 class OnnxGraph:
-    """Graph that grows by one operator at a time; ``op`` is the one being read.
-
-    Args:
-        size_bytes: Size of the file in bytes, which limits the data made from it.
-    """
+    """Graph that grows by one operator at a time; ``op`` is the one being read."""
 
     def __init__(self, file: TfliteFile, size_bytes: int) -> None:
         self.source: Graph = file.graph
@@ -359,7 +355,6 @@ class OnnxGraph:
         return name
 
     def _spend(self, array: Array) -> None:
-        """Count the bytes of new data, which is limited: many operators may convert one constant."""
         self._budget_bytes -= array.nbytes
         if self._budget_bytes < 0:
             raise UnreadableError(self.op, f"its constants grow to more than {MAX_COPIES} times the file")

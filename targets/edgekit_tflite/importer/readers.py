@@ -42,11 +42,7 @@ def reads(*codes: str, inputs: int = 1, outputs: int = 1) -> Callable[[Read], Re
 
 
 def reads_as(codes: Mapping[str, str], inputs: int = 1, fused: bool = False, **attributes: Any) -> None:
-    """Register operators that are one node of ONNX: operator -> the node's op.
-
-    Args:
-        inputs: Number of inputs, which are the node's.
-    """
+    """Register operators that are one node of ONNX: operator -> the node's op."""
 
     @reads(*codes, inputs=inputs)
     def read(g: OnnxGraph, op: Op) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -11,143 +10,12 @@ import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.benchmarks.scoreboard.cell import run_cell
-from tests.benchmarks.scoreboard.makers import ROOT, TEXT_MAKERS, Maker, Workshop
-from tests.benchmarks.scoreboard.networks import draw
+from tests.benchmarks.scoreboard.makers import ROOT
 from tests.benchmarks.scoreboard.page import write_page
 from tests.benchmarks.scoreboard.results import DRAW, load_results, save
 from tests.benchmarks.scoreboard.verdict import AHEAD, BEHIND, FRONT, NONE, OFF, Point, judge, verdict_of
-from tests.fixtures.graphs import Graph
-from tests.fixtures.large_gguf import FORMS, write_large
-
-SHAPE = (1, 8, 16, 16)
-MAKERS = (
-    Maker("EdgeKit", "fp32"),
-    Maker("EdgeKit", "int8"),
-    Maker("ONNX Runtime's quantizer", "int8", "onnxruntime", "here"),
-    Maker("absent tool", "int8", "absent", "here"),
-    Maker("unreadable", "int8", "copy", "here"),
-)
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network of three convolutions with its card and samples, as ``prepare`` writes them."""
-    folder = tmp_path_factory.mktemp("tiny")
-    graph = Graph({"x": SHAPE})
-    value = graph("Relu", graph.conv("x", 16, 8, 3))
-    value = graph("Relu", graph.conv(value, 16, 16, 3))
-    graph.model(folder, graph.conv(value, 8, 16))
-    (folder / "small.onnx").rename(folder / "source.onnx")
-    card = f'title = "Tiny"\n\n[inputs.x]\nkind = "tensor"\nshape = {list(SHAPE)}\n'
-    (folder / "card.toml").write_text(card, "utf-8")
-    rng = np.random.default_rng(0)
-    for part, count in (("calibration", 8), ("heldout", 4)):
-        (folder / part).mkdir()
-        for index in range(count):
-            np.savez(folder / part / f"{index:03}.npz", x=rng.normal(0, 1, SHAPE).astype(np.float32))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(tmp_path_factory.mktemp("environments"), {"here": sys.executable}, search_s=5)
-
-
-@pytest.fixture(scope="module")
-def result(network: Path, workshop: Workshop) -> dict[str, Any]:
-    return run_cell(network, "ort", workshop, makers=MAKERS, seconds=0.2)
-
-
-def entry_of(result: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(entry for entry in result["entries"] if entry["entry"] == name)
-
-
-def test_entries_are_made_scored_and_timed(result: dict[str, Any]) -> None:
-    for name in ("EdgeKit, fp32", "EdgeKit, int8", "ONNX Runtime's quantizer, int8"):
-        entry = entry_of(result, name)
-        assert entry["failure"] == ""
-        assert entry["cpu_ms_1"] > 0
-        assert entry["p50_ms_1"] > 0
-        assert entry["peak_mb"] > 10
-        assert entry["build_peak_mb"] > 10
-        assert entry["build_s"] > 0
-        assert entry["size_kb"] > 0
-    exact, own, other = (float(entry["snr_db"]) for entry in result["entries"][:3])
-    assert exact > 90 > own > 20
-    assert 90 > other > 20
-    assert entry_of(result, "ONNX Runtime's quantizer, int8")["versions"].keys() >= {"onnxruntime", "onnx"}
-    assert result["twin"]["1"] < 1
-
-
-def test_a_maker_that_fails_is_a_result_with_its_reason(result: dict[str, Any]) -> None:
-    entry = entry_of(result, "absent tool, int8")
-    assert entry["failure"] == "KeyError: 'absent'"
-    assert "cpu_ms_1" not in entry
-
-
-def test_a_cell_resumes(network: Path, workshop: Workshop, result: dict[str, Any]) -> None:
-    place = network / "ort"
-    before = {path: path.stat().st_mtime_ns for path in place.glob("*/made.json")}
-    assert len(before) == len(MAKERS)
-    (place / MAKERS[2].entry / "made.json").unlink()
-    run_cell(network, "ort", workshop, makers=MAKERS, again=["absent tool"], seconds=0.1)
-    changed = {path.parent.name for path, at in before.items() if path.stat().st_mtime_ns != at}
-    assert changed == {"ONNX Runtime's quantizer, int8", "absent tool, int8"}
-
-
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny decoder of random weights and a text, as ``prepare`` writes them."""
-    folder = tmp_path_factory.mktemp("tiny-text")
-    write_large(folder / "source.gguf", FORMS["tiny"])
-    (folder / "heldout").mkdir()
-    rng = np.random.default_rng(0)
-    for index in range(2):
-        tokens = rng.integers(0, FORMS["tiny"].vocabulary, 40)
-        np.savez(folder / "heldout" / f"{index:03}.npz", tokens=tokens)
-    return folder
-
-
-def test_a_language_model_is_scored_and_timed(language_model: Path, workshop: Workshop) -> None:
-    makers = (*TEXT_MAKERS["ort"][:2], Maker("absent tool", "int8", "absent", runner="llama.cpp"))
-    result = run_cell(language_model, "ort", workshop, makers=makers, seconds=0.1)
-    exact, own, failed = result["entries"]
-    assert result["metric"] == "same likeliest token"
-    assert result["samples"] == 2 * 39
-    assert exact["metric"] == 1
-    assert float(exact["snr_db"]) > 90 > float(own["snr_db"]) > 20
-    assert exact["labelled"]["metric"] == "perplexity"
-    assert exact["labelled"]["value"] == pytest.approx(own["labelled"]["value"], rel=0.1)
-    for entry in (exact, own):
-        read_ms, token_ms = entry["read_cpu_ms_1"], entry["token_cpu_ms_1"]
-        assert entry["cpu_ms_1"] == pytest.approx(read_ms + 128 * token_ms, rel=0.3)
-        assert read_ms > token_ms > 0
-    assert failed["failure"] == "KeyError: 'absent'"
-
-
-def test_a_score_is_kept_until_the_artifact_is_made_anew(language_model: Path, workshop: Workshop) -> None:
-    maker = TEXT_MAKERS["ort"][1]
-    stored = language_model / "ort" / maker.entry / "score.json"
-
-    def figures(**options: Any) -> dict[str, Any]:
-        (entry,) = run_cell(language_model, "ort", workshop, makers=[maker], seconds=0.1, **options)[
-            "entries"
-        ]
-        return {name: entry[name] for name in ("metric", "snr_db")}
-
-    first = figures()
-    marked = json.loads(stored.read_text("utf-8"))
-    marked["score"] |= {"metric": 0.123, "snr_db": 77.0}
-    stored.write_text(json.dumps(marked), "utf-8")
-    assert figures() == {"metric": 0.123, "snr_db": 77.0}
-    stored.write_text(json.dumps(marked | {"versions": ["another engine"]}), "utf-8")
-    assert figures() == first
-    stored.write_text(json.dumps(marked), "utf-8")
-    assert figures(again=[maker.entry]) == first
 
 
 def scoreboard(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -155,25 +23,6 @@ def scoreboard(*words: object, **variables: str) -> subprocess.CompletedProcess[
     paths = os.pathsep.join([str(ROOT), str(ROOT / "targets")])
     environment = {**os.environ, "PYTHONPATH": paths, **variables}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-
-
-def test_the_command_resumes_and_records_a_cell_that_cannot_run(tmp_path: Path) -> None:
-    results, page = tmp_path / "results.json", tmp_path / "scoreboard.md"
-    before = cell("YOLOX-nano", "ort", ours=1.0, theirs=2.0)
-    save(before, results)
-    words = (
-        *("--results", results, "--page", page, "--work", tmp_path / "work", "all", "--seed", "7"),
-        *("--networks", "YOLOX-nano", "ResNet-8", "--engines", "ort"),
-    )
-    scoreboard(*words, EDGEKIT_SHARED=str(tmp_path / "nothing"))
-    after = load_results(results)
-    assert after["YOLOX-nano.ort"] == before
-    failed = after["ResNet-8.ort"]
-    assert "is absent" in failed["failure"]
-    assert f"- ResNet-8 on ort: {failed['failure']}" in page.read_text("utf-8")
-    assert after[DRAW]["networks"] == [network.name for network in draw(7)]
-    scoreboard(*words, "--retime", EDGEKIT_SHARED=str(tmp_path / "nothing"))
-    assert "is absent" in load_results(results)["YOLOX-nano.ort"]["failure"]
 
 
 OWN = Point("EdgeKit, int8", 10.0, 0.95, 20.0)

@@ -6,7 +6,7 @@ import pytest
 
 from edgekit.compiler.card_inference.lines import CardLine, key_path, table_text, toml_value
 from edgekit.errors import CardError
-from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.formats.strict_tables import load_toml
 
 
 @pytest.mark.parametrize(

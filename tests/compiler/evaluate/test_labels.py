@@ -114,18 +114,6 @@ def test_boxes_of_no_sense(tmp_path: Path, line: str, why: str) -> None:
     assert str(error.value) == f"{tmp_path / 'labels' / 'a.txt'}, line 1: {line!r} {why}"
 
 
-def test_malformed_boxes(tmp_path: Path) -> None:
-    path = picture(tmp_path / "images" / "a.png")
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "labels" / "a.txt").write_text("0 0.5 0.5 1 1\n0 0.5\n")
-    with pytest.raises(SampleError) as error:
-        find_labels([path], BOXES)
-    assert (
-        str(error.value)
-        == f"{tmp_path / 'labels' / 'a.txt'}, line 2: '0 0.5' does not have the form 'class cx cy w h'"
-    )
-
-
 def test_a_file_without_a_label_is_an_error(tmp_path: Path) -> None:
     files = [picture(tmp_path / name) for name in ("a.png", "b.png")]
     (tmp_path / "labels.csv").write_text("file,class_index\na.png,3\n")

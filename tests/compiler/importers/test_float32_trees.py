@@ -210,7 +210,6 @@ FAMILIES = [
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_row_of_random_ensembles_is_lost(family: str) -> None:
-    """tests/benchmarks/bench_tree_thresholds.py compares 200 on three engines."""
     if family not in installed():
         pytest.skip(f"{family}: its library or converter is not installed here")
     from edgekit.compiler.model.reference import Reference

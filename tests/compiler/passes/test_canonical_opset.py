@@ -13,18 +13,13 @@ from tests.compiler.passes.meaning import model_of, ops, rewritten
 
 pytestmark = pytest.mark.needs_ort
 
-# (opset, graph, the ops it becomes)
+# (opset, graph, the ops it becomes); tests/conformance/legacy.py has the meaning of others
 CASES: dict[str, tuple[int, str, list[str]]] = {
     "reduce_l2_all": (7, "g (float[2,3] x) => (float[1,1] y) { y = ReduceL2 (x) }", ["ReduceL2"]),
-    "split_even": (
-        13,
-        "g (float[4,3] x) => (float[2,3] y, float[2,3] z) { y, z = Split <axis=0> (x) }",
-        ["Split"],
-    ),
-    "upsample_7": (
-        7,
-        'g (float[1,1,2,3] x) => (float[1,1,4,6] y) {y = Upsample <mode="nearest", scales=[1.,1.,2.,2.]>(x)}',
-        ["Resize"],
+    "grid_sample": (
+        16,
+        'g (float[1,2,4,4] x, float[1,3,3,2] p) => (float[1,2,3,3] y) {y = GridSample<mode="bilinear">(x,p)}',
+        ["GridSample"],
     ),
     "softmax_flat": (
         11,
@@ -35,21 +30,6 @@ CASES: dict[str, tuple[int, str, list[str]]] = {
         11,
         "g (float[2,3,1,1] x) => (float[2,3,1,1] y) { y = Softmax <axis=1> (x) }",
         ["Softmax"],
-    ),
-    "softmax_all": (
-        9,
-        "g (float[2,3] x) => (float[2,3] y) { y = Softmax <axis=0> (x) }",
-        ["Reshape", "Softmax", "Reshape"],
-    ),
-    "hardmax_flat": (
-        11,
-        "g (float[2,3,4] x) => (float[2,3,4] y) { y = Hardmax <axis=1> (x) }",
-        ["Reshape", "Hardmax", "Reshape"],
-    ),
-    "grid_sample": (
-        16,
-        'g (float[1,2,4,4] x, float[1,3,3,2] p) => (float[1,2,3,3] y) {y = GridSample<mode="bilinear">(x,p)}',
-        ["GridSample"],
     ),
 }
 

@@ -33,7 +33,7 @@ def test_a_planted_channel_is_the_cause_and_plain_int8_is_measured(
             targets=["tflite"],
             precision="int8",
             samples=planted.samples(12),
-            time_budget=600,
+            time_budget=15,
             force=True,
             trusted=True,
         )

@@ -27,7 +27,7 @@ Open = Callable[..., TextSession]
 
 @contextmanager
 def held(scheduler: Scheduler) -> Iterator[None]:
-    """Another thread steps, and serves nobody before the block's end."""
+    """The scheduler's thread serves nobody before the block's end."""
     entered, freed = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -42,6 +42,11 @@ def held(scheduler: Scheduler) -> Iterator[None]:
     finally:
         freed.set()
         thread.join()
+
+
+def queued(scheduler: Scheduler) -> int:
+    """Number of requests that are not served yet, the one that is being served among them."""
+    return len(scheduler._requests) + scheduler._inbox.qsize()
 
 
 @pytest.fixture

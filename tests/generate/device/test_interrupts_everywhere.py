@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from edgekit.generate import TextSession, device
-from tests.generate.device.conftest import Open
+from tests.fixtures.threads import until
+from tests.generate.device.conftest import Open, queued
 from tests.runtime.interrupted_everywhere import interrupted_at
 
 pytestmark = pytest.mark.needs_tokenizers
 PLACE = Path(device.__file__).parent
-NAMES = ("scheduler", "loaded_decoder", "cached_decoder", "prefix_cache", "draft_model")
-CACHES = tuple(PLACE / f"{name}.py" for name in NAMES)
+FILES = (PLACE / "scheduler.py",)
 
 
 def everywhere(
@@ -44,7 +44,7 @@ def once(session: TextSession, prompt: str, count: int = 3) -> Callable[[], str]
 
 def test_one_conversation(opened: Open) -> None:
     session = opened()
-    assert everywhere(session, [once(session, "once")], CACHES) > 200
+    assert everywhere(session, [once(session, "once")], FILES) > 20
 
 
 def test_another_thread_is_not_disturbed(opened: Open) -> None:
@@ -59,11 +59,11 @@ def test_another_thread_is_not_disturbed(opened: Open) -> None:
     thread = threading.Thread(target=generate)
     thread.start()
     try:
-        interrupts = everywhere(session, [once(session, "once")], CACHES[:1])
+        interrupts = everywhere(session, [once(session, "once")], FILES)
     finally:
         ended.set()
         thread.join(60)
     assert not thread.is_alive()
-    assert interrupts > 50  # fewer on a busy machine, where the other thread makes more of the steps
+    assert interrupts > 20
     assert set(texts) == {expected}
-    assert session._scheduler._requests == []
+    until(lambda: not queued(session._scheduler))

@@ -1,4 +1,4 @@
-"""The scheduler serves requests in their order, also after its stepping thread was interrupted."""
+"""The scheduler serves requests in their order, whatever happens to the threads that wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgekit.generate.device.cached_decoder import PART_TOKENS
 from edgekit.generate.device.scheduler import Scheduler
 from tests.fixtures.numpy_decoder import NumpyDecoder
 from tests.fixtures.threads import until
-from tests.generate.device.conftest import Open, held
+from tests.generate.device.conftest import Open, held, queued
 from tests.runtime.interrupted_everywhere import interrupted_at
 
 pytestmark = pytest.mark.needs_tokenizers
@@ -28,7 +28,7 @@ def started(scheduler: Scheduler, work: Sequence[object]) -> list[threading.Thre
     for number, target in enumerate(work):
         threads.append(threading.Thread(target=target))  # type: ignore[arg-type]
         threads[-1].start()
-        until(lambda expected=number + 2: len(scheduler._requests) == expected)  # type: ignore[misc]
+        until(lambda expected=number + 2: queued(scheduler) == expected)  # type: ignore[misc]
     return threads
 
 
@@ -46,7 +46,7 @@ def test_requests_are_served_in_their_order(opened: Open) -> None:
     # A thread may miss a round: it asks again only once it runs again. The first round was asked for before.
     assert order[:3] == ["a", "b", "c"]
     assert sorted(order) == sorted("abc" * 20)
-    assert scheduler._requests == []
+    until(lambda: not queued(scheduler))
 
 
 def test_an_engine_without_batches_serves_others_between_the_parts_of_a_prompt(opened: Open) -> None:
@@ -96,37 +96,6 @@ def test_a_cancelled_text_waits_for_the_current_step_only(opened: Open) -> None:
     assert second.result.reason == "cancelled"
 
 
-def test_a_stepping_thread_that_is_interrupted_is_replaced(opened: Open) -> None:
-    interrupted = list[str]()
-
-    def before(tokens: Sequence[int]) -> None:
-        if threading.current_thread().name == "interrupted":
-            raise KeyboardInterrupt
-
-    session = opened(NumpyDecoder(before=before), conversations=2)
-    expected = opened().generate("other", max_tokens=5).text()
-
-    def interrupt() -> None:
-        try:
-            session.generate("one", max_tokens=5).text()
-        except KeyboardInterrupt:
-            interrupted.append("one")
-
-    texts = list[str]()
-    other = session.generate("other", max_tokens=5)
-    with held(session._scheduler):
-        first = threading.Thread(target=interrupt, name="interrupted")
-        first.start()
-        until(lambda: len(session._scheduler._requests) == 2)
-        second = threading.Thread(target=lambda: texts.append(other.text()))
-        second.start()
-        until(lambda: len(session._scheduler._requests) == 3)
-    first.join()
-    second.join()
-    assert (interrupted, texts) == (["one"], [expected])
-    assert session._scheduler._requests == []
-
-
 def test_a_request_whose_caller_was_interrupted_is_dropped(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,58 +112,50 @@ def test_a_request_whose_caller_was_interrupted_is_dropped(
             next(stream)
     assert session.facts()["caches"] == 1
     assert (runner.computed, stream.result.reason) == (0, "failed")
-    assert session._scheduler._requests == []
+    until(lambda: not queued(session._scheduler))
 
 
 def test_a_wait_enters_no_lock_that_is_written_in_python(opened: Open) -> None:
     """An interrupt inside one, e.g. a Condition, may leave it locked for all other threads."""
     session = opened(conversations=2)
+    session.facts()  # its thread runs from now on
     assert interrupted_at(session.facts, 1, (Path(threading.__file__),)) == ""
     text = session.generate("once", max_tokens=2)
     assert interrupted_at(text.text, 1, (Path(threading.__file__),)) == ""
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1")
-def test_a_signal_handler_may_call_the_session_that_its_thread_is_stepping(opened: Open) -> None:
-    signals, refused = list[object](), list[str]()
+def test_a_signal_handler_may_use_the_session_while_its_thread_waits(opened: Open) -> None:
+    """It asks for facts, generates another text and closes the session."""
+    signals = list[object]()
 
     def handler(number: int, frame: FrameType | None) -> None:
         signals.append(session.facts()["caches"])
-        try:
-            session.generate("another", max_tokens=1).text()
-        except UsageError as problem:
-            refused.append(str(problem))
+        signals.append(session.generate("another", max_tokens=5).text())
+        session.close()
 
     def before(tokens: Sequence[int]) -> None:
         if not signals:
-            signal.raise_signal(signal.SIGUSR1)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            until(lambda: len(signals) > 0 or queued(session._scheduler) > 1)
 
-    session = opened(NumpyDecoder(before=before))
+    session = opened(runner := NumpyDecoder(before=before), conversations=2)
     previous = signal.signal(signal.SIGUSR1, handler)
     try:
-        text = session.generate("once", max_tokens=5).text()
-    finally:
-        signal.signal(signal.SIGUSR1, previous)
-    assert text == opened().generate("once", max_tokens=5).text()
-    assert signals == [1]
-    assert refused == [
-        "a signal handler asked for a text while its thread was generating one; ask in another thread"
-    ]
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1")
-def test_a_signal_handler_may_close_the_session_that_its_thread_is_stepping(opened: Open) -> None:
-    def before(tokens: Sequence[int]) -> None:
-        signal.raise_signal(signal.SIGUSR1)
-
-    session = opened(runner := NumpyDecoder(before=before))
-    previous = signal.signal(signal.SIGUSR1, lambda *_: session.close())
-    try:
         with pytest.raises(UsageError, match="the text session is closed"):
-            session.generate("once", max_tokens=5).text()
+            session.generate("once", max_tokens=50).text()
     finally:
         signal.signal(signal.SIGUSR1, previous)
+    assert signals == [1, opened().generate("another", max_tokens=5).text()]
     assert runner.closed
+
+
+def test_the_thread_ends_without_requests(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.generate.device.scheduler.IDLE_S", 0.01)
+    session = opened()
+    expected = session.generate("once", max_tokens=5).text()
+    until(lambda: not session._scheduler._serving)
+    assert session.generate("once", max_tokens=5).text() == expected
 
 
 def test_closing_ends_the_texts_that_wait(opened: Open) -> None:

@@ -11,7 +11,7 @@ from edgekit.errors import NonFiniteOutputError
 from edgekit.generate import TextSession, TextStream
 from tests.fixtures.numpy_decoder import NumpyDecoder
 from tests.fixtures.threads import until
-from tests.generate.device.conftest import Open, held
+from tests.generate.device.conftest import Open, held, queued
 
 pytestmark = pytest.mark.needs_tokenizers
 PROMPTS = ("the cat sat on the mat", "one, two, three", "é and è", "a much longer one. " * 4)
@@ -26,7 +26,7 @@ def at_once(session: TextSession, streams: Sequence[TextStream], pieces: int = 1
     with held(scheduler):
         for number, thread in enumerate(threads):
             thread.start()
-            until(lambda expected=number + 2: len(scheduler._requests) == expected)  # type: ignore[misc]
+            until(lambda expected=number + 2: queued(scheduler) == expected)  # type: ignore[misc]
     for thread in threads:
         thread.join()
 

@@ -22,8 +22,8 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from edgekit.runtime.store.files import decoded
 from edgekit.runtime.store.state import StoreState
-from edgekit.runtime.store.state_file import decoded
 
 Kind = Literal["mkdir", "create", "write", "flush", "flush folder", "rename", "unlink", "done"]
 REMOVABLE: tuple[Kind, ...] = ("flush", "flush folder", "rename")

@@ -13,6 +13,7 @@ from edgekit.bundle import Bundle, Variant
 from edgekit.errors import BundleError, EngineError, NoVariantError, UsageError
 from edgekit.runtime.loading.probe import ProbeResult
 from edgekit.runtime.store.bundle_store import Store
+from edgekit.runtime.store.files import encoded
 from edgekit.runtime.store.state import (
     STARTS_LIMIT,
     StoreState,
@@ -21,7 +22,6 @@ from edgekit.runtime.store.state import (
     installed,
     started,
 )
-from edgekit.runtime.store.state_file import encoded
 from edgekit.system.atomic_files import write_atomically
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -265,26 +263,6 @@ def test_a_candidate_with_wrong_golden_outputs_never_answers(
     engines["ort"].behaviour["bad"] = wrong
     with store.open(probe=False) as session:  # checked as a candidate only: each start is to be quick
         assert session.bundle.digest == committed
-
-
-@pytest.mark.parametrize("starts", [0, 2])
-def test_states_of_older_releases_are_read(tmp_path: Path, bundles: dict[str, Path], starts: int) -> None:
-    """As they were written before bundles were staged."""
-    store = Store(tmp_path / "old", bundles["factory"])
-    a, b = store.install(bundles["a"]), store.install(bundles["b"])
-    old = {"serial": 9, "current": b, "starts": starts, "good": [a], "given_up": [], "stood_in": []}
-    content = json.dumps(old).encode()
-    for number in (0, 1):
-        (store.root / f"state.{number}.json").write_bytes(
-            hashlib.sha256(content).hexdigest().encode() + b"\n" + content
-        )
-    again = Store(store.root, store.factory)
-    expected = StoreState(9, a, 0, b, (a,)) if starts == 0 else StoreState(9, b, 2, "", (a,))
-    assert again.state == expected
-    assert again.begin().stem == b
-    assert again.state.starts == starts + 1
-    raw = (store.root / "state.0.json").read_bytes().partition(b"\n")[2]
-    assert json.loads(raw)["current"] == b  # which the older release reads
 
 
 HOLD = (

@@ -13,7 +13,7 @@ import pytest
 from edgekit.errors import EdgeKitError, NoVariantError, UsageError
 from edgekit.processing.card import parse_card
 from edgekit.runtime import Session, Transcriber, TranscriptUpdate
-from edgekit.runtime.streaming.voice_detectors import LoudnessDetector, ModelDetector
+from edgekit.runtime.streaming.transcriber import LoudnessDetector, ModelDetector
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines

@@ -9,7 +9,7 @@ import pytest
 
 import edgekit
 from edgekit.runtime import Session
-from edgekit.runtime.streaming.voice_detectors import ModelDetector
+from edgekit.runtime.streaming.transcriber import ModelDetector
 from tests.fixtures.whisper_folders import speech
 
 CARDS = Path(__file__).resolve().parents[3] / "samples" / "cards"

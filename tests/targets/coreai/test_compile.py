@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edgekit_coreai import compile as coreai
-from edgekit_coreai.bytecode import with_numbered_resources
-from edgekit_coreai.convert import HASH
+from edgekit_coreai.convert import HASH, with_numbered_resources
 from edgekit_coreai.run import PROGRAM
 
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
-from edgekit.errors import UnsupportedError, UsageError
+from edgekit.errors import UnsupportedError
 from edgekit.target import registry
 from edgekit.target.installed_profiles import find_profile
 from tests.compiler.passes.meaning import snr_db
@@ -70,11 +69,6 @@ def test_the_same_bytes_in_another_process() -> None:
 def test_what_is_not_bytecode() -> None:
     with pytest.raises(ValueError, match="does not start as MLIR bytecode"):
         with_numbered_resources(b"no model")
-
-
-def test_an_unknown_precision() -> None:
-    with pytest.raises(UsageError, match=r"^coreai supports fp32, fp16, int8, int8-weights, not bf16$"):
-        coreai.compile_model(product(), find_profile("coreai"), "bf16")
 
 
 def test_float16_halves_the_weights_and_computes_in_it(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,12 @@ from edgekit_coreai import run
 
 import edgekit
 from edgekit.compiler.model.onnx_file import save_model
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError
 from edgekit.runtime import Session
 from edgekit.target import Runner
 from edgekit.target.contract import stands_in_for
 from edgekit.tensor_spec import Array, TensorSpec
-from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
+from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
 
 needs_coreai = pytest.mark.needs_coreai
@@ -26,29 +25,11 @@ Y = TensorSpec("y", "float32", (1, 4))
 RELU = '<ir_version: 10, opset_import: ["": 23]> g (float[1,4] x) => (float[1,4] y) { y = Relu(x) }'
 
 
-@pytest.mark.skipif(find_spec("coreai") is not None, reason="coreai-core is installed")
-def test_what_is_missing_and_how_to_get_it() -> None:
-    with pytest.raises(MissingDependency) as missing:
-        run.engine_version()
-    assert str(missing.value).startswith("coreai-core is not installed, and running an .aimodel needs it: ")
-    assert "edgekit-sdk[coreai]" in missing.value.for_bundles
-
-
 @needs_coreai
 def test_edges_of_a_model(tmp_path: Path) -> None:
     model = with_shapes(EDGES)
     runner = load(model, "coreai", tmp_path)
     same_as_reference(model, runner, feeds(model))
-    runner.close()
-
-
-@needs_coreai
-def test_outputs_are_the_callers(tmp_path: Path) -> None:
-    runner = load(parse(TWO_INPUTS), "coreai", tmp_path)
-    ones = np.ones((1, 8), np.float32)
-    first = runner.run({"left": ones, "right": ones})["sum"]
-    runner.run({"left": ones * 5, "right": ones})
-    np.testing.assert_array_equal(first, np.full((1, 8), 2, np.float32))
     runner.close()
 
 

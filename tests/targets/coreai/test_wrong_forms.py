@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit_coreai.compile import check_model, compile_model
-from edgekit_coreai.wrong_forms import wrong_forms
+from edgekit_coreai.compile import check_model, compile_model, wrong_forms
 
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes

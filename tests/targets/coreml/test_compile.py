@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.compiler.passes import run_passes
-from edgekit.errors import MissingDependency, UnsupportedError, UsageError, install_line
+from edgekit.errors import MissingDependency, UnsupportedError, install_line
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
@@ -72,27 +71,6 @@ def test_coremltools_reads_it(precision: str, tmp_path: Path) -> None:
     description = package.get_spec().description
     assert [feature.name for feature in description.input] == ["image"]
     assert [feature.name for feature in description.output] == ["scores", "features"]
-
-
-def test_same_bytes_in_another_process(tmp_path: Path) -> None:
-    script = (
-        "import sys, hashlib\n"
-        "from edgekit.compiler.model.onnx_file import open_model\n"
-        "from edgekit.compiler.passes import run_passes\n"
-        "from edgekit.target.installed_profiles import find_profile\n"
-        "from edgekit_coreml.compile import compile_model\n"
-        "model = open_model(sys.argv[1]); run_passes(model)\n"
-        "made = [compile_model(model, find_profile('coreml'), p) for p in ('fp32', 'fp16', 'fp32')]\n"
-        "assert made[0].files == made[2].files\n"
-        "for one in made: print({n: hashlib.sha256(c).hexdigest() for n, c in sorted(one.files.items())})\n"
-    )
-    path = write(tmp_path, SMALL_CNN)
-    runs = [
-        subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
-        for _ in range(2)
-    ]
-    assert runs[0].stdout == runs[1].stdout
-    assert runs[0].stderr == ""  # coremltools' eight lines about what only a Mac has are not shown
 
 
 def test_half_precision_is_the_types_of_the_program(tmp_path: Path) -> None:
@@ -156,13 +134,6 @@ def test_an_output_of_another_shape_than_is_declared() -> None:
     text = '<ir_version: 10, opset_import: ["": 23]> g (float[2,3] x) => (float[2,3] y) { y = Transpose(x) }'
     (found,) = coreml.check_model(ir.from_onnx_text(text), profile(COREML))
     assert found.message == "y is declared as (2, 3), but the node returns (3, 2)"
-
-
-def test_unknown_precision(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match="coreml supports fp32, fp16, int8, int8-weights, palette6, palette4, not int4"
-    ):
-        artifact(SMALL_CNN, tmp_path, "int4")
 
 
 def test_the_pip_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

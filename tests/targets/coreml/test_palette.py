@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edgekit_coreml.compile import compile_model
-from edgekit_coreml.palette import grouped_tables, table_of
+from edgekit_coreml.constants import grouped_tables, table_of
 from edgekit_coreml.vendor import coremltools
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from edgekit_ort import compile as ort
 
-from edgekit.errors import UnsupportedError, UsageError
+from edgekit.errors import UnsupportedError
 from tests.fixtures.models import SMALL_CNN, parse
 from tests.targets.engine_trial import feeds, load, product, profile, with_shapes
 
@@ -25,13 +25,6 @@ mixed (float[1,4] x, double[1,4] d) => (float[1,4] y, double[1,4] e, float[1,4] 
     [after] q = Relu(t)
 }
 """
-
-
-def test_same_model_same_bytes() -> None:
-    first = ort.compile_model(parse(SMALL_CNN), profile("ort"), "fp32")
-    second = ort.compile_model(parse(SMALL_CNN), profile("ort"), "fp32")
-    assert first == second
-    assert list(first.files) == ["model.onnx"]
 
 
 def test_fp16_halves_the_file_and_folds_at_load(tmp_path: Path) -> None:
@@ -67,13 +60,6 @@ def test_an_unsupported_model_is_refused_whole() -> None:
 
 def test_a_supported_model_has_no_findings() -> None:
     assert ort.check_model(with_shapes(SMALL_CNN), profile("ort")) == []
-
-
-def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r"^ort supports fp32, fp16, bf16, int8-weights, int8-dynamic, not int4$"
-    ):
-        ort.compile_model(parse(SMALL_CNN), profile("ort"), "int4")
 
 
 def test_a_model_that_stores_its_weights_as_integers_computes_with_floats() -> None:

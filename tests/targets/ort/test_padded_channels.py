@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from edgekit_ort.compile import compile_model
-from edgekit_ort.padded_channels import with_padded_channels
+from edgekit_ort.fast_forms import with_padded_channels
 from edgekit_ort.quant_rules import rules
 
 from edgekit.compiler.model.node_checks import static_dims

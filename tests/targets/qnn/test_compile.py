@@ -15,7 +15,7 @@ from edgekit_qnn.htp_types import with_htp_types
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.rewriting import array_of
 from edgekit.compiler.passes import run_passes
-from edgekit.errors import UnsupportedError, UsageError
+from edgekit.errors import UnsupportedError
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import feeds, with_shapes
@@ -141,11 +141,6 @@ def test_masks_are_limited_to_float16() -> None:
     assert set.union(*types(typed).values()) == {"FLOAT16"}
     limits = [v.const_value.numpy() for v in typed.graph.initializers.values() if v.const_value is not None]
     assert [float(limit) for limit in limits] == [-65504.0]
-
-
-def test_an_unknown_precision() -> None:
-    with pytest.raises(UsageError, match=r"^qnn supports fp32, int8, not fp8$"):
-        compile_model(with_shapes(SMALL_CNN), QNN, "fp8")
 
 
 def test_a_node_that_the_emulator_computes_wrongly_is_no_file() -> None:

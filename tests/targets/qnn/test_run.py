@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,22 +16,13 @@ from edgekit_qnn.htp_types import refused_forms, with_htp_types
 import edgekit
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.reference import Reference
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError
 from edgekit.runtime import Session
 from edgekit.target.contract import stands_in_for
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
 from tests.targets.engine_trial import feeds, load, with_shapes
 
 needs_qnn = pytest.mark.needs_qnn
-
-
-@pytest.mark.skipif(find_spec("onnxruntime_qnn") is not None, reason="onnxruntime-qnn is installed")
-def test_what_is_missing_and_how_to_get_it() -> None:
-    with pytest.raises(MissingDependency) as missing:
-        run.engine_version()
-    text = "onnxruntime-qnn is not installed, and running on a Hexagon NPU needs it: "
-    assert str(missing.value).startswith(text)
-    assert "edgekit-sdk[qnn]" in missing.value.for_bundles
 
 
 @needs_qnn

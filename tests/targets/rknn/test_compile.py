@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from edgekit_rknn import compile as rknn
 from edgekit_rknn import npu_child, run, simulator
-from edgekit_rknn.layers import estimate, read_layers
+from edgekit_rknn.compile import estimate, read_layers
 
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.compiler.model.onnx_file import signature

@@ -6,8 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from edgekit_rknn import compile as rknn
-from edgekit_rknn.explicit_forms import refused_forms, write_forms
-from edgekit_rknn.quantized_forms import write_pairs
+from edgekit_rknn.quantized_forms import refused_forms, write_forms, write_pairs
 
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.rewriting import array_of, input_of

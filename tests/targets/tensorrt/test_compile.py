@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +21,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.placement.float8_pairs import with_float8_pairs
-from edgekit.errors import UnsupportedError, UsageError
+from edgekit.errors import UnsupportedError
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
@@ -91,32 +89,6 @@ def test_int8_layers_are_named() -> None:
     artifact = compiled(model)
     assert json.loads(bytes(artifact.files["trt.json"]))["int8"] == ["Conv_3"]
     assert artifact.options["precision"] == "int8"
-
-
-def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
-    script = (
-        "import hashlib, sys\nsys.path[:0] = sys.argv[1:]\n"
-        "from tests.targets.tensorrt.test_compile import compiled\n"
-        "from tests.targets.engine_trial import product\n"
-        "for precision in ('fp32', 'fp16'):\n"
-        "    files = compiled(product(), precision).files\n"
-        "    print(*[hashlib.sha256(files[name]).hexdigest() for name in sorted(files)])"
-    )
-    roots = [str(Path(__file__).parents[3]), str(Path(tensorrt_compile.__file__).parents[1])]
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", script, *roots], capture_output=True, text=True, check=True
-        ).stdout
-        for _ in range(2)
-    }
-    assert len(outputs) == 1
-    assert len(outputs.pop()) > 300
-
-
-def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(UsageError) as found:
-        compiled(with_shapes(SMALL_CNN), "bf16")
-    assert str(found.value) == "tensorrt supports fp32, fp16, int8, fp8, not bf16"
 
 
 def test_all_nodes_that_have_no_form_are_named_at_once() -> None:

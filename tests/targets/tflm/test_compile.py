@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import onnx
 import onnx_ir as ir
 import pytest
 from edgekit_tflm import vela
-from edgekit_tflm.acceptance import compared_without_scales
-from edgekit_tflm.compile import compile_model
+from edgekit_tflm.compile import compared_without_scales, compile_model
 from edgekit_tflm.kernels import KERNELS
 
 from edgekit.compiler.lowering.io_layouts import lay_out
@@ -79,19 +74,6 @@ def test_a_transposition_of_six_axes_is_one_of_fewer() -> None:
     model = with_shapes(SHUFFLED)
     assert compiled(model).facts["ops"]["TRANSPOSE"] == 1
     assert len(compiled(model).facts["transposes"]) == 1
-
-
-def test_the_same_model_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
-    path = tmp_path / "m.tflite"
-    script = (
-        "import sys, pathlib; from tests.targets.tflm.networks import *; "
-        "pathlib.Path(sys.argv[1]).write_bytes(compiled(quantized(classifier())).files['model.tflite'])"
-    )
-    root = Path(__file__).resolve().parents[3]
-    subprocess.run(
-        [sys.executable, "-c", script, str(path)], check=True, cwd=root, env=None, capture_output=True
-    )
-    assert path.read_bytes() == compiled(quantized(classifier())).files["model.tflite"]
 
 
 def test_kernels_are_named_as_apps_register_them() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.errors import EngineError
 from edgekit.processing.predictions.depth import DepthMap
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tasks.depth.decode import DECODERS, DepthOptions
@@ -53,9 +52,6 @@ def test_the_models_own_size_is_without_the_padding() -> None:
     assert whole.values.max() == 7  # nothing of the padding
 
 
-def test_what_is_no_depth() -> None:
-    with pytest.raises(EngineError) as error:
-        DECODERS["metric"].function({"depth": np.zeros((1, 3, 4, 4))}, DepthOptions(), WHOLE, ())
-    assert str(error.value) == "depth has one plane, but the output is [1, 3, 4, 4]"
+def test_what_is_no_scale() -> None:
     with pytest.raises(ValueError, match="scale is 0; it must be above 0"):
         DepthOptions(scale=0.0)

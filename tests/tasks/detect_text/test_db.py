@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tasks.detect_text.db import DbOptions, detect_text
 
@@ -140,9 +139,3 @@ def test_reading_order() -> None:
 def test_wrong_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         DbOptions(**options)
-
-
-def test_an_output_that_is_no_map() -> None:
-    with pytest.raises(EngineError) as refused:
-        detect_text({"map": np.zeros((1, 2, 8, 8), np.float32)}, DbOptions(), WHOLE)
-    assert str(refused.value) == "a text map is [1, 1, height, width], but the output is [1, 2, 8, 8]"

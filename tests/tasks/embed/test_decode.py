@@ -38,12 +38,6 @@ def test_large_values_do_not_overflow() -> None:
     np.testing.assert_allclose(found.vector, 0.5)
 
 
-def test_an_output_that_is_no_vector() -> None:
-    with pytest.raises(EngineError) as error:
-        embed({"embedding": np.zeros((2, 3))}, EmbedOptions(), None)
-    assert str(error.value) == "an embedding is one vector, but the output is [2, 3]"
-
-
 TOKENS = np.array([[[3, 4], [5, 0], [1, 2], [100, 100]]], np.float32)
 RAW = EmbedOptions(normalize=False)
 

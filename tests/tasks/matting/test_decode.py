@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tasks.matting.decode import MattingOptions, matte
 
@@ -43,9 +41,3 @@ def test_logits_and_stretching() -> None:
     np.testing.assert_allclose(found.alpha[0], [0.25, 0.5], rtol=1e-6)
     stretched = matte({"alpha": ALPHA[..., 1:3]}, MattingOptions(stretch=True), placed)
     np.testing.assert_allclose(stretched.alpha[0], [0, 1])
-
-
-def test_an_output_that_is_no_matte() -> None:
-    with pytest.raises(EngineError) as error:
-        matte({"alpha": np.zeros((1, 2, 2, 4), np.float32)}, MattingOptions(), WHOLE)
-    assert str(error.value) == "alpha has 1 planes, but the output is [1, 2, 2, 4]"

@@ -12,8 +12,7 @@ import pytest
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tasks.detect.end2end import End2EndOptions
 from edgekit.tasks.detect.yolov8 import YoloOptions
-from edgekit.tasks.obb.rotated_nms import probabilistic_iou, suppress_oriented
-from edgekit.tasks.obb.yolo import obb_end2end, obb_yolov8
+from edgekit.tasks.obb.yolo import obb_end2end, obb_yolov8, probabilistic_iou, suppress_oriented
 
 HALF = ImagePlacement(128, 64, 64, 32, 0.5, 0.5)  # the frame has twice the input's size
 QUARTER = math.pi / 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.errors import EngineError
 from edgekit.tasks.rank.decode import RankOptions, rank
 
 
@@ -26,9 +25,3 @@ def test_passages_are_ordered_and_shown() -> None:
     found = [rank({"score": np.array(value, np.float32)}, RankOptions(), None) for value in (-1, 3, 0)]
     assert [str(each) for each in sorted(found, reverse=True)] == ["0.9526", "0.5000", "0.2689"]
     assert found[1].as_json() == {"score": 0.952574}
-
-
-def test_an_output_of_more_numbers_is_refused() -> None:
-    with pytest.raises(EngineError) as error:
-        rank({"score": np.zeros((1, 2), np.float32)}, RankOptions(), None)
-    assert str(error.value) == "a relevance is one number, but the output is [1, 2]"

@@ -11,7 +11,7 @@ import pytest
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.predictions.segment_instances import Instances
 from edgekit.processing.task_table import find_decoder
-from edgekit.tasks.segment_instances.prototypes import instances
+from edgekit.tasks.segment_instances.yolo import instances
 
 Array = npt.NDArray[Any]
 WHOLE = ImagePlacement(32, 32, 32, 32)  # the frame is the input

@@ -39,14 +39,10 @@ class DistilledDraft:
     """Trained draft: ``save`` writes a Hugging Face folder.
 
     Attributes:
-        model: The model that the draft is for.
-        layers: Number of layers of the draft.
         weights: Weights by Hugging Face's names, float32.
         before, after: Share of tokens in held-out texts at which its likeliest next token is the model's,
             before and after training.
         texts: Number of texts for training, for choosing the best weights, and for testing.
-        epochs: Number of passes over the texts.
-        seconds: Duration of the training.
         losses: Divergence on the validation texts in nats per token; the first is before training.
         finished: Whether the training finished; False if it was stopped, with the best weights so far.
     """
@@ -191,7 +187,6 @@ def _layer_count(model: LanguageModel, layers: int | None) -> int:
 
 
 def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]]:
-    """Return passages that are spread over the samples."""
     if samples is None:
         tokens, origin = calibration_tokens(model), "the text that comes with EdgeKit"
     else:

@@ -36,7 +36,6 @@ def hidden(config: DecoderConfig, weights: Weights, tokens: Tensor, cache: Cache
     """Compute the output of the last norm for every token.
 
     Args:
-        weights: Weights, float32.
         tokens: int64 [texts, tokens], all of one length.
         cache: Cache of the preceding tokens, which is extended; then one token at a time, after the first
             call. None if the texts begin here.
@@ -114,7 +113,6 @@ class TrainingTexts(NamedTuple):
     """Texts of a model, all of one length, with its states at each token.
 
     Attributes:
-        tokens: int64 [texts, tokens].
         states: Outputs of its last norm, float32 [texts, tokens, width].
         counts: bool [texts, tokens]: whether the next token is learned; False after the end of a text.
     """
@@ -144,10 +142,8 @@ def write_texts(
     """Generate the model's texts for these prompts, every other one greedy, the others sampled.
 
     Args:
-        model, weights: The model that generates, and its weights.
         prompts: Tokens of the prompts, all of one length.
         length: Number of tokens of a text with its prompt.
-        seed: Random seed of the sampling.
         notify: Called with the number of texts so far.
     """
     draws, parts = torch.Generator().manual_seed(seed), []
@@ -184,8 +180,6 @@ class DraftTraining(TrainingLoop):
 
     Args:
         weights: Weights of the draft; those of the layers and the last norm are trained.
-        training: Texts to train on.
-        validation: Texts to choose the best weights by.
     """
 
     def __init__(
@@ -244,7 +238,6 @@ class DraftTraining(TrainingLoop):
         return same / max(tokens, 1)
 
     def _rows(self, texts: TrainingTexts) -> tuple[Tensor, Tensor]:
-        """Compute the logits of the draft and of the model at the tokens that count."""
         states = hidden(self.config, self.weights, texts.tokens)
         draft_logits = logits(self.config, self.weights, states[texts.counts])
         with torch.no_grad():

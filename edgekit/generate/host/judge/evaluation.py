@@ -47,7 +47,6 @@ class TextReference(NamedTuple):
         windows: The text's tokens, in windows.
         likelihoods: Log likelihoods of the text's own tokens, for each window, float64.
         likeliest: The likeliest next token at each judged position, for each window, int64.
-        prompts: Tokens of the golden prompts.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
     """
 
@@ -71,8 +70,6 @@ class VariantTexts(NamedTuple):
     """Results of a variant on the same text and prompts.
 
     Attributes:
-        windows: Number of windows that it read.
-        perplexity: Perplexity of these windows.
         agreement: Share of the positions at which its likeliest token is the reference's.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
         answers: Tokens that it generates after each prompt, greedily.
@@ -112,8 +109,6 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
     """Run the float reference on the text and the golden prompts.
 
     Args:
-        model: The model.
-        decoder: Its reference decoder.
         context: Maximum tokens of a window, and of a prompt with its response.
 
     Raises:
@@ -158,9 +153,6 @@ def written_by(
     """Run a loaded decoder on the text and the golden prompts.
 
     Args:
-        runner: The decoder.
-        reference: Results of the float reference.
-        stop_ids: Tokens that end a response.
         windows: Number of windows to read; None for all.
 
     Raises:
@@ -222,8 +214,6 @@ def float_choices(
     """Count the generated tokens of each variant that are the reference's likeliest at their position.
 
     Args:
-        decoder: The reference decoder.
-        prompts: The golden prompts.
         answers: Tokens that each variant generated after each prompt.
     """
     texts = {

@@ -16,7 +16,7 @@ from edgekit.compiler.evaluate.verify import OutputError, compare, verified_on
 from edgekit.compiler.evaluate.verify_bundle import Check, CheckOutcome, counted_variants
 from edgekit.errors import BundleError, MissingDependency, reason_of
 from edgekit.generate.device import decoder_registry
-from edgekit.generate.device.adapter_entry import AdapterEntry, adapters_of, read_adapter
+from edgekit.generate.device.adapter import AdapterEntry, adapters_of, read_adapter
 from edgekit.generate.device.cached_decoder import CachedDecoder
 from edgekit.generate.device.decoder import DecoderShape
 from edgekit.generate.device.prefix_cache import PrefixCache
@@ -63,8 +63,6 @@ def golden_prompts(
     vocabulary].
 
     Args:
-        bundle: Has them.
-        vocabulary: Number of the decoder's tokens.
         entry: Entry of a draft's or an adapter's logits; None: those of the bundle's own decoder.
 
     Raises:
@@ -100,10 +98,7 @@ def run_decoder(
     """Load a variant and run the golden prompts.
 
     Args:
-        bundle: Has it.
-        variant: Variant of the bundle or of its draft.
         logits: Entry of a draft's logits, or of an adapter's.
-        adapter: The adapter to use; None: none.
 
     Returns:
         ``verified`` or ``failed`` or ``not run``; on which engine, or why not; the error of the logits.

@@ -91,7 +91,6 @@ def run_variant(
     rejects it.
 
     Args:
-        variant: The compiled variant.
         purpose: Quantity that is timed: a rebuild with identical bytes recalls it.
         open_runner: Loads its files, with a number of threads.
         run: Adds the evidence of its accuracy, and rejects it if it misses its limits. Returns the seconds of

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.compiler.sandbox.corpus import arithmetic, operators, sizes, structure
+from tests.compiler.sandbox.corpus import sizes, structure
 from tests.compiler.sandbox.corpus.crafted import Crafted
 
 BYTES_BEYOND = 1_000_000_000
@@ -59,7 +59,7 @@ class Ran(NamedTuple):
 
 def all_crafted() -> Iterator[Crafted]:
     """The corpus."""
-    for part in (arithmetic, sizes, structure, operators):
+    for part in (sizes, structure):
         yield from part.crafted()
 
 

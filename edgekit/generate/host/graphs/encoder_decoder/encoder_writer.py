@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgekit.generate.device.embedding_table import STEM, stem_sizes
 from edgekit.generate.device.encoder_decoder import (
     EMBEDDED,
     FEATURES,
@@ -22,7 +23,6 @@ from edgekit.generate.device.encoder_decoder import (
     SAMPLES,
     SOURCE_MASK,
 )
-from edgekit.generate.device.sample_stem import STEM, stem_sizes
 from edgekit.generate.host.graphs.encoder_decoder.part_writer import PartWriter
 from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
 from edgekit.generate.host.readers.encoder_decoder.config import RELATIVE_BIAS, STEM_NORM, relative_buckets

@@ -65,7 +65,6 @@ class TokenWriter(PartWriter):
         return g
 
     def _matrix(self, name: str) -> str:
-        """Return the matrix of the logits [width, vocabulary]."""
         packed = self.weights.get(name)
         if packed is None:
             return self.graph.constant(self.model.weight(name).T, name)

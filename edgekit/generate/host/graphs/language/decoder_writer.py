@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from edgekit.generate.device.decoder import DecoderShape
+from edgekit.generate.host.adapters import add_adapter
 from edgekit.generate.host.graphs.language.block_weights import BlockWeights, stacked
 from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
 from edgekit.generate.host.readers.language.language_model import LanguageModel
@@ -140,16 +141,13 @@ class DecoderWriter(ABC):
         return self._with_adapter(x, y, [name])
 
     def _with_adapter(self, x: str, product: str, names: list[str]) -> str:
-        """Add (x A) B to a product, if an adapter changes one of its weights."""
+        """Let adapters change a product, if one changes one of its weights."""
         if not set(names) & set(self._adapted):
             return product
-        g, site, shapes = self.graph, "+".join(names), [self.config.weight_shapes()[name] for name in names]
+        site, shapes = "+".join(names), [self.config.weight_shapes()[name] for name in names]
         inputs, sizes = shapes[0][1], [shape[0] for shape in shapes]
         self.sites[site] = {"inputs": inputs, "outputs": list(map(list, zip(names, sizes, strict=True)))}
-        rank = f"rank{len(self.sites)}"
-        a = g.input(f"{site}/lora_a", "float32", [inputs, rank])
-        b = g.input(f"{site}/lora_b", "float32", [rank, sum(sizes)])
-        return g.op("Add", product, g.op("MatMul", g.op("MatMul", x, a), b))
+        return add_adapter(self.graph, x, product, site, inputs, sum(sizes), f"rank{len(self.sites)}")
 
     @abstractmethod
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:

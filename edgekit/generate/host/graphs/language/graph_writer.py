@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from edgekit.generate.host.readers.language.activations import GELU, RELU, SILU
@@ -15,7 +16,7 @@ from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
 OPSET, IR_VERSION = 20, 10
-"""Of 2023: what every engine here reads; see targets/edgekit_ort/opset_downgrade.py."""
+"""Of 2023: what every engine here reads; see targets/edgekit_ort/fast_forms.py."""
 ALIGNMENT = 4096
 """Of a constant in the file of constants, so that engines can map it (ONNX, external data)."""
 EXTERNAL_BYTES = 1024
@@ -121,7 +122,6 @@ class GraphWriter:
             file.write(self.constants[name].reshape(-1).view(np.uint8).data)
 
     def _places(self) -> Iterator[tuple[str, int]]:
-        """Yield names of the large constants, and where each begins in the file of constants."""
         end = 0
         for name, array in self.constants.items():
             if array.nbytes >= EXTERNAL_BYTES:
@@ -142,3 +142,12 @@ def _external(name: str, array: Array, file: str, offset: int) -> onnx.TensorPro
         entry = tensor.external_data.add()
         entry.key, entry.value = key, str(value)
     return tensor
+
+
+def as_ir(graph: GraphWriter) -> ir.Model:
+    """Convert graph and shapes. Large constants stay the writer's arrays: copies would take gigabytes."""
+    proto = graph.model(external="constants")
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
+    for name, value in model.graph.initializers.items():
+        value.const_value = ir.tensor(graph.constants[name], name=name)
+    return model

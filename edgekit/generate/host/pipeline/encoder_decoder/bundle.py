@@ -58,9 +58,6 @@ def build_encoder_decoder(
     """Build the bundle of a speech or text-to-text model.
 
     Args:
-        kind: Traits of the build.
-        path: The model's folder, which is of this kind.
-        targets: The targets to build for.
         request: Arguments of the build; ``samples`` are recordings or texts. ``max_drop`` is the largest
             share of words that an int8 variant may write otherwise than the float model, or by which its
             perplexity may exceed the float model's.
@@ -124,7 +121,6 @@ def _bundle(
     variants: Sequence[VariantBuild],
     request: BuildRequest,
 ) -> Bundle:
-    """Assemble the bundle: the card with its files, the variants, a golden vector for each shape."""
     model, card = job.model, job.kind.card(job.model)
     config, signatures = model.config, [ends_of(shape.config) for shape in model.at_shapes()]
     entries: dict[str, Content] = {entry_of(name): content for name, content in card.files.items()}

@@ -1,15 +1,24 @@
 """Build job of an encoder-decoder: texts of its float reference, and each variant's texts compared with them.
 
 ``Kind`` has what differs between models that read speech and models that read text.
+
+For int8, norms have no weights: they are in the matrices that follow.
+
+    y = (norm(x) * g + b) W^T + c    =>    y = norm(x) (W g)^T + (b W^T + c)
+
+A norm's large weights would otherwise set the range of its whole row, which engines round to int8. The last
+norm of the decoder keeps its weights: its matrix is the embedding too. Where keys have no bias, what b adds
+to all keys alike changes no weight of attention. A norm after a sum (BART, Marian) keeps its weights as well:
+its result is also added to what follows.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,9 +39,12 @@ from edgekit.generate.device.encoder_decoder import (
     text_inputs,
 )
 from edgekit.generate.host.graphs.language import BlockWeights
-from edgekit.generate.host.readers.encoder_decoder.config import EncoderDecoderConfig, EncoderDecoderModel
+from edgekit.generate.host.readers.encoder_decoder.config import (
+    GATE,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+)
 from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
-from edgekit.generate.host.weights.encoder_decoder.folded_norms import with_folded_norms
 from edgekit.generate.host.weights.language.decoder_weights import BARS
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.tensor import TensorInput
@@ -46,6 +58,9 @@ FORMS: Mapping[str, SpeechBar] = {row.name: row.speech for row in TABLE if row.s
 """Precision -> how encoder-decoders are built in it."""
 OUTPUTS = {name: name for name in ("tokens", "logits", "figures")}
 """Output in a card's task -> output of a variant."""
+HEARD = ("encoder_attn.k_proj", "encoder_attn.v_proj")
+"""Layers that follow the encoder's last norm."""
+Model = TypeVar("Model", bound=EncoderDecoderModel)
 
 
 class Source(NamedTuple):
@@ -66,9 +81,7 @@ class Sources(NamedTuple):
     """Sources of a build.
 
     Attributes:
-        origin: Description of their source.
         all: The sources; those of a model with several shapes begin with one for each, ascending.
-        from_user: Whether they are the user's.
     """
 
     origin: str
@@ -80,8 +93,6 @@ class JudgedText(NamedTuple):
     """Results of the float reference or of a variant on one source.
 
     Attributes:
-        source: The source.
-        tokens: New tokens.
         forced: The prompt, and the first of the reference's new tokens.
         logits: Logits after each token of ``forced``, or after the last one, float32 [rows, vocabulary].
         figures: The output ``figures`` after ``forced`` without new tokens, float32 [1, 2].
@@ -154,13 +165,7 @@ class EncoderDecoderJob:
     """Build job of an encoder-decoder.
 
     Attributes:
-        kind: Traits of its build.
-        model: The model.
-        limits: Largest loss of quality by precision.
         force: Whether to ship variants that miss their limit, marked as such.
-        faults: Faults of this build so far.
-        sources: Sources that variants are verified with.
-        texts: Results of the float reference on them.
         folded: The same model with its norms in the matrices that follow, for int8.
         weights: Its matrices as integers, once they were needed; shared by the targets.
         described: Name of a variant -> description of its texts for the progress.
@@ -220,7 +225,6 @@ class EncoderDecoderJob:
         return seconds, {}
 
     def _feeds(self, source: Source, prompt: Sequence[int], limit: int) -> dict[str, Array]:
-        """Return all inputs of a variant for a source."""
         tokens = padded(prompt, prompt_size(self.model.config))
         return {**source.feeds, "prompt": tokens, "limit": np.array([limit], np.int64)}
 
@@ -274,3 +278,43 @@ def constants(model: EncoderDecoderModel, limit: int) -> dict[str, TensorInput]:
         name: TensorInput(name, value.shape, value=tuple(map(float, value.ravel())), dtype="int64")
         for name, value in (("prompt", prompt), ("limit", np.array([limit], np.int64)))
     }
+
+
+def with_folded_norms(model: Model) -> Model:
+    """Return the model with norms' weights in the matrices that follow; the same if norms follow sums."""
+    if model.config.form.norms_after:
+        return model
+    before = _norms_before(model.config)
+    folded, shapes = set(before.values()), model.config.weight_shapes()
+
+    def read(name: str) -> Array:
+        layer, _, kind = name.rpartition(".")
+        if layer in folded:
+            like = model.weight(name)
+            return np.ones_like(like) if kind == "weight" else np.zeros_like(like)
+        value = model.weight(name)
+        if layer not in before:
+            return value
+        if kind == "weight":
+            return value * model.weight(f"{before[layer]}.weight")
+        if f"{before[layer]}.bias" not in shapes:
+            return value
+        bias: Array = value + model.weight(f"{layer}.weight") @ model.weight(f"{before[layer]}.bias")
+        return bias
+
+    return replace(model, read=read)
+
+
+def _norms_before(config: EncoderDecoderConfig) -> Mapping[str, str]:
+    """Return layer -> the norm before it."""
+    norms = {}
+    for part, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for layer in range(layers):
+            prefix = f"{part}.layers.{layer}."
+            for projection in "qkv":
+                norms[f"{prefix}self_attn.{projection}_proj"] = f"{prefix}self_attn_layer_norm"
+            norms |= {f"{prefix}{product}": f"{prefix}final_layer_norm" for product in ("fc1", GATE)}
+            if part == "decoder":
+                norms[f"{prefix}encoder_attn.q_proj"] = f"{prefix}encoder_attn_layer_norm"
+                norms |= {f"{prefix}{projection}": "encoder.layer_norm" for projection in HEARD}
+    return norms

@@ -26,8 +26,7 @@ from edgekit.generate.host.pipeline.encoder_decoder.job import (
     Sources,
     constants,
 )
-from edgekit.generate.host.readers.text2text.open_text2text import open_text2text_model
-from edgekit.generate.host.readers.text2text.text2text_model import Text2TextModel
+from edgekit.generate.host.readers.text2text.open_text2text import Text2TextModel, open_text2text_model
 from edgekit.generate.host.weights.language.decoder_weights import BARS
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.tensor import TensorInput

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.pipeline.model_shapes import further_entry, stored_names, with_further
@@ -12,11 +15,11 @@ from edgekit.compiler.pipeline.try_variant import Compiled
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.generate.device.encoder_decoder import DECODER, ENCODER, MASK, OPTION, SAMPLES
 from edgekit.generate.host.graphs.encoder_decoder.encoder_writer import EncoderWriter
+from edgekit.generate.host.graphs.encoder_decoder.part_writer import signed_integers
 from edgekit.generate.host.graphs.encoder_decoder.token_writer import TokenWriter
 from edgekit.generate.host.graphs.language import BlockWeights
-from edgekit.generate.host.graphs.language.graph_ir import as_ir
+from edgekit.generate.host.graphs.language.graph_writer import as_ir
 from edgekit.generate.host.pipeline.encoder_decoder.job import FORMS, EncoderDecoderJob, ends_of, shape_of
-from edgekit.generate.host.pipeline.encoder_decoder.stored_embedding import stored_embedding
 from edgekit.generate.host.pipeline.generation import run_variant
 from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING, EncoderDecoderModel
 from edgekit.generate.host.weights.language.block_rounding import nearest8
@@ -25,7 +28,7 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.precisions import precision_of
 from edgekit.target.shapes import FOLDER, TokenAxes
-from edgekit.tensor_spec import Content, Json
+from edgekit.tensor_spec import Array, Content, Json
 
 WINDOW_AXES = TokenAxes(MASK, False, {SAMPLES: (1,), MASK: (1,)})
 """Axes of a sound's samples, of which the session runs the shortest window that holds them. Other models have
@@ -128,9 +131,56 @@ def _compiled(
 
 
 def _weights(job: EncoderDecoderJob, precision: str) -> Mapping[str, BlockWeights]:
-    """Return the integers of the matrices, computed once."""
     if precision_of(precision).is_float:
         return {}
     if not job.weights:
         job.weights = {name: nearest8(job.folded.weight(name), 0) for name in job.model.config.matrices()}
     return job.weights
+
+
+ROWS, SCALES = "embedding/rows", "embedding/scales"
+SEARCHED_BYTES = 512
+"""Bytes of the matrix that are searched; the others are compared where they are found."""
+
+
+def stored_embedding(
+    matrix: Array, packed: BlockWeights | None, files: Mapping[str, Content]
+) -> tuple[dict[str, Json], dict[str, bytes]]:
+    """Return the table of ``EmbeddingTable``, and files that belong to it.
+
+    Args:
+        matrix: The embedding, float32 [vocabulary, width].
+        packed: The embedding as integers, one scale for each token; None: it is stored as floats.
+        files: Compiled files of both parts by name. Without the matrix in one, it is stored in a file of its
+            own.
+    """
+    further = dict[str, bytes]()
+    if packed is None:
+        forms = [matrix, matrix.astype(np.float16)]
+    else:
+        forms = [signed_integers(packed)]
+        further[SCALES] = packed.scales[:, 0].astype("<f4").tobytes()
+    for array in forms:
+        for columns in (False, True):
+            content = np.ascontiguousarray(array.T if columns else array).tobytes()
+            for name, whole in files.items():
+                if name.startswith(f"{DECODER}/") and (offset := _offset(content, whole)) >= 0:
+                    return _table(name, offset, array, columns), further
+    return _table(ROWS, 0, forms[0], False), {**further, ROWS: np.ascontiguousarray(forms[0]).tobytes()}
+
+
+def _table(name: str, offset: int, array: Array, columns: bool) -> dict[str, Json]:
+    place: dict[str, Json] = {"file": name, "offset": offset, "dtype": str(array.dtype), "columns": columns}
+    return {**place, "zero": 0, "scales": SCALES}
+
+
+def _offset(content: bytes, whole: Content) -> int:
+    """Return where ``whole`` has the content, or -1."""
+    view = memoryview(whole)
+    start = re.compile(re.escape(content[:SEARCHED_BYTES]))
+    match = start.search(view)
+    while match is not None:
+        if view[match.start() : match.start() + len(content)] == content:
+            return match.start()
+        match = start.search(view, match.start() + 1)
+    return -1

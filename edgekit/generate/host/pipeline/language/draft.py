@@ -30,7 +30,6 @@ def open_draft(path: Path, model: LanguageModel) -> LanguageModel:
     """Open a draft, and check that its tokens are the model's.
 
     Args:
-        path: File or folder of the draft.
         model: The model whose tokens it predicts.
 
     Raises:
@@ -79,8 +78,6 @@ def draft_contents(
     """Return the draft's contents of a bundle.
 
     Args:
-        model: Build job of the bundle's model.
-        draft: Build job of the draft.
         variants: Variants of the draft, judged.
 
     Returns:

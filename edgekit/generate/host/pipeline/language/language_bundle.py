@@ -1,7 +1,15 @@
-"""Build of a language model: from one file to a bundle with a verified decoder for each target."""
+"""Build of a language model: from one file to a bundle with a verified decoder for each target.
+
+The build needs this memory, with the weights as float32:
+
+    weights       (targets + DECODER_COPIES) x weights               variants, constants, engine, file pages
+    cache         CACHE_COPIES    x keys and values of the context
+    logits        LOGIT_COPIES    x a window's logits in float64     of which perplexity is judged
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,18 +24,21 @@ from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.generate.device import decoder_registry
+from edgekit.generate.host.adapters import (
+    Adapter,
+    adapter_contents,
+    judged_adapters,
+    open_adapters,
+)
 from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, reference_of
 from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
-from edgekit.generate.host.pipeline.language.adapters import adapter_contents, judged_adapters, open_adapters
 from edgekit.generate.host.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
-from edgekit.generate.host.pipeline.language.memory_need import decoder_need
 from edgekit.generate.host.pipeline.language.variants import (
     LanguageJob,
     add_float_choices,
     compile_language_variant,
 )
-from edgekit.generate.host.readers.language.adapter_files import Adapter
-from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.language_model import DecoderConfig, LanguageModel
 from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.generate.host.weights.language.decoder_weights import BARS, PRECISIONS
@@ -62,7 +73,6 @@ def build_language_model(
 
     Args:
         path: The model's file or folder, for which ``is_language_model`` is true.
-        targets: The targets to build for.
         request: Arguments of the build; ``max_drop`` is the highest increase of perplexity for int8 and int4.
         claim: Called with the memory in bytes that the build needs, before it is used.
 
@@ -104,7 +114,6 @@ def _built(
     request: BuildRequest,
     adapters: Mapping[str, Adapter] = NO_ADAPTERS,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
-    """Build and judge the variants of one model."""
     progress = listener(request.progress)
     with stage(progress, "reference") as notify:
         decoder = ReferenceDecoder(model)
@@ -155,7 +164,6 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
 
 
 def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str], adapters: bool) -> None:
-    """Check that the targets run language models in one of these precisions, with adapters if asked for."""
     for target in targets:
         try:
             available = decoder_registry.decoder_compiler(target.name).PRECISIONS
@@ -243,3 +251,21 @@ def _bundle(
         **extension,
     }
     return Bundle.create(manifest, entries)
+
+
+DECODER_COPIES, CACHE_COPIES, LOGIT_COPIES = 3, 4, 4
+
+
+def decoder_need(config: DecoderConfig, targets: int, context: int, window: int) -> int:
+    """Estimate the bytes that a language model's build needs beyond what its file needs.
+
+    Args:
+        window: Number of tokens that are judged at one time.
+    """
+    weights = 4 * sum(math.prod(shape) for shape in config.weight_shapes().values())
+    cache = 2 * 4 * config.layers * config.kv_heads * config.head_size * context
+    return (
+        (targets + DECODER_COPIES) * weights
+        + CACHE_COPIES * cache
+        + LOGIT_COPIES * 8 * window * config.vocabulary
+    )

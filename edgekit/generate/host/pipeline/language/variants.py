@@ -17,6 +17,7 @@ from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.generate.device import decoder_registry
 from edgekit.generate.device.adapter import AdapterRunner
 from edgekit.generate.device.decoder import DecoderRunner, DecoderShape
+from edgekit.generate.host.adapters import JudgedAdapter, adapted_weights
 from edgekit.generate.host.judge.evaluation import (
     GREEDY_TOKENS,
     TextReference,
@@ -27,7 +28,6 @@ from edgekit.generate.host.judge.evaluation import (
     written_by,
 )
 from edgekit.generate.host.pipeline.generation import run_variant
-from edgekit.generate.host.pipeline.language.adapters import JudgedAdapter, adapted_weights
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.generate.host.weights.language import quantize_decoder
@@ -43,14 +43,9 @@ class LanguageJob:
     """Build job of a language model.
 
     Attributes:
-        model: The model.
-        decoder: Its float reference decoder.
         reference: Results of that decoder on the text and the golden prompts.
-        context: Maximum context length in tokens.
         bars: Accuracy that each precision must reach.
         force: Whether to ship variants that miss their bar, marked as such.
-        faults: Faults of this build so far.
-        adapters: Adapters by name.
         weights: Precision -> its integers, shared by the targets.
         answers: Variant name -> tokens that it generated after each golden prompt.
     """
@@ -85,7 +80,6 @@ def compile_language_variant(job: LanguageJob, variant: VariantBuild) -> Compile
 
 
 def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
-    """Return the integers of a precision, computed once and shared by all targets."""
     if precision not in PRECISIONS:
         return {}
     if precision not in job.weights:

@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.generate.device.sample_stem import STEM
-from edgekit.generate.device.text_rules import TextRules
-from edgekit.generate.device.token_rules import TokenRules
+from edgekit.generate.device.embedding_table import STEM
+from edgekit.generate.device.token_rules import TextRules, TokenRules
 from edgekit.generate.host.readers.language.activations import GELU
-from edgekit.processing.spelling import BYTE_LEVEL
+from edgekit.processing.transcripts.words import BYTE_LEVEL
 from edgekit.tensor_spec import Array
 
 EMBEDDING, HEAD = "decoder.embed_tokens.weight", "lm_head.weight"
@@ -38,7 +37,6 @@ class ModelForm(NamedTuple):
     Attributes:
         head_size: Size of one head; 0: the width divided by the number of heads.
         rms: Whether norms are RMSNorm without a bias, else layer normalization.
-        norm_eps: Epsilon of all norms.
         norms_after: Whether a layer normalizes each sum, else the input of each block. Only in the second
             case both parts end with a norm.
         embedding_norm: Whether both parts begin with a norm.
@@ -98,14 +96,10 @@ class EncoderDecoderConfig(NamedTuple):
 
     Attributes:
         width: Size of a position's values in both parts.
-        heads: Number of attention heads in both parts.
         mlp_width: Size of the hidden layer of each MLP.
-        encoder_layers, decoder_layers: Number of layers.
         mels: Number of mel bands in the features; 0: the encoder reads tokens, or samples.
         positions: Positions of the encoder; features have twice as many frames.
         context: Maximum tokens of the decoder.
-        vocabulary: Number of tokens.
-        form: Other traits.
         window: Most samples that the encoder reads; 0: it reads features or tokens.
     """
 
@@ -226,12 +220,9 @@ class EncoderDecoderModel:
     """An opened model.
 
     Attributes:
-        name: Name of the model.
-        config: Its sizes and form.
         rules: Rules of the tokens that it may generate.
         tokenizer: Content of the ``tokenizer.json`` that has the texts of its tokens.
         source_format: Format of its file, in words.
-        sha256: Hash of its files.
         read: Function that reads a weight by name, as float32.
         family: ``Whisper``, ``Moonshine``, ``T5``, ``BART`` or ``Marian``.
         start: Token that every generated text starts with (``decoder_start_token_id``).
@@ -280,7 +271,6 @@ def rotary_angles(places: Array, form: ModelForm) -> Array:
 
     Args:
         places: Positions, int64 [rows].
-        form: The model's form.
 
     Returns:
         float32 [rows, rotary / 2].
@@ -296,7 +286,6 @@ def relative_buckets(distances: Array, buckets: int, bucket_distance: int, *, bo
 
     Args:
         distances: Position of the key minus that of the query, int64 [...].
-        buckets: Number of buckets.
         bucket_distance: Distance from which on all positions share a bucket.
         both_ways: Whether later keys have buckets of their own; else they share that of the distance 0.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgekit.compiler.model.hugging_face_folder import read_json
 from edgekit.errors import ModelError
-from edgekit.generate.device.text_rules import TextRules
+from edgekit.generate.device.token_rules import TextRules
 from edgekit.tensor_spec import Json
 
 WORDS_LIMIT = 4096
@@ -26,7 +26,6 @@ def generation_settings(table: Mapping[str, Json], folder: Path) -> dict[str, Js
 
     Args:
         table: Content of ``config.json``.
-        folder: Folder of both.
 
     Raises:
         ModelError: the file is damaged.
@@ -39,8 +38,6 @@ def text_rules(settings: Mapping[str, Json], vocabulary: int, folder: Path) -> T
 
     Args:
         settings: Keys of ``generation_config.json`` in transformers; each may be absent.
-        vocabulary: Number of the model's tokens.
-        folder: Path for error messages.
 
     Raises:
         ModelError: a setting is malformed, or changes texts in a way that EdgeKit does not support.

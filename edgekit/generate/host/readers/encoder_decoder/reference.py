@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from edgekit.generate.device.sample_stem import STEM
+from edgekit.generate.device.embedding_table import STEM
 from edgekit.generate.host.readers.encoder_decoder.config import (
     EMBEDDING,
     EMBEDDING_NORM,
@@ -35,11 +35,7 @@ KeysValues = tuple[Array, Array]
 
 
 class ReferenceModel:
-    """A model's encoder and decoder. All weights are kept.
-
-    Args:
-        model: The model.
-    """
+    """A model's encoder and decoder. All weights are kept."""
 
     def __init__(self, model: EncoderDecoderModel) -> None:
         self._model, self._config = model, model.config
@@ -75,7 +71,6 @@ class ReferenceModel:
         """Compute the logits after each of some tokens.
 
         Args:
-            encoded: Result of ``encode``.
             tokens: Tokens that follow those in the caches.
             caches: Keys and values of the tokens so far, for each layer; extended in place. [] at first.
 
@@ -92,13 +87,7 @@ class ReferenceModel:
         return output + self._weight(LOGITS_BIAS) if form.logits_bias else output
 
     def generate(self, encoded: Sequence[KeysValues], prompt: Sequence[int], limit: int) -> list[int]:
-        """Generate tokens greedily, by the model's rules, as the runner of a variant does.
-
-        Args:
-            encoded: Result of ``encode``.
-            prompt: First tokens.
-            limit: Maximum number of new tokens.
-        """
+        """Generate tokens greedily, by the model's rules, as the runner of a variant does."""
         rules, caches, generated = self._model.rules, list[KeysValues](), list[int]()
         allowed = rules.after(prompt)
         row = self.logits(encoded, prompt, caches)[-1]

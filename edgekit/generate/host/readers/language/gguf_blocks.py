@@ -28,7 +28,6 @@ class ElementType(NamedTuple):
     """Element type of GGUF tensors.
 
     Attributes:
-        name: Name in ggml.
         block: Number of values in a block.
         size_bytes: Size of a block in bytes.
         bits: Bits of an integer; 0: floats.
@@ -48,7 +47,6 @@ def read_values(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> Array:
     """Return the values of a tensor, float32.
 
     Args:
-        kind: Its element type.
         raw: Its bytes, uint8.
         shape: Its last dimension is a multiple of the block.
     """

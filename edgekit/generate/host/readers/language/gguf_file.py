@@ -55,14 +55,7 @@ _TEXT, _ARRAY = 8, 9
 
 
 class GgufTensor(NamedTuple):
-    """Location of a tensor in the file.
-
-    Attributes:
-        kind: Element type.
-        shape: Shape in numpy's order: the format's dimensions, reversed.
-        offset: Offset of the first byte in the file, in bytes.
-        size_bytes: Size of the data in bytes.
-    """
+    """Location of a tensor in the file."""
 
     kind: ElementType
     shape: tuple[int, ...]
@@ -75,7 +68,6 @@ class GgufFile:
     """Open GGUF file.
 
     Attributes:
-        path: Path of the file.
         metadata: Values by key. Arrays of numbers are numpy arrays; arrays of strings are lists.
         tensors: Tensors by name.
     """
@@ -237,7 +229,6 @@ class _Head:
         self._buffer, self._offset, self._items = b"", 0, 0
 
     def take(self, size: int) -> bytes:
-        """Read the next ``size`` bytes."""
         if size > min(self._file.size, HEAD_LIMIT_BYTES) - self.position:
             self._refuse(size)
         while len(self._buffer) - self._offset < size:
@@ -256,7 +247,6 @@ class _Head:
         return content
 
     def number(self, size_bytes: int) -> int:
-        """Read the next unsigned number."""
         return int.from_bytes(self.take(size_bytes), "little")
 
     def count(self, description: str, limit: int, least_bytes: int) -> int:
@@ -272,7 +262,6 @@ class _Head:
         return item_count
 
     def text(self, limit_bytes: int, description: str) -> str:
-        """Read the next string."""
         size = self.number(8)
         if size > limit_bytes:
             raise ModelError(
@@ -286,7 +275,6 @@ class _Head:
             ) from None
 
     def value(self, key: str) -> Value:
-        """Read the next value of the metadata."""
         kind = self.number(4)
         if kind == _TEXT:
             return self.text(TEXT_LIMIT_BYTES, f"the value of {key[:60]}")

@@ -109,7 +109,6 @@ def tokenizer_json(file: GgufFile, vocabulary: int) -> bytes:
 
 
 def _byte_level(file: GgufFile, tokens: Sequence[str]) -> dict[str, Json]:
-    """Return the tables of byte-level BPE, by its list of merges."""
     pre = file.get("tokenizer.ggml.pre", str) or "gpt-2"
     if pre not in _SPLITS:
         raise ModelError(
@@ -130,7 +129,6 @@ def _byte_level(file: GgufFile, tokens: Sequence[str]) -> dict[str, Json]:
 
 
 def _sentencepiece(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) -> dict[str, Json]:
-    """Return the tables of SentencePiece's BPE, by the scores of its pieces."""
     return {
         "normalizer": gguf_sentencepiece.normalizer(file),
         "pre_tokenizer": None,

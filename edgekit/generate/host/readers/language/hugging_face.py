@@ -108,8 +108,6 @@ def check_weights(
     Args:
         shapes: Shape of each weight by its name in the files.
         files: Name of every tensor -> its file.
-        folder: Path for error messages.
-        family: Name of such models.
         longer: End of the names of tables that may have further rows; "": none.
 
     Raises:

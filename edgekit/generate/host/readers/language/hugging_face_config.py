@@ -44,7 +44,6 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
 
     Args:
         table: Content of its ``config.json``.
-        folder: Path for error messages.
         has_head: Whether the model has a weight ``lm_head.weight``.
 
     Raises:

@@ -45,10 +45,7 @@ def write_hugging_face(
 
     Args:
         folder: Output folder; it is created, and files in it are replaced.
-        model: Model with the architecture and the tokenizer.
-        layers: Number of layers.
         weights: Float32 weights, by the names of ``DecoderConfig.weight_shapes``.
-        name: Name of the model.
 
     Raises:
         UsageError: ``check_writable`` rejects the configuration.

@@ -91,7 +91,6 @@ def fused_rows(config: DecoderConfig, part: str) -> tuple[str, slice, int]:
     """Return where a matrix lies in a fused one: Phi 3 has q, k and v in one, and gate and up in another.
 
     Args:
-        config: Configuration of the model.
         part: Last name of the matrix, e.g. ``q_proj``.
 
     Returns:
@@ -140,14 +139,12 @@ class LanguageModel:
 
     Attributes:
         name: Name in the file, else the file's name.
-        config: Architecture of the decoder.
         tokenizer: A ``tokenizer.json`` of Hugging Face's tokenizers.
         chat_template: Chat template in Jinja; "" if there is none.
         stop_ids: Tokens that end an answer, sorted.
         bos_id: Begin-of-text token; None if there is none.
         source_format: ``GGUF`` or ``Hugging Face``.
         license: License named in the file; "" if none.
-        sha256: Hash of the files' content, hexadecimal.
     """
 
     name: str

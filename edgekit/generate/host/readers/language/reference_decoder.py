@@ -21,11 +21,7 @@ _NEVER = np.float32(-np.inf)
 
 
 class ReferenceDecoder:
-    """A model's logits. The embedding, which is needed at both ends, is kept; nothing else is.
-
-    Args:
-        model: The model.
-    """
+    """A model's logits. The embedding, which is needed at both ends, is kept; nothing else is."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model, self._config = model, model.config
@@ -91,7 +87,6 @@ def attention(config: DecoderConfig, layer: int, q: Array, k: Array, v: Array) -
     """Compute causal attention of one text from an empty cache.
 
     Args:
-        config, layer: Configuration of the model and index of the layer.
         q: [tokens, heads, head_size].
         k, v: [tokens, kv_heads, head_size].
 

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.system.folder_links import followed
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
-from edgekit.system.regular_file import PlainFile
+from edgekit.system.regular_file import PlainFile, followed
 from edgekit.tensor_spec import Array, Json
 
 FILE_LIMIT_BYTES = 64 << 30
@@ -39,12 +38,7 @@ class SafetensorsTensor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SafetensorsFile:
-    """Open safetensors file.
-
-    Attributes:
-        path: Path of the file.
-        tensors: Tensors by name, of any element type.
-    """
+    """Open safetensors file."""
 
     path: Path
     tensors: Mapping[str, SafetensorsTensor]

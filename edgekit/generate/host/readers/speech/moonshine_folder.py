@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.compiler.model.hugging_face_folder import read_json
 from edgekit.errors import ModelError
-from edgekit.generate.device.sample_stem import stem_sizes
+from edgekit.generate.device.embedding_table import stem_sizes
 from edgekit.generate.host.readers.encoder_decoder.config import (
     GATE,
     HEAD,
@@ -151,7 +151,6 @@ def _halves(config: EncoderDecoderConfig) -> Array:
 
 
 def _place(name: str) -> str:
-    """Return Moonshine's name of a weight."""
     if name == HEAD:
         return "proj_out.weight"
     part, *rest = name.split(".")

@@ -18,8 +18,7 @@ from edgekit.generate.host.readers.language.hugging_face import (
     tensor_files,
     title_of,
 )
-from edgekit.generate.host.readers.speech.special_tokens import special_tokens
-from edgekit.generate.host.readers.speech.speech_model import SoundFormat, SpeechModel
+from edgekit.generate.host.readers.speech.speech_model import SoundFormat, SpeechModel, special_tokens
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.tensor_spec import Array, Json
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from edgekit.compiler.model.hugging_face_folder import read_json
 from edgekit.errors import ModelError, UsageError
+from edgekit.generate.device.token_rules import TextRules
 from edgekit.generate.host.readers.encoder_decoder.config import (
     EMBEDDING,
     GATE,
@@ -22,6 +24,7 @@ from edgekit.generate.host.readers.encoder_decoder.config import (
     LOGITS_BIAS,
     POSITIONS,
     EncoderDecoderConfig,
+    EncoderDecoderModel,
     ModelForm,
     check_sizes,
 )
@@ -48,7 +51,6 @@ from edgekit.generate.host.readers.language.hugging_face import (
 )
 from edgekit.generate.host.readers.language.hugging_face_config import text2text_family
 from edgekit.generate.host.readers.language.safetensors_file import SafetensorsFile
-from edgekit.generate.host.readers.text2text.text2text_model import Text2TextModel
 from edgekit.generate.host.readers.text2text.tokenizer_files import read_tokenizers
 from edgekit.tensor_spec import Array, Json
 
@@ -98,7 +100,6 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
     """Open a folder for which ``is_text2text_model`` is true.
 
     Args:
-        folder: Path of the folder.
         context: Maximum number of tokens of a text, and of the text written from it; None: TEXT_TOKENS.
 
     Raises:
@@ -138,7 +139,6 @@ def open_text2text_model(folder: Path, context: int | None = None) -> Text2TextM
 
 
 def _context(table: Mapping[str, Json], family: str, context: int | None, folder: Path) -> int:
-    """Return the maximum number of tokens of a text."""
     smallest, largest = CONTEXT_TOKENS
     if family != "T5":
         largest = number(table, "max_position_embeddings", folder)
@@ -178,7 +178,6 @@ def _t5(
 
 
 def _t5_name(name: str, gated: bool) -> str:
-    """Return T5's name of a weight."""
     part, *rest = name.split(".")
     if rest[0] == "relative_bias":
         return f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
@@ -242,3 +241,19 @@ def _sinusoids(config: EncoderDecoderConfig) -> dict[str, Array]:
     cosines = np.cos(angles)[:, : config.width // 2]
     rows = np.concatenate([np.sin(angles), cosines], axis=1).astype(np.float32)
     return {f"{part}.{POSITIONS}": rows for part in ("encoder", "decoder")}
+
+
+@dataclass(frozen=True, eq=False)
+class Text2TextModel(EncoderDecoderModel):
+    """An opened model.
+
+    Attributes:
+        rules: Rules of the tokens that it may generate.
+        source_tokenizer: Content of the ``tokenizer.json`` that splits texts; often the same as
+            ``tokenizer``.
+        pad: Token that a source is padded with.
+    """
+
+    rules: TextRules
+    source_tokenizer: bytes = field(repr=False, kw_only=True)
+    pad: int = field(kw_only=True)

@@ -39,8 +39,6 @@ class SentencePieceFile(NamedTuple):
     """An opened file.
 
     Attributes:
-        path: Path of the file.
-        pieces: The vocabulary.
         charsmap: Rules of the Unicode normalization; b"": none.
         prefix: Whether a space is added before a text.
         trims: Whether spaces at both ends are removed, and several become one.
@@ -149,9 +147,7 @@ def unigram_json(
     A piece that is not among the tokens is left out: other pieces spell its text.
 
     Args:
-        file: The SentencePiece file.
         texts: Text of each token; "" for numbers that are not used.
-        special: Texts of the special tokens.
         end: Special token that is added to a text.
         all_match: Whether tokens that are not pieces of the file keep their texts: for decoding.
 
@@ -201,7 +197,6 @@ def _added(text: str, number: int, special: bool) -> Json:
 
 
 def _normalizer(file: SentencePieceFile) -> Json:
-    """Return the steps of SentencePiece's normalization."""
     steps: list[Json] = []
     if file.charsmap:
         rules = base64.b64encode(file.charsmap).decode()

@@ -16,8 +16,8 @@ from edgekit.generate.host.readers.text2text.sentencepiece_file import (
     open_sentencepiece,
     unigram_json,
 )
-from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES, vocabulary_size
+from edgekit.processing.transcripts.words import BYTE_LEVEL, SENTENCEPIECE
 
 JSON_FILE, T5_FILE = "tokenizer.json", "spiece.model"
 MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
@@ -32,9 +32,6 @@ class Tokenizers(NamedTuple):
     Attributes:
         source: The ``tokenizer.json`` that splits texts.
         target: The one that has the texts of generated tokens.
-        special: Tokens without a text.
-        spelling: BYTE_LEVEL or SENTENCEPIECE.
-        files: Names of the files that they were read from.
     """
 
     source: bytes
@@ -46,11 +43,6 @@ class Tokenizers(NamedTuple):
 
 def read_tokenizers(folder: Path, vocabulary: int, special: Set[int]) -> Tokenizers:
     """Read the tokenizers.
-
-    Args:
-        folder: The model's folder.
-        vocabulary: Number of the model's tokens.
-        special: Tokens that are special by the model's configuration.
 
     Raises:
         ModelError: no tokenizer is there, or it is damaged or does not fit.

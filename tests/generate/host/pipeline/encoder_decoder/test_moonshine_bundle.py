@@ -10,7 +10,7 @@ import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.errors import UsageError
-from edgekit.generate.device.sample_stem import LEAST_SAMPLES
+from edgekit.generate.device.embedding_table import LEAST_SAMPLES
 from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING
 from edgekit.generate.host.readers.encoder_decoder.reference import ReferenceModel
 from edgekit.generate.host.readers.speech.open_speech import open_speech_model

@@ -18,17 +18,17 @@ from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.errors import BundleError, EngineError, UsageError
 from edgekit.generate import TextSession
-from edgekit.generate.device.adapter_entry import adapters_of, read_adapter
+from edgekit.generate.device.adapter import adapters_of, read_adapter
+from edgekit.generate.host.adapters import merged, open_adapter
 from edgekit.generate.host.judge import evaluation
 from edgekit.generate.host.pipeline.language import variants
-from edgekit.generate.host.readers.language.adapter_files import merged, open_adapter
 from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.system.formats.npy import npy_bytes
 from tests.fixtures.adapter_files import random_pairs, write_gguf, write_peft
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hugging_face_files import write_folder
 from tests.fixtures.threads import until
-from tests.generate.device.conftest import held
+from tests.generate.device.conftest import held, queued
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tokenizers]
 PROMPT = "the of and to in is that it was for on are as with his they at be this from " * 2
@@ -103,7 +103,7 @@ def test_concurrent_texts_share_steps_with_those_of_their_adapter(
         with held(session._scheduler):
             for thread in threads:
                 thread.start()
-            until(lambda: len(session._scheduler._requests) == len(threads) + 1)
+            until(lambda: queued(session._scheduler) == len(threads) + 1)
         for thread in threads:
             thread.join()
         assert [stream.result.text for stream in streams] == [alone[name] for name in NAMES * 2]

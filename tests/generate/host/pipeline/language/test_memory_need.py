@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from edgekit.generate.host.pipeline.language.memory_need import decoder_need
+from edgekit.generate.host.pipeline.language.language_bundle import decoder_need
 from edgekit.generate.host.readers.language.open_model import open_language_model
 from tests.fixtures.gguf_files import Q4_1, write_tiny
 

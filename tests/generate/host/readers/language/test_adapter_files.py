@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.generate.host.readers.language.adapter_files import merged, open_adapter
+from edgekit.generate.host.adapters import merged, open_adapter
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.tensor_spec import Array

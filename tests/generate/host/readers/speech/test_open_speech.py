@@ -9,8 +9,8 @@ import pytest
 
 from edgekit.errors import ModelError
 from edgekit.generate.device.token_rules import TokenRules
-from edgekit.generate.host.readers.speech.ctranslate2_file import open_ctranslate2
 from edgekit.generate.host.readers.speech.open_speech import is_speech_model, open_speech_model
+from edgekit.generate.host.readers.speech.whisper_ctranslate2 import open_ctranslate2
 from tests.fixtures.whisper_folders import (
     CONFIG,
     END,

@@ -8,13 +8,13 @@ import pytest
 
 from edgekit.compiler.model.hugging_face_folder import onnx_in_folder
 from edgekit.errors import ModelError
-from edgekit.generate.device.text_rules import TextRules
+from edgekit.generate.device.token_rules import TextRules
 from edgekit.generate.host.readers.encoder_decoder.config import EMBEDDING, HEAD
 from edgekit.generate.host.readers.language.activations import GELU_TANH, SILU
 from edgekit.generate.host.readers.text2text.open_text2text import is_text2text_model, open_text2text_model
 from edgekit.generate.host.readers.text2text.sentencepiece_file import open_sentencepiece
-from edgekit.processing.spelling import BYTE_LEVEL, SENTENCEPIECE, spelled_text
 from edgekit.processing.tokenizer import token_texts, tokenize
+from edgekit.processing.transcripts.words import BYTE_LEVEL, SENTENCEPIECE, spelled_text
 from tests.fixtures.text2text_folders import FAMILIES, sentencepiece_bytes, tensors_of, write_text2text
 
 

@@ -1,4 +1,5 @@
-"""LoRA adapters of a language model: a folder of PEFT, or a GGUF file of llama.cpp.
+"""LoRA adapters of a language model: read from a folder of PEFT or a GGUF file of llama.cpp, added to the
+graph and to the reference, judged, and stored once in the bundle. Their device side is device/adapter.py.
 
 Names and scales are those of PEFT's ``LoraConfig`` and ``save_pretrained``, and of llama.cpp's
 ``convert_lora_to_gguf.py`` and ``llama-adapter.cpp``.
@@ -12,20 +13,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from edgekit.compiler.model.hugging_face_folder import read_json
 from edgekit.compiler.model.model_bytes import file_digest
 from edgekit.errors import ModelError, UsageError
-from edgekit.generate.device.adapter import RANK_LIMIT, Matrices
+from edgekit.generate.device.adapter import ADAPTERS_LIMIT, KEY, RANK_LIMIT, Matrices, is_adapter_name
+from edgekit.generate.host.judge.evaluation import TextReference, reference_of
 from edgekit.generate.host.readers.folder_fields import real
 from edgekit.generate.host.readers.language.gguf_blocks import read_values
 from edgekit.generate.host.readers.language.gguf_file import GgufFile, GgufTensor, open_gguf
 from edgekit.generate.host.readers.language.gguf_model import adapter_tensor, half_rotation
 from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.generate.host.readers.language.safetensors_file import SafetensorsTensor, open_safetensors
-from edgekit.tensor_spec import Array
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.tensor_spec import Array, Content, Json
+
+if TYPE_CHECKING:
+    from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -41,13 +49,79 @@ ALPHA_LIMITS = (-1e6, 1e6)
 Pairs = dict[str, tuple[Array, Array]]
 
 
+class JudgedAdapter(NamedTuple):
+    """An adapter, and the results of the float reference with the adapter merged into its weights."""
+
+    adapter: Adapter
+    reference: TextReference
+
+
+def open_adapters(paths: Mapping[str, str | Path], model: LanguageModel) -> dict[str, Adapter]:
+    """Open the adapters of a model.
+
+    Raises:
+        UsageError: a name is not valid, there are too many, or a path is not an adapter.
+        ModelError: one is damaged, not plain LoRA, or of another model.
+    """
+    if len(paths) > ADAPTERS_LIMIT:
+        raise UsageError(
+            f"--adapter: {len(paths)} adapters were given; at most {ADAPTERS_LIMIT} fit a bundle"
+        )
+    for name in paths:
+        if not is_adapter_name(name):
+            raise UsageError(
+                f"--adapter: {name[:80]!r} is not a name; use a letter and up to 63 letters, digits, - and _"
+            )
+    return {name: open_adapter(Path(path), model) for name, path in paths.items()}
+
+
+def judged_adapters(
+    adapters: Mapping[str, Adapter], model: LanguageModel, context: int
+) -> dict[str, JudgedAdapter]:
+    """Run the float reference with each adapter; errors as ``reference_of``."""
+    judged = {}
+    for name, adapter in adapters.items():
+        whole = merged(model, adapter)
+        judged[name] = JudgedAdapter(adapter, reference_of(whole, ReferenceDecoder(whole), context))
+    return judged
+
+
+def adapted_weights(model: LanguageModel, adapters: Mapping[str, JudgedAdapter]) -> list[str]:
+    """Return the weights that at least one adapter changes, in the order of the model."""
+    names = {name for judged in adapters.values() for name in judged.adapter.matrices}
+    return [name for name in model.weight_names if name in names]
+
+
+def adapter_contents(
+    adapters: Mapping[str, JudgedAdapter],
+) -> tuple[dict[str, Json], dict[str, Content]]:
+    """Return the manifest's extension, in the form that ``device/adapter.py`` reads, and the entries."""
+    extension: dict[str, Json] = {}
+    entries: dict[str, Content] = {}
+    for name, (adapter, reference) in adapters.items():
+        matrices = sorted(adapter.matrices.items())
+        values = np.concatenate([matrix.ravel() for _, pair in matrices for matrix in pair])
+        with np.errstate(over="ignore"):
+            half = values.astype(np.float16)
+        stored = half if np.array_equal(half.astype(np.float32), values) else values
+        weights, logits = f"adapters/{name}.npy", f"golden/adapter-{name}.npy"
+        entries |= {weights: npy_bytes(stored), logits: npy_bytes(reference.logits)}
+        extension[name] = {
+            "sha256": adapter.sha256,
+            "weights": weights,
+            "dtype": stored.dtype.name,
+            "matrices": {key: [len(b), len(a), b.shape[1]] for key, (a, b) in matrices},
+            "logits": logits,
+        }
+    return ({KEY: extension} if extension else {}), entries
+
+
 @dataclass(frozen=True, eq=False)
 class Adapter:
     """Adapter of a model.
 
     Attributes:
         matrices: Name of a weight -> A [inputs, rank], B [rank, outputs], float32; the scale is in B.
-        sha256: Hash of the files' content, hexadecimal.
     """
 
     matrices: Matrices
@@ -91,6 +165,15 @@ def merged(model: LanguageModel, adapter: Adapter) -> LanguageModel:
         return whole
 
     return replace(model, read=read, read_packed=lambda name: None)
+
+
+def add_adapter(
+    graph: GraphWriter, x: str, product: str, site: str, inputs: int, outputs: int, rank: str
+) -> str:
+    """Add (x A) B to the product of x and a matrix; A and B are inputs of the graph with an open rank."""
+    a = graph.input(f"{site}/lora_a", "float32", [inputs, rank])
+    b = graph.input(f"{site}/lora_b", "float32", [rank, outputs])
+    return graph.op("Add", product, graph.op("MatMul", graph.op("MatMul", x, a), b))
 
 
 def _adapted(path: Path, tensor: str, weight: str, model: LanguageModel) -> str:

@@ -1,1 +1,0 @@
-"""Quantization of encoder-decoders."""
