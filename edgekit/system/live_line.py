@@ -204,7 +204,7 @@ def running_line(stage: Stage, elapsed: float, left_s: float | None, columns: in
     if stage.total:
         filled = BAR_COLUMNS * min(stage.done, stage.total) // stage.total
         figures = [f"{'#' * filled:-<{BAR_COLUMNS}} {stage.done} of {stage.total} {stage.unit}".rstrip()]
-    figures += [f"{left_s:.0f} s left"] if left_s is not None else []
+    figures += [f"{left_s:.0f} s left"] if left_s is not None and left_s >= 1 else []
     figures += [stage.best] if stage.best else []
     text = "; ".join(filter(None, (", ".join(figures), stage.detail))) or "..."
     width = max(columns - 20, 3)

@@ -31,7 +31,7 @@ KEYWORDS: Mapping[str, str] = {
 NAMES = {"adapter": "adapters", "shape": "shapes", "target": "targets"}
 """Option of the command line -> argument, if they differ by more than dashes."""
 FLAGS = ("force", "trust_pickle", "trusted")
-_COMMAND = r"`[^`]+`|edgekit [a-z]+(?: [^;,)\n]*)?"
+_COMMAND = r"`[^`]+`|(?:edgekit|optimum-cli|pip|npm|ffmpeg) [a-z-]+(?: (?:(?!: )[^;,)\n])*)?"
 _SHAPES = r"(?:--shape (?:[\w.:/-]+=)?\d[\dx]*(?:,\d[\dx]*)*(?:,? (?=--shape \S*\d)|))+"
 _TARGETS = r"-t [\w-]+(?: -t [\w-]+)*"
 _VALUE = r"--([a-z][a-z-]*)(?:=| )(auto\b|[a-z]*\d[\w%-]*|-\d+%|[A-Z]{3,})"

@@ -25,7 +25,7 @@ from tests.fixtures.framework_files import (
     torchscript,
 )
 
-TRUST = ". Such a file may run code or change files. If you trust its author, add trust_pickle=True"
+TRUST = ". Such a file may run code or change files. If you trust its author, add --trust-pickle"
 WEIGHTS = "data__weights__model_weights_config.json"
 CONSTANTS = "data__constants__model_constants_config.json"
 FORWARD = "class M(Module):\n  def forward(self: __torch__.M, x: Tensor) -> Tensor:\n"

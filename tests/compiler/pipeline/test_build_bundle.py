@@ -145,11 +145,6 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
             UsageError,
             "targets is a list of one or more targets or profiles, e.g. ['ort', 'rpi5']",
         ),
-        (
-            {"targets": "ort"},
-            UsageError,
-            "targets is a list of one or more targets or profiles, e.g. ['ort', 'rpi5']",
-        ),
         ({"targets": ["ort", "ort"]}, UsageError, "ort is given more than once"),
         (
             {"card": {"inputs": {}}},

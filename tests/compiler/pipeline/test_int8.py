@@ -342,7 +342,7 @@ def test_the_command_line(model: Path, tmp_path: Path, call: Call) -> None:
     without = call(*common)
     assert without.exit_code == 2
     assert json.loads(without.stdout)["error"]["message"] == (
-        "int8 needs calibration samples: add samples with 64 to 128 typical inputs; or use int8-weights, "
+        "int8 needs calibration samples: add --samples with 64 to 128 typical inputs; or use int8-weights, "
         "which needs no samples, fp32, fp16 or auto\n"
         "  nothing was written"
     )
