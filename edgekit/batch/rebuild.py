@@ -278,9 +278,13 @@ def _need_samples(old: Bundle, samples: Mapping[str, Json]) -> None:
     UsageError if they are not."""
     before = old.manifest["samples"]
     if before.get("sha256") != samples.get("sha256"):
+        origins = samples.get("origin", ""), before.get("origin", "those")
+        difference = f"{origins[0]}, not {origins[1]} of its build"
+        if origins[0] == origins[1]:
+            difference = f"{origins[0]}, as for its build, but with other contents"
         raise UsageError(
-            f"these are other samples than those of {old.name}: {samples.get('origin', '')}, not "
-            f"{before.get('origin', 'those')} of its build; pass the same, so that figures can be compared"
+            f"these are other samples than those of {old.name}: {difference}; pass the same, so that figures "
+            "can be compared"
         )
 
 

@@ -201,7 +201,7 @@ class Search(TypedDict, total=False):
 
     tried: list[SearchedCandidate]
     damage: dict[str, float]
-    """Node -> SNR in dB of the outputs with this node alone quantized."""
+    """Node -> SNR in dB of the outputs with its part of the network alone quantized."""
     left_out: int
     """Candidates that there was no time for."""
     limit_s: float

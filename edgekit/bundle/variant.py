@@ -120,9 +120,8 @@ class Variant(NamedTuple):
         return f"<Variant {self.name}: {self.status}>"
 
     def _repr_html_(self) -> str:
-        from edgekit.bundle.report import columns_and_rows  # it reads variants
-
-        return html_table(*columns_and_rows([self]))
+        row = (self.name, self.profile, self.precision, self.status)
+        return html_table(("variant", "target", "precision", "status"), [row])
 
     def as_json(self) -> dict[str, Json]:
         return {

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Json
 
 
+device_option = click.option(
+    "--device", metavar="USER@HOST[:PORT]|adb:SERIAL", help="Run on this device instead of this machine."
+)
+
+
 def device_options(verb: F) -> F:
     """``--device`` and ``--merge``."""
     merge = click.option("--merge", is_flag=True, help="With --device: add the measurements to BUNDLE.")
-    device = click.option(
-        "--device", metavar="USER@HOST[:PORT]|adb:SERIAL", help="Run on this device instead of this machine."
-    )
-    return device(merge(verb))
+    return device_option(merge(verb))
 
 
 def need_device(device: str | None, merge: bool, others: Mapping[str, Any]) -> None:

@@ -16,6 +16,8 @@ from edgekit.cli.arguments import (
     variant_option,
 )
 from edgekit.cli.command_group import main
+from edgekit.cli.device_verbs import device_option, need_device, print_line
+from edgekit.system.progress import step
 
 
 @main.command()
@@ -29,6 +31,7 @@ from edgekit.cli.command_group import main
 @engine_option
 @variant_option
 @threads_option
+@device_option
 @click.option("-v", "--verbose", is_flag=True, help="List all classes and more of the worst samples.")
 @as_json_option
 @click.pass_context
@@ -41,6 +44,7 @@ def evaluate(
     engine: str | None,
     variant: str | None,
     threads: int | None,
+    device: str | None,
     verbose: bool,
     as_json: bool,
 ) -> None:
@@ -53,8 +57,15 @@ def evaluate(
     """
     from edgekit.compiler.accuracy.evaluate import evaluate as evaluate_model
 
-    evaluation = evaluate_model(
-        model, samples, card=card, source=source, variant=variant, engine=engine, threads=threads
-    )
+    options = {"card": card, "variant": variant, "engine": engine, "threads": threads}
+    if device is None:
+        evaluation = evaluate_model(model, samples, source=source, **options)
+    else:
+        from edgekit.devices.evaluate import evaluate_on
+
+        need_device(device, False, {"--source": source})
+        with step("measuring") as notify:
+            notify(device)
+            evaluation = evaluate_on(device, model, samples, print_line, **options)
     terminal.answer(as_json, evaluation.as_json(), evaluation.text(verbose))
     ctx.exit(0 if evaluation.ran else 3)

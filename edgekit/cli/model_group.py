@@ -177,16 +177,10 @@ def distil(
     saved = _end(distilled, output, checkpoint, force)
     if not as_json:
         click.echo("", err=True)
-    nexts = []
-    for target, path in distilled.paths(output).items():
-        int8 = f" -t {target} --precision int8" if target else ""
-        nexts.append(f"  {path}\n  next: edgekit build {quote(str(path))}{int8}")
-    ending = _ending("\n".join(nexts) if saved else "", distilled, checkpoint)
-    written = [str(path) for path in distilled.paths(output).values()] if saved else []
-    onnx = written[0] if written else None
-    terminal.answer(
-        as_json, {"onnx": onnx, "written": written, **distilled.as_json()}, f"{distilled.text()}\n\n{ending}"
-    )
+    written = f"  {output}\n  next: edgekit build {quote(str(output))}"
+    ending = _ending(written if saved else "", distilled, checkpoint)
+    document = {"onnx": str(output) if saved else None, **distilled.as_json()}
+    terminal.answer(as_json, document, f"{distilled.text()}\n\n{ending}")
     ctx.exit(0 if saved else 1)
 
 

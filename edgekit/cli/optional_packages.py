@@ -11,7 +11,7 @@ from edgekit.errors import MissingDependency
 EXTRAS = {
     "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
     "native": "ziglang",
-    "labels": "globox",
+    "labels": "globox pycocotools",
     "mqtt": "paho",
     "report": "vl_convert",
     "text": "jinja2 llguidance tokenizers",

@@ -89,16 +89,22 @@ def inspect(device: str, notify: Callable[[str], None]) -> Inventory:
 
 
 def measure(
-    path: Path, device: str, verb: str, options: Mapping[str, Json], notify: Callable[[str], None]
+    path: Path,
+    device: str,
+    verb: str,
+    options: Mapping[str, Json],
+    notify: Callable[[str], None],
+    samples: provision.Samples | None = None,
 ) -> Measured:
     """Run a verb on a device.
 
     Args:
         path: Path of the bundle, which is not changed.
         device: Address in the format of ``--device``.
-        verb: ``bench``, ``verify`` or ``explain``.
+        verb: ``bench``, ``evaluate``, ``explain`` or ``verify``.
         options: The verb's, by the names of its Python function.
         notify: Takes lines for the user: what was found, what is brought, a connection that was lost.
+        samples: Samples that the verb needs.
 
     Raises:
         UsageError: the address is none.
@@ -119,11 +125,16 @@ def measure(
             notify(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
             return _by_tools(path, address, options, notify)
         raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs") from None
-    needed = provision.missing_packages(targets, inventory, NEEDS.get(verb, ()))
+    extras = NEEDS.get(verb, ()) if samples is None else samples.extras
+    needed = provision.missing_packages(targets, inventory, extras)
     archives = [provision.edgekit_archive(targets)]
     packages = provision.packages_archive(needed, inventory, device)
     if packages is not None:
         archives.insert(0, packages)
+    request: dict[str, Json] = {"verb": verb, "options": dict(options)}
+    if samples is not None:
+        archives.append(samples.archive)
+        request["samples"] = f"{samples.archive.digest}/{samples.folder}"
     room_mb = (ROOM * sum(len(archive.content) for archive in archives) + len(content)) >> 20
     if inventory.free_mb < room_mb:
         raise DeviceError(
@@ -135,7 +146,6 @@ def measure(
             notify(f"{device}: brought {', '.join(archive.holds)} ({size(len(archive.content))})")
     digest = hashlib.sha256(content).hexdigest()
     connection.send(content, digest, unpack=False)
-    request: dict[str, Json] = {"verb": verb, "options": dict(options)}
     answer = connection.ask(
         {"do": "measure", "packages": [a.digest for a in archives], "bundle": digest, "request": request}
     )
@@ -167,7 +177,11 @@ def _by_tools(
 
 
 def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
-    return sorted({variant.target for variant in _chosen(bundle, options) or kept_variants(bundle)})
+    targets = {variant.target for variant in _chosen(bundle, options) or kept_variants(bundle)}
+    for name in bundle.stages:
+        of_stage = {variant.target for variant in kept_variants(bundle.stage(name))}
+        targets |= of_stage & targets or of_stage
+    return sorted(targets)
 
 
 def _chosen(bundle: Bundle, options: Mapping[str, Json]) -> list[Variant]:
@@ -189,11 +203,10 @@ def _checked(
     try:
         facts, results = dict(answer["device"]), [dict(row) for row in answer["results"]]
         texts = [facts["cpu"], facts["machine"], facts["system"], facts["python"], *facts["isa"]]
+        rows = results[0]["variants"] if verb == "evaluate" else results
         variant_names = {variant["name"] for variant in manifest["variants"]}
         later = tuple(f"{stage['name']}: " for stage in manifest.get("cascade", {}).get("stages", ()))
-        if any(
-            row["variant"] not in variant_names and not row["variant"].startswith(later) for row in results
-        ):
+        if any(row["variant"] not in variant_names and not row["variant"].startswith(later) for row in rows):
             raise ValueError("a variant is not in the bundle")
         if verb == "bench":
             texts += [row["engine"] for row in results]
@@ -204,6 +217,6 @@ def _checked(
             inventories.words(text)
         if not all(isinstance(number, (int, float)) and number > 0 for number in numbers):
             raise ValueError("a time is not a number above 0")
-    except (KeyError, TypeError, ValueError) as problem:
+    except (LookupError, TypeError, ValueError) as problem:
         raise DeviceError(f"{device} sent an invalid response: {problem}") from None
     return facts, results

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +37,8 @@ KEPT_ARCHIVES = 8
 NOT_NEEDED = ("edgekit-sdk", "click")
 """Requirements of EdgeKit that a measurement does not import."""
 HAS_NO_WHEELS = {"tensorrt": "it comes with NVIDIA's JetPack", "coreml": "it is part of macOS"}
+SAMPLES_LIMIT_BYTES = 1 << 30
+"""Largest size of samples: they are packed in memory."""
 OLDEST_GLIBC = 17
 """Minor version of manylinux2014's glibc. Wheels for older ones run too, but no engine has any."""
 
@@ -51,6 +54,20 @@ class Archive(NamedTuple):
     content: bytes
     digest: str
     holds: tuple[str, ...]
+
+
+class Samples(NamedTuple):
+    """Samples with their labels.
+
+    Attributes:
+        archive: The files.
+        folder: Path of the samples' folder in the archive.
+        extras: Extras of EdgeKit that read them.
+    """
+
+    archive: Archive
+    folder: str
+    extras: tuple[str, ...] = ()
 
 
 class MissingPackages(NamedTuple):
@@ -209,6 +226,27 @@ def edgekit_archive(targets: Iterable[str]) -> Archive:
     files.append((f"{about}/entry_points.txt", f"[edgekit.runners]\n{runners}".encode()))
     content = _archive(files)
     return Archive(content, hashlib.sha256(content).hexdigest(), (f"edgekit-sdk {__version__}",))
+
+
+def samples_archive(folder: Path, label_folders: Iterable[Path]) -> Samples:
+    """Return the files of a folder of samples, and those of the folders of their labels, in the same places
+    relative to each other.
+
+    Raises:
+        DeviceError: they have more than SAMPLES_LIMIT_BYTES.
+    """
+    folders = [folder.absolute(), *(one.absolute() for one in label_folders)]
+    root = Path(os.path.commonpath([path.parent for path in folders]))
+    paths = sorted({path for one in folders for path in one.rglob("*") if path.is_file()})
+    total = sum(path.stat().st_size for path in paths)
+    if total > SAMPLES_LIMIT_BYTES:
+        raise DeviceError(
+            f"{folder} and its labels have {total >> 20} MB, more than the {SAMPLES_LIMIT_BYTES >> 20} MB "
+            "that are sent to a device; evaluate fewer samples"
+        )
+    content = _archive((path.relative_to(root).as_posix(), path) for path in paths)
+    archive = Archive(content, hashlib.sha256(content).hexdigest(), (f"{len(paths)} files of samples",))
+    return Samples(archive, folders[0].relative_to(root).as_posix())
 
 
 def _pip(

@@ -1,4 +1,4 @@
-"""bench, verify and explain as they run on a device: a request in, what the verb's ``--json`` says out."""
+"""bench, evaluate, explain and verify as they run on a device: a request in, the verb's ``--json`` out."""
 
 from __future__ import annotations
 
@@ -15,20 +15,30 @@ def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a verb.
 
     Args:
-        request: ``verb`` and its ``options``.
+        request: ``verb`` and its ``options``; if it needs samples, ``samples``: their path relative to the
+            bundle's folder.
 
     Returns:
-        ``{device, results}``: what the device is, and rows as the verb's ``--json`` has them.
+        ``{device, results}``: what the device is, and rows as the verb's ``--json`` has them; of ``evaluate``
+        one row, all of it.
 
     Raises:
         EdgeKitError: as the verb.
     """
     from edgekit.bundle.bundle import Bundle
 
-    verbs: dict[str, Callable[..., list[Any]]] = {"bench": _bench, "verify": _verify, "explain": _explain}
+    verbs: dict[str, Callable[..., list[Any]]] = {
+        "bench": _bench,
+        "evaluate": _evaluate,
+        "explain": _explain,
+        "verify": _verify,
+    }
+    options = dict(request["options"])
+    if "samples" in request:
+        options["samples"] = os.path.join(os.path.dirname(path), *request["samples"].split("/"))
     with Bundle.open(path) as bundle:
         bundle.verify_entries()
-        results = verbs[request["verb"]](bundle, **request["options"])
+        results = verbs[request["verb"]](bundle, **options)
     return {"device": device_facts(), "results": results}
 
 
@@ -49,6 +59,12 @@ def _bench(bundle: Bundle, **options: Any) -> list[Any]:
     from edgekit.compiler.bench.bench import bench_engines
 
     return list(bench_engines(bundle, **options))
+
+
+def _evaluate(bundle: Bundle, **options: Any) -> list[Any]:
+    from edgekit.compiler.accuracy.evaluate import evaluate
+
+    return [evaluate(bundle, **options).as_json()]
 
 
 def _verify(bundle: Bundle) -> list[Any]:

@@ -163,5 +163,5 @@ def _indices(content: bytes) -> Array:
         if image.mode == "1":
             return np.asarray(image).astype(np.uint8)
         if image.mode not in ("L", "P") and not image.mode.startswith("I"):
-            raise ValueError("it has colours; save the class numbers as the values of one channel")
+            raise ValueError("it has colours; save the labels as the values of one channel")
         return np.asarray(image)

@@ -96,6 +96,20 @@ def token_id(content: bytes, text: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
+def unknown_id(content: bytes) -> int | None:
+    """Return the id that stands for words that the tokenizer does not know; None if it has none.
+
+    Raises:
+        CardError: the file is not a tokenizer.
+    """
+    model = _parsed(content).get("model")
+    table = model if isinstance(model, dict) else {}
+    number = table.get("unk_id")  # Unigram's; the others name the token
+    if isinstance(number, int):
+        return number
+    return token_id(content, table["unk_token"]) if isinstance(table.get("unk_token"), str) else None
+
+
 def vocabulary_size(content: bytes) -> int:
     """Return the number of tokens. All ids are below it.
 

@@ -150,8 +150,8 @@ def test_other_samples_are_refused_before_the_build(bundle: Path) -> None:
     with pytest.raises(UsageError) as error:
         rebuild(bundle, samples=str(bundle.parent / "s.npy"))
     assert str(error.value) == (
-        f"these are other samples than those of {bundle}: 1 file, not 1 file of its build; pass the same, so "
-        "that figures can be compared"
+        f"these are other samples than those of {bundle}: 1 file, as for its build, but with other contents; "
+        "pass the same, so that figures can be compared"
     )
 
 

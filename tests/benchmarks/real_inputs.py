@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import subprocess
 import wave
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,15 +78,21 @@ def write_words(folder: Path, espeak: str) -> list[tuple[Path, int]]:
     """Ten words in several voices, speeds and pitches as MFCC ``[1, 49, 10, 1]``; files and class indices."""
     card = load_card(CARDS / "kws_ref_model_float32.toml")
     found = []
+    for name, index, sound in spoken_words(espeak):
+        path = folder / f"{name}.npy"
+        np.save(path, prepare(card, sound)[0]["input_1"])
+        found.append((path, index))
+    return found
+
+
+def spoken_words(espeak: str) -> Iterator[tuple[str, int, Array]]:
+    """Ten words in several voices, speeds and pitches: name, class index and a second of samples."""
     for voice in ("en-us", "en-gb", "en-gb-scotland"):
         for speed, pitch in ((120, 30), (145, 60), (170, 45)):
             for index, word in enumerate(SPOKEN):
                 told = [espeak, "--stdout", "-v", voice, "-s", str(speed), "-p", str(pitch), word]
                 spoken = subprocess.run(told, capture_output=True, check=True).stdout
-                path = folder / f"{word}-{voice}-{speed}.npy"
-                np.save(path, prepare(card, _second(spoken))[0]["input_1"])
-                found.append((path, index))
-    return found
+                yield f"{word}-{voice}-{speed}", index, _second(spoken)
 
 
 def _second(content: bytes) -> Array:

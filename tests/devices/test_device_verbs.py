@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from edgekit.bundle import Bundle
 from edgekit.cli import main
 from edgekit.compiler.bench.history import read_history
+from edgekit.devices.measure import _targets
 from edgekit.system import cpu
 from tests.devices.local_ssh import local_ssh
 from tests.fixtures import models
+from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.child_processes import run_python
+from tests.fixtures.classifiers import classifiers, write_card
 
 pytestmark = pytest.mark.needs_ort
 
@@ -115,6 +121,43 @@ def test_a_history_has_the_device_and_the_bundle_that_was_measured(
     assert ran.digest == before != digest(bundle)
 
 
+def test_accuracy_there_is_that_of_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    path, folder = classifiers(tmp_path)[0], tmp_path / "set" / "images" / "val"
+    folder.mkdir(parents=True)
+    labels = folder.parents[1] / "labels" / "val"
+    labels.mkdir(parents=True)
+    (labels / "labels.csv").write_text("file,label\n" + "".join(f"{i}.png,{i % 5}\n" for i in range(6)))
+    for index in range(6):
+        pixels = np.full(6, 100, np.uint8)
+        pixels[index] = 200
+        image.fromarray(pixels.reshape(3, 1, 2).transpose(1, 2, 0).copy()).save(folder / f"{index}.png")
+    local_ssh(tmp_path, monkeypatch)
+    here = run("evaluate", path, "--samples", folder, "--json")
+    there = run("evaluate", path, "--samples", folder, "--device", "pi@board", "--json")
+    assert there.exit_code == here.exit_code == 0, there.stderr
+    assert json.loads(there.stdout) == json.loads(here.stdout)
+    assert json.loads(here.stdout)["variants"][0]["score"]["value"] == pytest.approx(5 / 6, abs=1e-4)
+    assert "brought 7 files of samples" in there.stderr
+    card = write_card(tmp_path)
+    model = path.with_suffix(".onnx")
+    found = run("evaluate", model, "--card", card, "--samples", folder, "--device", "pi@board", "--json")
+    (row,) = json.loads(found.stdout)["variants"]
+    assert (row["variant"], row["score"]) == ("small.onnx", json.loads(here.stdout)["variants"][0]["score"])
+
+
+def test_engines_of_later_stages_are_brought_too() -> None:
+    """Those of the first one are enough where the stage has variants for them."""
+    first = small_bundle([variant("ort-fp32", "ort"), variant("openvino-fp32", "openvino")])
+    stages = {
+        "read": small_bundle([variant("tflite-fp32", "tflite")]),
+        "name": small_bundle([variant("ort-fp32", "ort"), variant("ncnn-fp32", "ncnn")]),
+    }
+    cascade: Any = Mock(variants=first.variants, stages=tuple(stages), stage=stages.get)
+    assert _targets(cascade, {"engine": "ort"}) == ["ort", "tflite"]
+    assert _targets(cascade, {}) == ["openvino", "ort", "tflite"]
+
+
 def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("devices").stdout == "  no device is known here: add one with edgekit devices user@host\n"
     local_ssh(tmp_path, monkeypatch)
@@ -133,6 +176,10 @@ def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pyt
         (["bench", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
         (["explain", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
         (["verify", "--device", "-oProxyCommand=x"], "'-oProxyCommand=x' is not a device"),
+        (
+            ["evaluate", "--device", "pi@board", "--samples", ".", "--source", "m"],
+            "--device does not go with --source",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(words: list[str], expected: str, bundle: Path) -> None:

@@ -16,8 +16,14 @@ from edgekit.bundle.report import lowest_snr_db
 from edgekit.bundle.variant import Variant
 from edgekit.compiler.accuracy.estimates import RESAMPLES, Resampled, estimate, loss, resamples
 from edgekit.compiler.accuracy.evaluation import WORST, Evaluation, VariantAccuracy
-from edgekit.compiler.evaluate.label_metric import Item, LabelledSample, LabelMetric, Scores, label_metric
-from edgekit.compiler.sandbox.public import build
+from edgekit.compiler.evaluate.label_metric import (
+    Item,
+    LabelledSample,
+    LabelledSamples,
+    LabelMetric,
+    Scores,
+    label_metric,
+)
 from edgekit.errors import EdgeKitError, SampleError, UsageError, printable, reason_of
 from edgekit.processing.audio_preparation import loudest, mono
 from edgekit.processing.card import Card
@@ -66,12 +72,10 @@ def evaluate(
         MissingDependency: the format of the labels needs a package that is not installed.
         ModelError, CardError: the model can't be opened, or the card does not describe it.
     """
-    with _opened(model, card, source, engine) as (name, bundle, float_bundle):
+    with opened(model, card, source, engine) as (name, bundle, float_bundle):
         bundle_card = card_of(bundle)
         metric = label_metric(bundle_card)
-        labelled = metric.read(Path(samples), bundle_card)
-        if not labelled.samples:
-            raise SampleError(f"{samples}: no sample has a label that the model knows")
+        labelled = read_labelled(metric, samples, bundle_card)
         run = _Run(metric, bundle_card, labelled.samples, threads)
         rows = [run.row(name, float_bundle, None)] if float_bundle is not None else []
         for one in _chosen(bundle, variant, engine) if bundle is not float_bundle else ():
@@ -90,14 +94,30 @@ def evaluate(
         )
 
 
+def read_labelled(metric: LabelMetric, samples: str | os.PathLike[str], card: Card) -> LabelledSamples:
+    """Read labelled samples, at least one.
+
+    Raises:
+        SampleError: the samples or labels can't be read, or there are none.
+        MissingDependency: the format of the labels needs a package that is not installed.
+    """
+    labelled = metric.read(Path(samples), card)
+    if not labelled.samples:
+        raise SampleError(f"{samples}: no sample has a label that the model knows")
+    return labelled
+
+
 @contextmanager
-def _opened(
+def opened(
     model: str | os.PathLike[str] | Bundle,
     card: Card | str | os.PathLike[str] | None,
     source: str | os.PathLike[str] | None,
     engine: str | None,
 ) -> Iterator[tuple[str, Bundle, Bundle | None]]:
-    """Yield the name of the float model, the bundle, and the float model as a bundle if there is one."""
+    """Yield the name of the float model, the bundle, and the float model as a bundle if there is one.
+
+    Args and errors are those of :func:`evaluate`.
+    """
     if not isinstance(model, Bundle) and not _is_bundle(Path(model)):
         if card is None:
             raise UsageError(
@@ -135,6 +155,8 @@ def _float_bundle(
     model: str | os.PathLike[str], card: Card | str | os.PathLike[str], engine: str | None = None
 ) -> Bundle:
     """Build a model as it is, for ONNX Runtime or another engine: opened in a child process and verified."""
+    from edgekit.compiler.sandbox.public import build  # here: a device that evaluates a bundle builds none
+
     described = card if isinstance(card, Card) else Path(card)
     with step("opening") as notify:
         notify(Path(model).name)

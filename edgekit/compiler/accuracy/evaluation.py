@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from edgekit.compiler.accuracy.estimates import Estimate
 from edgekit.compiler.evaluate.label_metric import Group
+from edgekit.errors import printable
 from edgekit.system.formats.plain_text import shortened, table
 from edgekit.tensor_spec import Json
 
@@ -53,6 +54,22 @@ class VariantAccuracy:
             "groups": groups,
             "worst": [{"sample": name, "fault": fault} for name, fault in self.worst],
         }
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> VariantAccuracy:
+        """Return the row that :meth:`as_json` gave; raises as :meth:`Evaluation.from_json`."""
+        score, loss = (
+            None if row[name] is None else Estimate(*(float(row[name][end]) for end in Estimate._fields))
+            for name in ("score", "loss")
+        )
+        groups = {
+            printable(kind): {
+                printable(name): Group(float(one["value"]), int(one["count"])) for name, one in parts.items()
+            }
+            for kind, parts in row["groups"].items()
+        }
+        worst = [(printable(one["sample"]), printable(one["fault"])) for one in row["worst"]]
+        return cls(printable(row["variant"]), printable(row["status"]), score, loss, groups, worst)
 
 
 class Table(NamedTuple):
@@ -118,6 +135,27 @@ class Evaluation:
             "variants": [row.as_json() for row in self.variants],
         }
 
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation that :meth:`as_json` gave on another machine; figures are rounded.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is malformed.
+        """
+        samples = table["samples"]
+        return cls(
+            printable(table["title"]),
+            printable(table["metric"]),
+            bool(table["less_is_better"]),
+            int(samples["count"]),
+            int(samples["labelled"]),
+            printable(samples["units"]),
+            printable(samples["format"]),
+            [printable(note) for note in samples["notes"]],
+            printable(table["reference"]),
+            [VariantAccuracy.from_json(row) for row in table["variants"]],
+        )
+
     def summary(self) -> list[str]:
         """Return lines on the samples and labels."""
         counted = "" if self.units == "samples" else f" with {self.labelled} {self.units}"
@@ -135,7 +173,8 @@ class Evaluation:
         columns = ("variant", self.metric, "95 % interval", "loss", "interval of the loss")
         used = len(columns) if len(self.variants) > 1 else 3
         scores = Table(columns[:used], [row[:used] for row in self._rows()])
-        parts = (self._parts(kind, verbose) for kind in ("IoU", "answers", "size", "class"))
+        ran = [row for row in self.variants if row.score is not None]
+        parts = [self._parts(kind, ran, verbose) for kind in ran[0].groups] if ran else []
         tables = [scores, *parts, self._worst(verbose)]
         return [one for one in tables if one.rows]
 
@@ -156,10 +195,9 @@ class Evaluation:
             rows.append((row.variant, *_cells(row.score), *change))
         return rows
 
-    def _parts(self, kind: str, verbose: bool) -> Table:
+    def _parts(self, kind: str, ran: Sequence[VariantAccuracy], verbose: bool) -> Table:
         """Return the table of parts of one kind, of classes the worst first."""
-        ran = [row for row in self.variants if row.score is not None]
-        parts = ran[0].groups.get(kind, {}) if ran else {}
+        parts = ran[0].groups[kind]
         names = list(parts)
         if kind == "class":
             sign = -1 if self.is_error else 1

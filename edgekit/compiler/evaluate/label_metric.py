@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from edgekit.compiler.evaluate.label_files.folder import LABEL_FOLDERS
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.task_table import all_tasks, find_task
@@ -78,6 +81,27 @@ class Scores:
     groups: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)
 
 
+def mean_error(
+    errors: Sequence[float], faults: Sequence[str], groups: Mapping[str, Sequence[float]]
+) -> Scores:
+    """Score by the mean of each sample's error, such as a mean absolute error.
+
+    Args:
+        errors: Error of each sample.
+        faults: Description of each error.
+        groups: Name of another figure -> its value for each sample.
+    """
+    values = np.array(errors, np.float64)
+    others = {name: Group(float(np.mean(figures)), len(values)) for name, figures in groups.items()}
+    return Scores(
+        lambda weights: float(weights @ values / weights.sum()),
+        values,
+        faults,
+        len(values),
+        groups={"figure": others} if others else {},
+    )
+
+
 @dataclass(frozen=True)
 class LabelMetric:
     """Metric of a task on labelled samples.
@@ -91,6 +115,7 @@ class LabelMetric:
         score: (measures of all samples, card) -> their scores.
         options: Decoding options of the predictions.
         is_error: Whether the metric is an error, of which less is better.
+        label_folders: Names of folders of labels next to that of the samples.
     """
 
     name: str
@@ -100,6 +125,7 @@ class LabelMetric:
     score: Callable[[Sequence[Any], Card], Scores]
     options: Mapping[str, Json] = field(default_factory=dict)
     is_error: bool = False
+    label_folders: Sequence[str] = LABEL_FOLDERS
 
 
 def label_metric(card: Card) -> LabelMetric:

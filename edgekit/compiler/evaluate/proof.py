@@ -30,6 +30,25 @@ NOTHING = {"mAP": 0.05, "top-1": 0.25}
 SEARCHED = 4096
 """Largest number of samples that a prediction of the necessary number reaches."""
 
+SPLIT_SAMPLES = 128
+"""Largest number of samples of a build that are split. Further ones make the test prove more and cost no
+search."""
+TEST_SHARE = 3
+"""One of so many split samples is a test sample, and so is every further one."""
+USED_SAMPLES = SPLIT_SAMPLES + 64
+"""The most samples of the user that a build uses, spread evenly over all of them. 64 more than are split:
+then a classifier that passes has a lower end of .90."""
+
+
+def samples_with_test(count: int) -> int:
+    """Return the least number of a build's samples of which ``count`` are test samples.
+
+    >>> [samples_with_test(count) for count in (1, 43, 44, 107)]
+    [2, 128, 129, 192]
+    """
+    most = (SPLIT_SAMPLES + 1) // TEST_SHARE
+    return TEST_SHARE * min(count, most) - 1 + max(count - most, 0)
+
 
 class Changes(NamedTuple):
     """Number of answers that a variant changes.

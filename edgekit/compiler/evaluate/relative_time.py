@@ -8,7 +8,6 @@ reference: while it is slower than its best run, the machine is busy, and the ro
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -28,24 +27,16 @@ of timing is worthwhile, and so are all other placements: PP-OCR recognition wit
 to .99 in repeated timings, with only its large layers .76 to .84."""
 
 
-ROUNDS = 3
-"""Most rounds of timing, for the first candidate and for undecided ones."""
+RUNS = 8
+"""Runs of each of the two in a round."""
+ROUNDS = 4
+"""Most rounds of one timing. They are counted, not clocked: a busy machine takes no other decisions."""
 RATIO_TOLERANCE = 0.01
 """A round that changes the ratio by less is the last one: half of the variation between timings."""
-UNDECIDED_RATIOS = (CLEARLY_FASTER, 1.1)
-"""Between these ratios a candidate is timed again."""
 QUIET_LIMIT = 1.02
 """The machine counts as idle if the parent's time is at most this multiple of its best. A network of 4 ms, 32
 rounds with other programs on the core's second thread: ratios of .56 to .71 in all rounds, .56 to .61 in idle
 ones."""
-QUIET_TIMEOUT_SECONDS = 2.0
-"""Most seconds of rounds to wait until the machine is idle."""
-
-
-ROUGH_RUNS = 8
-"""Runs of a rough timing. It compares placements, whose ratios differ by far more than its error of 3 %."""
-ROUGH_TIMEOUT_SECONDS = 0.5
-"""Most seconds of a rough timing to wait until the machine is idle."""
 
 
 class RelativeTimer:
@@ -63,34 +54,17 @@ class RelativeTimer:
         self._parent, self._sample = parent, sample
         self.best_s = math.inf
 
-    def rough_ratio(self, runner: Runner) -> float:
-        """Measure :meth:`ratio` roughly, from a few runs: tenths of a second for most networks."""
-        end = time.perf_counter() + ROUGH_TIMEOUT_SECONDS
-        while True:
-            times = turns([self._parent, runner], self._sample, OWN_TIME, ROUGH_RUNS)
-            parent, candidate = map(fastest, times)
-            self.best_s = min(self.best_s, parent)
-            if parent <= QUIET_LIMIT * self.best_s or time.perf_counter() >= end:
-                return float(round(candidate / parent, 3))
-
     def ratio(self, runner: Runner) -> float:
         """Return a candidate's fastest run over the parent's, both from the same rounds."""
-        first = math.isinf(self.best_s)
-        end = time.perf_counter() + QUIET_TIMEOUT_SECONDS
         parent = candidate = ratio = math.inf
-        rounds = 0
-        while True:
-            times = turns([self._parent, runner], self._sample, OWN_TIME)
+        for _ in range(ROUNDS):
+            times = turns([self._parent, runner], self._sample, OWN_TIME, RUNS)
             parent, candidate = min(parent, fastest(times[0])), min(candidate, fastest(times[1]))
             self.best_s = min(self.best_s, parent)
-            rounds += 1
             before, ratio = ratio, candidate / parent
-            is_open = (first or UNDECIDED_RATIOS[0] < ratio < UNDECIDED_RATIOS[1]) and abs(
-                ratio / before - 1
-            ) > RATIO_TOLERANCE
-            disturbed = parent > QUIET_LIMIT * self.best_s and time.perf_counter() < end
-            if not disturbed and (rounds >= ROUNDS or not is_open):
-                return float(round(ratio, 3))
+            if parent <= QUIET_LIMIT * self.best_s and abs(ratio / before - 1) <= RATIO_TOLERANCE:
+                break
+        return float(round(ratio, 3))
 
 
 def fastest(times: Sequence[float]) -> float:

@@ -38,11 +38,10 @@ TIMED_RUNS = 20
 REPORTED_RUNS = 10
 """The same where no variant can be rejected for its latency, which orders them and is reported."""
 TIMED_SECONDS = 1.0
-"""Seconds per variant after which slow variants stop, after at least three runs."""
+"""CPU seconds per variant after which slow variants stop, after at least three runs."""
 WARM_UP_RUNS = 2
-CONFIRMING_ROUNDS, CONFIRMING_SECONDS = 5, 1.0
-"""Most rounds of TIMED_RUNS to confirm that a variant is slower than its parent, and their least duration in
-seconds: other load lasts longer than 20 runs of a small network."""
+CONFIRMING_ROUNDS = 5
+"""Most rounds of TIMED_RUNS to confirm that a variant is slower than its parent."""
 RECALLED = {
     **dict.fromkeys(("min_ms", "load_ms"), float),
     **dict.fromkeys(("runs", "threads"), int),
@@ -135,8 +134,8 @@ def confirmed_ratio(
     reference: ReferenceOutputs,
 ) -> float:
     """Return a variant's time over its parent's: the two run interleaved until it is below the limit or
-    CONFIRMING_ROUNDS are over. On a busy machine the few runs of one of them may all have been disturbed. If
-    other programs used the processors all the time, the process's CPU time decides, as in the search.
+    CONFIRMING_ROUNDS are over, because the few runs of one of them may all have been disturbed. Then the
+    process's CPU time decides, as in the search: other programs may have used the processors all the time.
 
     Args:
         variant: The variant that seems slower.
@@ -187,14 +186,15 @@ def confirmed_turns(
         limit: The ratio.
         seconds: Seconds of the fastest run of each so far; by default none.
     """
-    best, end, rounds = list(seconds), time.perf_counter() + CONFIRMING_SECONDS, 0
-    while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
+    best = list(seconds)
+    for _ in range(CONFIRMING_ROUNDS):
+        if best[0] <= limit * best[1]:
+            break
         fastest = [min(runs) for runs in turns(pair, sample)]
         best = (
             [min(times) for times in zip(best, fastest, strict=True)] if math.isfinite(best[0]) else fastest
         )
-        rounds += 1
-    if best[0] > limit * best[1] and busy():
+    if best[0] > limit * best[1]:
         best = [min(runs) for runs in turns(pair, sample, OWN_TIME)]
     return float(_digits(best[0] / best[1]))
 
@@ -230,9 +230,9 @@ def turns(
     for runner in runners:
         for _ in range(WARM_UP_RUNS):
             runner.run(sample)
-    end = time.perf_counter() + TIMED_SECONDS * len(runners)
+    end = OWN_TIME() + TIMED_SECONDS * len(runners)
     for number in range(runs):
-        if number >= 3 and time.perf_counter() > end:
+        if number >= 3 and OWN_TIME() > end:
             break
         for runner, seconds in zip(runners, times, strict=True):
             started = clock()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from edgekit.bundle.bundle import Bundle
+from edgekit.compiler.evaluate.proof import USED_SAMPLES
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.model_kinds import ModelKind, kind_of
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
@@ -16,7 +17,6 @@ from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import make_bundle
 from edgekit.compiler.pipeline.card_trial import try_card
 from edgekit.compiler.pipeline.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
-from edgekit.compiler.pipeline.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.pipeline.shape_figures import evaluate_shapes
 from edgekit.compiler.pipeline.shapes import shape_references, with_shapes
 from edgekit.compiler.pipeline.stages import (
@@ -57,7 +57,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     shapes = None
     if request.lengths or further_shapes(request.shapes or {}):
         job, shapes = with_shapes(job, source, request)
-    used = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
+    used = USED_SAMPLES if job.holds_out else VERIFIED_SAMPLES
     sizes, builds = model_bytes(job.canonical), len(targets) * (1 + len(shapes.further if shapes else ()))
     claim(
         memory_need(model_bytes(job.source), sizes, used, len(targets)),

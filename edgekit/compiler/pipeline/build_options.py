@@ -31,9 +31,6 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Requested precision -> the precisions that are compiled before quantization, the parent first."""
 
-FIRST_SECONDS, FRONT_SECONDS = 60.0, 180.0
-"""Default time limits: ``int8`` stops at the first good candidate, ``auto`` searches a Pareto front."""
-
 
 @dataclass(frozen=True)
 class BuildOptions:
@@ -43,7 +40,8 @@ class BuildOptions:
         precision: ``int8`` for the first candidate that is good enough, ``auto`` for the whole Pareto front,
             or a float precision or weight-only form.
         goal: The accuracy goal.
-        seconds: Time limit of the search, for all targets together.
+        seconds: Time limit of the search, for all targets together. None means that the number of candidates
+            alone ends it, so that every machine tries the same ones.
         force: Whether to ship a rejected int8 variant, marked as such.
         fallback: Whether the float parent of an int8 variant is in the bundle too.
         shrink: Smaller models to build too: ``auto``, or a share, e.g. ``-50%``; "" for none.
@@ -53,7 +51,7 @@ class BuildOptions:
 
     precision: str
     goal: Goal = field(default_factory=Goal)
-    seconds: float = 0.0
+    seconds: float | None = None
     force: bool = False
     fallback: bool = True
     shrink: str = ""
@@ -87,7 +85,7 @@ class BuildOptions:
         return {
             **distil,
             "max_drop": self.goal.as_json(),
-            **({"time_budget": self.seconds} if self.makes("searched") else {}),
+            **({} if self.seconds is None else {"time_budget": self.seconds}),
             "force": self.force,
             "fallback": self.fallback,
         }
@@ -148,12 +146,9 @@ def build_options(request: BuildRequest) -> BuildOptions:
     if time_budget is not None and not 0 <= time_budget < math.inf:
         raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(request.max_drop) if request.max_drop is not None else Goal()
-    seconds = time_budget
-    if seconds is None:
-        seconds = FRONT_SECONDS if precision == AUTO else FIRST_SECONDS if options.makes("searched") else 0.0
     length = training_length(request.distil) if request.distil is not None else None
     return replace(
-        options, goal=goal, seconds=seconds, force=request.force, fallback=request.fallback,
+        options, goal=goal, seconds=time_budget, force=request.force, fallback=request.fallback,
         shrink=shrink or "", distil=length,
     )  # fmt: skip
 

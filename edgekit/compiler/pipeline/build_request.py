@@ -150,7 +150,7 @@ class BuildRequest:
     ))  # fmt: skip
     time_budget: float | None = field(default=None, metadata=option(
         "Time limit of the int8 search in seconds, for all targets together.",
-        default="60; 180 for auto", metavar="SECONDS",
+        default="none; the number of candidates ends it", metavar="SECONDS",
         heading="Accuracy",
     ))  # fmt: skip
     force: bool = field(default=False, metadata=option(

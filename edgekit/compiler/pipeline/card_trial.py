@@ -2,7 +2,8 @@
 
 with labels        a card with which the model is worth nothing stops the build, and the lines that are most
                    likely wrong are named; of another one a better card is offered, if there is one
-photographs alone  what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py)
+without labels     what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py,
+                   text_card_rules.py)
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ import numpy as np
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.card_inference.lines import key_path, toml_value
 from edgekit.compiler.evaluate.card_check import class_count
-from edgekit.compiler.evaluate.card_rules import UNCHECKED, check_without_labels
+from edgekit.compiler.evaluate.card_rules import (
+    COLOUR_PHOTOGRAPHS,
+    UNCHECKED,
+    check_colour,
+    check_without_labels,
+)
 from edgekit.compiler.evaluate.label_score import LabelScore, right_by_sample, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.samples import (
@@ -27,10 +33,13 @@ from edgekit.compiler.evaluate.samples import (
     read_sample,
     spread,
 )
+from edgekit.compiler.evaluate.text_card_rules import check_texts
+from edgekit.compiler.evaluate.text_files import is_line
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import CardError, EdgeKitError, SampleError, UsageError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.inputs.image import Colour, ImageInput, Resize
+from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.picture_files import PICTURES
 from edgekit.runtime.clopper_pearson import binomial_cdf
 from edgekit.system.progress import Progress, counted, stage
@@ -93,11 +102,11 @@ def are_labelled(samples: Samples, card: Card | None) -> bool:
 
 
 def try_card(job: BuildJob, samples: Samples, progress: Progress) -> dict[str, Json]:
-    """Try the card on labelled samples, or on photographs without labels.
+    """Try the card on labelled samples, or on photographs or texts without labels.
 
     Returns:
         Entries of the manifest's ``samples``: with labels ``labels``, the score or ``{unused}`` with the
-        reason that they can't be used; on photographs without labels ``card``, a list of findings.
+        reason that they can't be used; on photographs and texts without labels ``card``, a list of findings.
 
     Raises:
         CardError: the model is worth nothing with this card, or the card does not fit the model, and the
@@ -109,37 +118,51 @@ def try_card(job: BuildJob, samples: Samples, progress: Progress) -> dict[str, J
     if card is not None and card.task is not None and are_labelled(samples, card):
         score = _try_on_labels(job, card, samples, progress)
         return {} if score is None else {"labels": score}
-    arrays, images = samples.arrays, [] if card is None else card.fed_inputs()
-    if card is not None and isinstance(arrays, FileSamples) and len(images) == 1:
-        photographs = [path for path in arrays.paths if path.suffix.lower() in PICTURES]
-        if photographs and isinstance(images[0], ImageInput):
-            return {"card": _try_on_photographs(job, card, photographs, progress)}
+    if card is not None and isinstance(samples.arrays, FileSamples):
+        findings = _try_without_labels(job, card, samples.arrays, progress)
+        if findings is not None:
+            return {"card": findings}
     if job.request.force and not job.options.has_goal:
         raise UsageError("--force applies to int8 and to a card with photographs or labels; leave it out")
     return {}
 
 
-def _try_on_photographs(
-    job: BuildJob, card: Card, photographs: Sequence[Path], progress: Progress
-) -> list[str]:
+def _try_without_labels(
+    job: BuildJob, card: Card, samples: FileSamples, progress: Progress
+) -> list[str] | None:
+    """Return the findings on the card, as text; None if its inputs or the samples can't be checked."""
+    inputs = card.fed_inputs()
+    has_text = any(isinstance(entry, TextInput) and entry.part == "ids" for entry in inputs)
+    if not has_text and (len(inputs) != 1 or not isinstance(inputs[0], ImageInput)):
+        return None
+    if not (any(map(is_line, samples.paths)) if has_text else _photographs(samples)):
+        return None
     with stage(progress, "card") as notify:
         if not job.holds_out:  # only a few were loaded, to verify variants
-            arrays = load_samples(job.request.samples, job.inputs, card, LABELLED_SAMPLES).arrays
-            photographs = arrays.paths if isinstance(arrays, FileSamples) else photographs
-        findings = check_without_labels(job.source, card, photographs)
+            limit = LABELLED_SAMPLES if has_text else COLOUR_PHOTOGRAPHS
+            loaded = load_samples(job.request.samples, job.inputs, card, limit).arrays
+            samples = loaded if isinstance(loaded, FileSamples) else samples
+        if has_text:
+            findings = list(check_texts(job.source, card, samples[:LABELLED_SAMPLES]))
+        else:
+            findings = check_without_labels(job.source, card, _photographs(samples))
         errors = [finding.text for finding in findings if finding.is_error]
         if errors and not job.request.force:
             fix = "correct the card, or use --force to build anyway"
             raise CardError("\n  ".join([f"{card.title}: this card does not fit the model", *errors, fix]))
         notify("; ".join(finding.text for finding in findings) or "nothing contradicts it")
-        return [*(finding.text for finding in findings), UNCHECKED]
+        return [*(finding.text for finding in findings), *([] if has_text else [UNCHECKED])]
+
+
+def _photographs(samples: FileSamples) -> list[Path]:
+    return [path for path in samples.paths if path.suffix.lower() in PICTURES]
 
 
 def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progress) -> dict[str, Json] | None:
     assert card.task is not None
     with stage(progress, "labels") as notify:
         if not job.holds_out:  # only a few were loaded, to verify variants
-            samples = load_samples(job.request.samples, job.inputs, card, LABELLED_SAMPLES)
+            samples = load_samples(job.request.samples, job.inputs, card, COLOUR_PHOTOGRAPHS)
         arrays = samples.arrays
         assert isinstance(arrays, FileSamples)
         chosen = arrays.select(spread(range(len(arrays)), LABELLED_SAMPLES))
@@ -156,7 +179,7 @@ def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progre
             unused = f"they have a class number of {max(numbers)}, but the model has {count} classes"
             notify(f"not used: {unused}")
             return {"unused": unused}
-        reference = Reference(job.source)
+        reference = Reference(job.source, optimize=True)
         outputs = [reference.run(sample) for sample in counted(chosen, "samples")]
         score = score_on_labels(card, outputs, labels)
         if score is None:
@@ -168,6 +191,7 @@ def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progre
             ""
             if score.is_nothing or job.image is not None
             else _find_better(job, card, score, chosen, outputs, labels, reference)
+            or check_colour(job.source, card, _photographs(arrays))
         )
         return {**score.as_json(), **({"better": better} if better else {})}
 

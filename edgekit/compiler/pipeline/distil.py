@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from edgekit.compiler.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compiler.compress.picture_augmentation import PictureAugmentation, changes_for
 from edgekit.compiler.compress.student_training import BATCH, TrainingTask, fitting_batch, train_student
 from edgekit.compiler.compress.torch import need_torch
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 LEARNING_RATE = 5e-3
 """Where none is given: the greatest that is tried."""
-CALIBRATED_BY = 64
-"""Samples that the first scales of int8 are from."""
 
 
 @called_with(DistilRequest)
@@ -52,9 +49,7 @@ def distil(request: DistilRequest) -> DistilledModel:
         The trained student, with its fidelity before and after. ``better`` is whether it improved.
 
     Raises:
-        UsageError: no end was given, teacher and student do not fit, the training diverged, or a target of
-            ``quantize`` has no int8 for the student.
-        ProfileError: the target does not exist.
+        UsageError: no end was given, teacher and student do not fit, or the training diverged.
         UnsupportedError: the student has operators that cannot be trained here; all are named.
         SampleError: there are too few samples, or one does not fit the inputs.
         ModelError: a file is not a model.
@@ -82,21 +77,14 @@ def distil(request: DistilRequest) -> DistilledModel:
         samples = load_samples(request.samples, inputs, loaded_card)
         parts = hold_out(samples.arrays, samples.origin)
         notify(f"{samples.origin}: {len(parts.training)} to train on, {len(parts.test)} to test")
-    placements = {}
-    for target in request.quantize:
-        with stage(progress, "placed") as notify:
-            placed = placements[target] = _placed(trained, target, names, parts.training)
-            notify(f"{len(placed.plan.nodes)} nodes in {target}'s int8, {len(placed.scales)} scales to learn")
     with stage(progress, "judged") as notify:
         evaluator = source_evaluator(source, loaded_card, parts.test)
-        untrained = {target: graph.quantized({}, {}) for target, graph in placements.items()} or {"": trained}
-        before = _judge(untrained, source, names, evaluator, parts.test)
+        before = _judge(trained, source, names, evaluator, parts.test)
         notify(f"the student's fidelity is {before.score} before training")
     with stage(progress, "trained", live=True) as notify:
         task = TrainingTask(
             answering, trained, names, loaded_card, parts.training, parts.validation, augmentation,
-            request.features,
-            placements, samples.digest,
+            request.features, digest=samples.digest,
         )  # fmt: skip
         if request.batch is None:
             options = replace(options, batch=fitting_batch(trained))
@@ -105,12 +93,13 @@ def distil(request: DistilRequest) -> DistilledModel:
         found_out = f"learning rate {done.learning_rate:.2g}, " if request.learning_rate is None else ""
         losses = f"validation loss {done.losses[0]:.3f} -> {min(done.losses):.3f}"
         notify(f"{done.epochs:.1f} epochs, {found_out}{losses}")
+    model = done.models[""]
     return DistilledModel(
         name=source_name(student),
         teacher=source_name(teacher),
-        models={target: save_model(model) for target, model in done.models.items()},
+        onnx=save_model(model),
         before=before,
-        after=_judge(done.models, source, names, evaluator, parts.test),
+        after=_judge(model, source, names, evaluator, parts.test),
         task=evaluator.evaluate(evaluator.expected).task,
         samples={
             "training": len(parts.training), "validation": len(parts.validation), "test": len(parts.test),
@@ -174,30 +163,18 @@ def _check_signatures(teacher: ir.Model, student: ir.Model) -> dict[str, str]:
 
 
 def _judge(
-    students: Mapping[str, ir.Model],
+    student: ir.Model,
     teacher: ir.Model,
     names: Mapping[str, str],
     evaluator: Evaluator,
     test: Sequence[Sample],
 ) -> Fidelity:
-    """Return the fidelity of a student, with the teacher's names; for several, that of the worst."""
-    judged = []
-    for student in students.values():
-        reference = Reference(student, optimize=True)
-        runs = (reference.run({names[name]: array for name, array in sample.items()}) for sample in test)
-        specs = signature(teacher)[1]
-        outputs = keep_outputs({spec.name: run[names[spec.name]] for spec in specs} for run in runs)
-        judged.append(evaluator.evaluate(outputs))
-    return min(judged, key=lambda fidelity: fidelity.rank)
-
-
-def _placed(
-    student: ir.Model, target: str, names: Mapping[str, str], samples: Sequence[Sample]
-) -> Int8Placement:
-    """Return the placement of the target's int8 rounding in the student."""
-    some = range(min(CALIBRATED_BY, len(samples)))
-    feeds = [{names[name]: array for name, array in samples[index].items()} for index in some]
-    return place_int8(student, target, feeds)
+    """Return the fidelity of a student, with the teacher's names."""
+    reference, specs = Reference(student, optimize=True), signature(teacher)[1]
+    runs = (reference.run({names[name]: array for name, array in sample.items()}) for sample in test)
+    return evaluator.evaluate(
+        keep_outputs({spec.name: run[names[spec.name]] for spec in specs} for run in runs)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +184,7 @@ class DistilledModel:
     Attributes:
         name: File name of the student.
         teacher: File name of the teacher.
-        models: Target -> the trained student for its int8, as an ONNX file with Q/DQ pairs; "" -> in float.
+        onnx: The trained student as an ONNX file.
         before: The student's fidelity to the teacher before training, on the test samples.
         after: The student's fidelity to the teacher after training.
         task: The teacher's own score on labelled test samples; ``before.task`` and ``after.task`` are the
@@ -222,7 +199,7 @@ class DistilledModel:
 
     name: str
     teacher: str
-    models: Mapping[str, bytes]
+    onnx: bytes
     before: Fidelity
     after: Fidelity
     task: Score | None
@@ -234,34 +211,17 @@ class DistilledModel:
     finished: bool
 
     @property
-    def onnx(self) -> bytes:
-        """Return the trained student as an ONNX file; for several targets, the first one's."""
-        return next(iter(self.models.values()))
-
-    @property
-    def quantized_for(self) -> tuple[str, ...]:
-        """Return the targets whose int8 it was trained and judged in; the worst fidelity counts."""
-        return tuple(target for target in self.models if target)
-
-    @property
     def better(self) -> bool:
         """Return whether the student is closer to the teacher than before, in validation and test."""
         return min(self.losses) < self.losses[0] and self.after.rank > self.before.rank
 
-    def paths(self, path: Path | str) -> dict[str, Path]:
-        """Map each target to the path for ``save``: ``path``, or ``NAME-TARGET.onnx`` for several targets."""
-        path = Path(path)
-        several = len(self.models) > 1
-        return {t: path.with_name(f"{path.stem}-{t}{path.suffix}") if several else path for t in self.models}
-
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file atomically; for several targets, ``NAME-TARGET.onnx``.
+        """Write the ONNX file atomically.
 
         Raises:
             OSError: the file can't be written.
         """
-        for target, file in self.paths(path).items():
-            write_atomically(file, [self.models[target]])
+        write_atomically(Path(path), [self.onnx])
 
     def as_json(self) -> dict[str, Json]:
         return {
@@ -275,7 +235,6 @@ class DistilledModel:
             "seconds": round(self.seconds, 1),
             "losses": [round(loss, 6) for loss in self.losses],
             "augmentation": list(self.augmentation),
-            "quantized_for": list(self.quantized_for),
             "finished": self.finished,
             "better": self.better,
         }
@@ -290,9 +249,6 @@ class DistilledModel:
             f"  fidelity         {self.before.score} -> {self.after.score} to the teacher on"
             f" {counts['test']} test samples, SNR {self.before.snr_db:.1f} -> {self.after.snr_db:.1f} dB",
         ]
-        if self.quantized_for:
-            worst = ", of the worse one" if len(self.quantized_for) > 1 else ""
-            lines.append(f"  int8             {' and '.join(self.quantized_for)}: before and after{worst}")
         if self.task is not None and self.before.task is not None and self.after.task is not None:
             lines.append(
                 f"  accuracy         {self.before.task} -> {self.after.task} on their labels, the teacher"

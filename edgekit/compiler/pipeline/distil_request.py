@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from edgekit.system.progress import Progress
 
 
-def parse_targets(text: str) -> tuple[str, ...]:
-    """Parse ``ort,tflite``."""
-    return tuple(target.strip() for target in text.split(","))
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
     """Arguments of every training."""
@@ -97,13 +92,6 @@ class DistilRequest(TrainingRequest):
     features: bool = field(default=False, metadata=option(
         "Also match intermediate features of both models. They are values that both graphs have by name, "
         "also if the student has some of the teacher's channels.",
-        heading="Training",
-    ))  # fmt: skip
-    quantize: Sequence[str] = field(default=(), metadata=option(
-        "Train with the int8 rounding of these targets; writes a model with learned scales for each. The "
-        "student is judged in int8 before training too; of several targets, the one with the worst result "
-        "counts.",
-        metavar="TARGET[,TARGET]", parse=parse_targets,
         heading="Training",
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(BuildRequest, "shapes"))

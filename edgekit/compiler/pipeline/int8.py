@@ -1,7 +1,7 @@
 """int8 for the targets of a build: calibrate once, search for each target, test on held-out samples.
 
 quantization_data   splits the samples, observes the float graph, computes the float model's outputs
-int8_search         searches for one target (quantize/search) within a time limit; results are cached
+int8_search         searches for one target (quantize/search); results are cached
 int8_evaluation     tests a candidate on the held-out samples, and accepts or rejects it
 """
 
@@ -25,6 +25,7 @@ from edgekit.compiler.pipeline.int8_search import (
     SearchResult,
     as_manifest_entry,
     best_rejected,
+    is_good_enough,
     search_int8,
     why_missed,
 )
@@ -35,6 +36,7 @@ from edgekit.compiler.quantize.search.fronts import (
     best_with_baseline,
     front_with,
     pareto_front,
+    preferred,
     rejection_reason,
 )
 from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
@@ -76,21 +78,21 @@ def add_int8(
     groups, options, left = by_profile(variants), job.options, job.options.seconds
     parents = {name: parent for name in job.int8_profiles if (parent := parent_of(groups[name])) is not None}
 
-    def in_turn(step: Callable[[VariantBuild, float], T]) -> dict[str, T | Fault]:
-        """Run a step for each target, with an equal share of the seconds that are left."""
+    def in_turn(step: Callable[[VariantBuild, float | None], T]) -> dict[str, T | Fault]:
+        """Run a step for each target, with an equal share of the seconds that are left of a time limit."""
         nonlocal left
         results = {}
         for index, (name, parent) in enumerate(parents.items()):
-            started, seconds = time.monotonic(), left / (len(parents) - index)
+            started, seconds = time.monotonic(), None if left is None else left / (len(parents) - index)
             results[name] = job.faults.contain(name, f"{name}-int8", partial(step, parent, seconds))
-            left = max(left - (time.monotonic() - started), 0.0)
+            left = None if left is None else max(left - (time.monotonic() - started), 0.0)
         return results
 
-    def search_as_int8(parent: VariantBuild, seconds: float) -> SearchResult:
+    def search_as_int8(parent: VariantBuild, seconds: float | None) -> SearchResult:
         with open_candidates(data, parent) as candidates:
             return search_int8(data, candidates, replace(options, precision="int8"), seconds, notify)
 
-    def build(parent: VariantBuild, seconds: float) -> list[VariantBuild] | Fault:
+    def build(parent: VariantBuild, seconds: float | None) -> list[VariantBuild] | Fault:
         first = searched.get(parent.profile.name)
         return first if isinstance(first, Fault) else build_int8(job, data, parent, first, seconds, notify)
 
@@ -132,7 +134,7 @@ def build_int8(
     data: QuantizationData,
     parent: VariantBuild,
     first: SearchResult | None,
-    seconds: float,
+    seconds: float | None,
     notify: Notify,
 ) -> list[VariantBuild]:
     """Search for one target, test the shortlist, and choose the variants, the fastest first.
@@ -140,7 +142,7 @@ def build_int8(
     Args:
         first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
             there is a candidate that is no slower and no less accurate.
-        seconds: Time limit of the search.
+        seconds: The user's time limit of the search; None for none.
     """
     known = first.measured if first is not None else ()
     with open_candidates(data, parent, known) as candidates:
@@ -154,7 +156,7 @@ def build_int8(
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
     search: Search = {"tried": shortlist.entries(), "damage": block_snr_db, "left_out": result.left_out}
-    if result.left_out:
+    if result.left_out and job.options.seconds is not None:
         search["limit_s"] = job.options.seconds
     if plain is not None:
         search["plain"] = as_manifest_entry(plain, "")
@@ -206,12 +208,12 @@ def make_shortlist(
     missed = {m.config: why_missed(options, m, data) for m in measured}
     valid = [m for m in measured if not missed[m.config]]
     # The search goes on past one that is good but for chance, and such a one is the second choice.
-    valid = [m for m in valid if m.faster and not why_missed(options, m, data, strict=True)] or valid
-    winners = pareto_front(valid)
-    if options.precision != AUTO:
-        winners = winners[:1]
-    elif points := pareto_front([m for m in as_int8 if m in valid]):
-        winners = front_with(winners, points[0])
+    valid = [m for m in valid if is_good_enough(options, m, data)] or valid
+    is_front = options.precision == AUTO
+    usable = [m for m in valid if m.faster and (m in as_int8 or not is_front)]
+    winners = pareto_front(valid) if is_front else []
+    if usable:
+        winners = front_with(winners, preferred(usable))
     better = [best_with_baseline(winner, measured, candidates.measure) for winner in winners]
     missed.update({m.config: why_missed(options, m, data) for m in measured})
     winners = [
@@ -229,20 +231,24 @@ def choose(
     """Test the shortlist, and return its variants. If no candidate is good enough: the best one, rejected or
     shipped by force.
 
-    With ``int8``, if the fastest one fails the test, the most accurate one is tested too. There is no third:
-    the more are tested on the same samples, the less a passed test says.
+    With ``int8``, if the fastest one fails the test, the most accurate other one is tested too. There is no
+    third: the more are tested on the same samples, the less a passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:
         variants.append(test(measurement.config, variants))
         if not shortlist.winners:
             variants[-1].reject(rejection_reason(measurement, (), shortlist.missed[measurement.config]))
-    second = max(shortlist.valid, key=lambda m: m.rank, default=None)
-    if options.precision == AUTO or not variants[0].rejected or second is None or second in shipped:
+    first = shipped[0].config
+    others = [m for m in shortlist.valid if m not in shipped]
+    others = [m for m in others if m.config.structure != first.structure] or others
+    saturated = [m for m in others if m.saturated]
+    second = preferred(saturated) if saturated else max(others, key=lambda m: m.rank, default=None)
+    if options.precision == AUTO or not variants[0].rejected or second is None:
         return variants
     variant = test(second.config, ())
     if variant.rejected:
         return variants
-    shortlist.missed[shipped[0].config] = f"on the test samples: {variants[0].reason}"
+    shortlist.missed[first] = f"on the test samples: {variants[0].reason}"
     shortlist.winners = [second]
     return [variant]

@@ -1,11 +1,10 @@
-"""Int8 search of one target: its time limit, its cached result, and its record in the manifest."""
+"""Int8 search of one target: its limits, its cached result, and its record in the manifest."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from edgekit.bundle.evidence import SearchedCandidate
@@ -13,7 +12,7 @@ from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
-from edgekit.compiler.quantize.search.fronts import best_so_far, with_better_times
+from edgekit.compiler.quantize.search.fronts import best_so_far
 from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
@@ -27,8 +26,8 @@ class SearchResult:
 
     Attributes:
         measured: The candidates that were measured, in order.
-        block_snr_db: Block -> SNR in dB with only that block quantized, for the blocks that were examined.
-        left_out: Number of candidates skipped because the time ran out.
+        block_snr_db: Block -> SNR in dB with only its part of the network quantized, if it was examined.
+        left_out: Number of candidates skipped because the user's time limit was over.
     """
 
     measured: Sequence[Measurement]
@@ -45,12 +44,19 @@ class SearchResult:
 
 
 def search_int8(
-    data: QuantizationData, candidates: Candidates, options: BuildOptions, seconds: float, notify: Notify
+    data: QuantizationData,
+    candidates: Candidates,
+    options: BuildOptions,
+    seconds: float | None,
+    notify: Notify,
 ) -> SearchResult:
-    """Search, or load the cached result of an identical search that had all the time it needed.
+    """Search, or load the cached result of an identical search that was not cut.
 
-    A search that the time limit has cut is not loaded. Its measurements are cached by candidate and take no
-    time, so the search continues where it stopped.
+    A search that the user's time limit has cut is not loaded. Its measurements are cached by candidate and
+    take no time, so the search continues where it stopped.
+
+    Args:
+        seconds: The user's time limit; None for none.
     """
     profile, rules = candidates.target.profile, candidates.rules
     key = measurement_cache.key(
@@ -65,48 +71,43 @@ def search_int8(
     cached = measurement_cache.recall(key, SearchResult)
     if cached is not None and cached.measured:
         return cached
-    clock = _Clock(seconds)
+    limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
     measured_so_far: list[Measurement] = []
     best = best_so_far((), None, bool)
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        notify(f"{profile.name}: {detail}", done, total, unit, clock.seconds_left(), best)
+        notify(f"{profile.name}: {detail}", done, total, unit, limit.left_s(), best)
 
     def measure(config: CandidateConfig) -> Measurement:
         nonlocal best
         candidates.report = lambda detail, *counts: report(f"{config}: {detail}", *counts)
-        if candidates.is_known(config):
-            measurement = candidates.measure(config)
-        else:
+        if not candidates.is_known(config):
             report(str(config))
-            with clock.spending(config):
-                measurement = candidates.measure(config)
-        measured_so_far.append(measurement)
-        best = best_so_far(measured_so_far, candidates.parent_ms, is_good_enough)
-        return measurement
+        measured_so_far.append(candidates.measure(config))
+        best = best_so_far(measured_so_far, candidates.parent_ms, is_enough)
+        return measured_so_far[-1]
 
-    def has_time(config: CandidateConfig, share: float = 1.0) -> bool:
-        return candidates.is_known(config) or clock.has_time(config, share)
+    def has_time(config: CandidateConfig) -> bool:
+        return candidates.is_known(config) or limit.allows()
 
     def find_float_regions(config: CandidateConfig, min_gain: float) -> Sequence[frozenset[str]]:
-        if rules.integers:
-            return ()
-        if not clock.left():
-            clock.left_out += 1
+        if rules.integers or not limit.allows():
             return ()
         candidates.report = report
-        regions, snr_db = candidates.find_float_regions(config, clock.left, min_gain)
-        clock.left_out += not clock.left()  # not all regions are known
+        regions, snr_db = candidates.find_float_regions(config, min_gain)
         block_snr_db.update(snr_db)
         return regions
 
-    def is_good_enough(measurement: Measurement) -> bool:
-        return measurement.faster and not why_missed(options, measurement, data, strict=True)
+    def is_enough(measurement: Measurement) -> bool:
+        return is_good_enough(options, measurement, data)
+
+    def may_be_enough(measurement: Measurement) -> bool:
+        return options.goal.is_near(measurement.fidelity)
 
     if candidates.timed and options.precision != AUTO:
         measured = search_fastest(
-            candidates.placements, measure, find_float_regions, is_good_enough, has_time
+            candidates.placements, measure, find_float_regions, is_enough, may_be_enough, has_time
         )
     elif candidates.timed:
         measured = search_front(candidates.placements, measure, find_float_regions, has_time)
@@ -114,47 +115,26 @@ def search_int8(
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
-    measured = with_better_times(measured)
-    if not clock.left_out and not candidates.deaths:
+    if not limit.left_out and not candidates.deaths:
         measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
-    return SearchResult(measured, block_snr_db, clock.left_out)
+    return SearchResult(measured, block_snr_db, limit.left_out)
 
 
-class _Clock:
-    """Clock that decides whether another candidate fits into the time limit of a search.
+class _TimeLimit:
+    """The user's time limit of one search in seconds, or None; counts the candidates that it left out."""
 
-    It counts wall-clock time, because that is what the user waits for: a busy machine measures fewer
-    candidates. A candidate is skipped if the last one with the same rounding took longer than the time left.
-    The last one is used and not the first, which also analyses the float network and times the parent.
-
-    Args:
-        seconds: Time limit of the search.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._end = seconds, time.monotonic() + seconds
-        self._last: dict[str, float] = {}
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
         self.left_out = 0
 
-    def left(self) -> bool:
-        return time.monotonic() < self._end
+    def left_s(self) -> float | None:
+        return None if self._end is None else max(self._end - time.monotonic(), 0.0)
 
-    def seconds_left(self) -> float:
-        return max(self._end - time.monotonic(), 0.0)
-
-    def has_time(self, config: CandidateConfig, share: float = 1.0) -> bool:
-        """Return whether a candidate fits into the first ``share`` (0 to 1) of the time. If it does not fit
-        into all of it, it counts as left out."""
-        done = time.monotonic() + self._last.get(config.recipe.rounding, 0.0)
-        self.left_out += done >= self._end
-        return done < self._end - (1 - share) * self._seconds
-
-    @contextmanager
-    def spending(self, config: CandidateConfig) -> Iterator[None]:
-        """Measure the time that one candidate takes."""
-        started = time.monotonic()
-        yield
-        self._last[config.recipe.rounding] = time.monotonic() - started
+    def allows(self) -> bool:
+        """Return whether there is time for another candidate."""
+        is_over = self.left_s() == 0.0
+        self.left_out += is_over
+        return not is_over
 
 
 def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
@@ -181,6 +161,12 @@ def why_missed(
         return measurement.failure
     samples = len(data.search_context.validation)
     return options.goal.missed(measurement.fidelity, data.labelled, samples, strict=strict)
+
+
+def is_good_enough(options: BuildOptions, measurement: Measurement, data: QuantizationData) -> bool:
+    """Return whether a candidate is faster than its parent, and meets the goal with a margin for chance."""
+    missed = why_missed(options, measurement, data, strict=True)
+    return measurement.faster and not missed and options.goal.has_margin(measurement.fidelity)
 
 
 def best_rejected(measured: Sequence[Measurement]) -> Measurement:

@@ -18,7 +18,7 @@ from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.held_out import HeldOut
 from edgekit.compiler.quantize.equalization import Equalization, equalize
-from edgekit.compiler.quantize.observe.calibrate import SPLIT_SAMPLES, Split, graph_digest, observe
+from edgekit.compiler.quantize.observe.calibrate import Split, graph_digest, observe
 from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.compiler.quantize.search import measurement_cache
@@ -28,9 +28,6 @@ from edgekit.processing.card import Card
 from edgekit.system.progress import counted
 from edgekit.tensor_spec import Json
 
-CALIBRATION_SAMPLES = SPLIT_SAMPLES + 64
-"""The most samples of the user that are used, spread evenly over all of them. 64 more than are split: then a
-classifier that passes has a lower end of .90."""
 MEASURED = 6
 """Counts up when what is measured of a candidate changes: older records in the cache are then of no use."""
 PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}

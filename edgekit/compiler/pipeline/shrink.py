@@ -12,6 +12,7 @@ from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PrunableGroup, PruningPlan, plan_pruning, prune
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
+from edgekit.compiler.evaluate.proof import USED_SAMPLES
 from edgekit.compiler.evaluate.relative_time import ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample, load_samples
 from edgekit.compiler.evaluate.source_evaluator import source_evaluator
@@ -22,7 +23,6 @@ from edgekit.compiler.model.onnx_file import save_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.pipeline.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
-from edgekit.compiler.pipeline.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
 from edgekit.compiler.pipeline.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.pipeline.try_variant import compile_and_judge, compile_float
@@ -63,14 +63,14 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
     sizes = model_bytes(canonical)
     # A pass of second moments holds every value that a layer reads.
     claim(
-        memory_need(model_bytes(source), sizes, CALIBRATION_SAMPLES, len(timed)) + sizes.values,
-        seconds_need(canonical, sizes, CALIBRATION_SAMPLES, len(timed)),
+        memory_need(model_bytes(source), sizes, USED_SAMPLES, len(timed)) + sizes.values,
+        seconds_need(canonical, sizes, USED_SAMPLES, len(timed)),
     )
     with stage(progress, "reference") as notify:
         inputs, outputs = signature(source)
         if card:
             card.check(inputs, outputs)
-        samples = load_samples(request.samples, inputs, card, CALIBRATION_SAMPLES)
+        samples = load_samples(request.samples, inputs, card, USED_SAMPLES)
         parts = split(samples.arrays)
         if parts.shared:
             raise SampleError(

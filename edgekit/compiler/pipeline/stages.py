@@ -9,6 +9,7 @@ from functools import partial
 import onnx_ir as ir
 
 from edgekit.compiler.evaluate.card_check import check_decoding, check_labels
+from edgekit.compiler.evaluate.proof import USED_SAMPLES
 from edgekit.compiler.evaluate.samples import (
     Sample,
     Samples,
@@ -40,7 +41,6 @@ from edgekit.compiler.pipeline.import_check import check_import
 from edgekit.compiler.pipeline.int8 import add_int8, int8_profiles
 from edgekit.compiler.pipeline.memory_limits import hold_to_memory
 from edgekit.compiler.pipeline.quantization_data import (
-    CALIBRATION_SAMPLES,
     QuantizationData,
     collect_quantization_data,
     data_without_samples,
@@ -139,7 +139,7 @@ def check_targets(job: BuildJob, progress: Progress) -> None:
 def prepare_samples(job: BuildJob, source: SampleSource, progress: Progress) -> BuildSamples:
     """Load and split the samples, and run the source model on those that variants are verified with."""
     with stage(progress, "reference") as notify:
-        limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
+        limit = USED_SAMPLES if job.holds_out else VERIFIED_SAMPLES
         ranges = input_ranges(job.canonical) if source is None else {}
         samples = load_samples(source, job.inputs, job.card, None if job.options.distil else limit, ranges)
         if job.holds_out:

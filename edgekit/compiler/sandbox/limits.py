@@ -57,8 +57,8 @@ TIMES_TRAINING = 6.0
 SECONDS_A_MB = 10.0
 """More for each megabyte of the model."""
 TIMES_BUDGET, SEARCH_SECONDS = 4, 180.0
-"""More of the time budget that int8 is searched in, and that budget where none is given: what was found is
-verified and timed as well."""
+"""More of the time limit of the int8 search, and what counts as its limit without one: its result is verified
+and timed as well."""
 FRAMEWORK_SECONDS = 2 * 1800.0
 """More for a file that its framework loads and runs (edgekit/compiler/importers/child_process.py)."""
 MOST_SECONDS = 12 * 3600.0

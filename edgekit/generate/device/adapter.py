@@ -46,6 +46,9 @@ Matrices = Mapping[str, tuple[Array, Array]]
 NO_MATRICES: Matrices = {}
 UNKNOWN = "?"
 """Adapter of a runner while its inputs change: no text has it, also after a failure."""
+KEY = "adapters"
+SIDE_LIMIT = 1 << 20
+"""Maximum inputs, and outputs, of an adapted matrix."""
 
 
 @runtime_checkable
@@ -114,11 +117,6 @@ def inputs_bytes(sites: Mapping[str, Json], matrices: Mapping[str, tuple[int, in
         rank = sum(matrices[name][0] for name, _ in sizes["outputs"] if name in matrices)
         total += 4 * rank * (sizes["inputs"] + sum(count for _, count in sizes["outputs"]))
     return total
-
-
-KEY = "adapters"
-SIDE_LIMIT = 1 << 20
-"""Maximum inputs, and outputs, of an adapted matrix."""
 
 
 class AdapterEntry(NamedTuple):

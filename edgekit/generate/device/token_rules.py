@@ -27,6 +27,8 @@ PERIODS_LIMIT = 16
 REPEATED_TOKENS, REPEATED_TIMES = 12, 4
 """A phrase is a loop where its copies at the end of a text are at least so many, and so many tokens long."""
 _FIELDS = ("end", "no_timestamps", "timestamp_first", "no_speech")
+_NEVER = np.float32(-np.inf)
+_NUMBERS = ("forced_first", "shortest", "repeated_phrase")
 
 
 class TokenRules(NamedTuple):
@@ -155,10 +157,6 @@ def repeated_tail(tokens: Sequence[int]) -> int:
         if len(tail) == period * times and tail == tail[:period] * times:
             return period * (times - 1)
     return 0
-
-
-_NEVER = np.float32(-np.inf)
-_NUMBERS = ("forced_first", "shortest", "repeated_phrase")
 
 
 class TextRules(NamedTuple):

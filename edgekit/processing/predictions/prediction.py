@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgekit.errors import no_attribute
@@ -38,9 +39,9 @@ class Prediction:
             UsageError: this kind of prediction is not drawn.
             MissingDependency: Pillow is not installed.
         """
-        from edgekit.processing.drawing import drawn
-
-        return drawn(self, image, order)
+        drawing = import_module("edgekit.processing.drawing")  # by its name: it knows each kind of prediction
+        shown: Image.Image = drawing.drawn(self, image, order)
+        return shown
 
     def __repr__(self) -> str:
         lines = [" ".join(line.split()) for line in str(self).splitlines()]

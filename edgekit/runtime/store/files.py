@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -341,9 +342,10 @@ def decoded(content: bytes) -> StoreState | None:
     try:
         table = strict_json.decode(text, "state", STATE_LIMIT_BYTES)
         state: StoreState = declared_json.decode(StoreState, table, "state")
-        rows = (*state.given_up, *state.stood_in, *state.versions, *state.answers)
-        for digest in (state.active, state.staged, *state.good, *(row[0] for row in rows)):
-            checked_digest(digest)
+        pairs = (dict(state.given_up), dict(state.stood_in), dict(state.versions))
+        others = (row[0] for row in state.answers)
+        for named in (state.active, state.staged, *state.good, *chain(*pairs), *others):
+            checked_digest(named)
     except (JsonError, ManifestError, ValueError):
         return None
     return state

@@ -36,10 +36,11 @@ def score(measures: Sequence[Measured], card: Card) -> Scores:
     labels = np.array([one.label for one in measures])
     right = np.array([one.best[0] == one.label for one in measures])
     names = card.task.labels if card.task is not None else ()
-    groups = {"class": {label_of(names, int(one)): _group(right[labels == one]) for one in np.unique(labels)}}
-    if len(groups["class"]) > TOP:
+    classes = {label_of(names, int(one)): _group(right[labels == one]) for one in np.unique(labels)}
+    groups = {"class": classes}
+    if len(classes) > TOP:
         among = np.array([one.label in one.best for one in measures])
-        groups["answers"] = {"top-1": _group(right), f"top-{TOP}": _group(among)}
+        groups = {"answers": {"top-1": _group(right), f"top-{TOP}": _group(among)}, **groups}
     faults = [
         f"{label_of(names, one.best[0])} {one.score:.2f}, labelled {label_of(names, one.label)}"
         for one in measures

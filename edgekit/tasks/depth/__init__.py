@@ -9,6 +9,7 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"inverse": "decode", "metric": "decode", "relative": "decode"},
     predictions={"DepthMap": "edgekit.processing.predictions.depth"},
+    accuracy="accuracy",
     drawing="drawing",
     recognize="recognize",
 )

@@ -1,4 +1,7 @@
-"""mAP of detections on labelled boxes, as COCO's evaluation computes it."""
+"""mAP of detections on labelled objects, as COCO's evaluation computes it.
+
+Tasks with other objects than boxes, e.g. masks, have their own ``measure`` and share ``score``.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +33,70 @@ SHOWN_THRESHOLDS = {"0.50": 0, "0.75": 5}
 """Intersection over union -> index of THRESHOLDS."""
 
 
-class Measured(NamedTuple):
-    """Labelled and detected objects of a photograph."""
+class Objects(NamedTuple):
+    """Objects of a photograph.
 
-    truth: LabelledBoxes
-    detections: Detections
+    Attributes:
+        scores: float [n].
+        classes: int64 [n].
+        areas: Areas in pixels that decide the size: float64 [n].
+    """
 
-
-class _Truth(NamedTuple):
-    """Objects with what COCO's intersection over union needs."""
-
-    boxes: Array
     scores: Array
     classes: Array
+    areas: Array
+
+
+class Measured(NamedTuple):
+    """Labelled and detected objects of a photograph.
+
+    Attributes:
+        truth: Labelled objects.
+        ignored: Whether they do not count: bool [objects].
+        crowds: Whether they stand for many objects: bool [objects].
+        detections: Detected objects.
+        overlaps: How alike they are, 0 to 1: float64 [detections, objects].
+    """
+
+    truth: Objects
+    ignored: Array
     crowds: Array
+    detections: Objects
+    overlaps: Array
 
 
 def measure(truth: LabelledBoxes, prediction: Detections | Cascaded, card: Card) -> Measured:
-    """Return the labels with the detections; of a cascade those of its first stage."""
-    return Measured(truth, prediction.found if isinstance(prediction, Cascaded) else prediction)
+    """Compare the labels with the detections; of a cascade with those of its first stage."""
+    found = prediction.found if isinstance(prediction, Cascaded) else prediction
+    boxes = truth.objects
+    overlaps = box_overlaps(found, np.arange(len(found)), boxes, np.arange(len(boxes)))
+    return measured(truth, found, _areas(found), overlaps, _areas(boxes))
+
+
+def measured(truth: LabelledBoxes, found: Any, areas: Array, overlaps: Array, truth_areas: Array) -> Measured:
+    """Return labelled and detected objects. In a crowd, the part of a detection that is in it counts, and not
+    the intersection over union.
+
+    Args:
+        truth: Labelled objects.
+        found: Detected objects, with ``scores`` and ``classes``.
+        areas: Areas of the detected objects in pixels: float64 [detections].
+        overlaps: Intersections over unions: float64 [detections, objects].
+        truth_areas: Areas of the labelled objects, as the overlaps use them: float64 [objects].
+    """
+    if truth.crowds.any():
+        shared = overlaps * (areas[:, None] + truth_areas[None]) / (1 + overlaps)
+        overlaps = np.where(truth.crowds, shared / np.maximum(areas[:, None], 1e-9), overlaps)
+    objects = Objects(truth.objects.scores, truth.objects.classes, truth.areas)
+    return Measured(
+        objects, truth.crowds, truth.crowds, Objects(found.scores, found.classes, areas), overlaps
+    )
+
+
+def _areas(objects: Detections) -> Array:
+    sides = objects.boxes[:, 2:].astype(np.float64) - objects.boxes[:, :2]
+    areas: Array = sides.prod(axis=1)
+    return areas
 
 
 def score(measures: Sequence[Measured], card: Card) -> Scores:
@@ -64,12 +112,9 @@ def score(measures: Sequence[Measured], card: Card) -> Scores:
         if one.present.any()
     }
     labelled = sum(group.labelled for group in classes.values())
-    groups = {"class": classes}
-    groups["IoU"] = {
-        name: Group(mean_of_classes(ranked, everything, index) or 0.0, labelled)
-        for name, index in SHOWN_THRESHOLDS.items()
-    }
-    groups["size"] = {}
+    groups: dict[str, dict[str, Group]] = {"IoU": {}, "size": {}, "class": classes}
+    for name, index in SHOWN_THRESHOLDS.items():
+        groups["IoU"][name] = Group(mean_of_classes(ranked, everything, index) or 0.0, labelled)
     for name, area in SIZES.items():
         of_size = _rank(measures, area)
         value = mean_of_classes(of_size, everything)
@@ -85,23 +130,30 @@ def score(measures: Sequence[Measured], card: Card) -> Scores:
 def _faults(one: Measured, least: float) -> tuple[int, int, int]:
     """Count the objects that are missed at the card's score, all objects, and false detections."""
     keep = one.detections.scores >= least
-    found = one.detections
-    boxes = Detections(found.boxes[keep], found.scores[keep], found.classes[keep])
-    ranked = _rank([Measured(one.truth, boxes)], (0.0, np.inf)).values()
+    sure = Objects(*(values[keep] for values in one.detections))
+    ranked = _rank([one._replace(detections=sure, overlaps=one.overlaps[keep])], (0.0, np.inf)).values()
     right, present = sum(int(r.matched[0].sum()) for r in ranked), sum(int(r.present[0]) for r in ranked)
-    others = sum(int(index not in one.truth.objects.classes) for index in boxes.classes)
+    others = sum(int(index not in one.truth.classes) for index in sure.classes)
     counted = sum(int(r.counted[0].sum()) for r in ranked)
     return present - right, present, counted - right + others
 
 
+class _Truth(NamedTuple):
+    """Labelled objects with their similarities to the detections."""
+
+    scores: Array
+    classes: Array
+    overlaps: Array
+
+
 def _rank(measures: Sequence[Measured], area: tuple[float, float]) -> Any:
-    truth, ignored = [], []
-    for labels, detections in measures:
-        objects = labels.objects
-        truth.append(_Truth(objects.boxes, objects.scores, objects.classes, labels.crowds))
-        sides = detections.boxes[:, 2:].astype(np.float64) - detections.boxes[:, :2]
-        out = _outside(labels.areas, area) | labels.crowds
-        ignored.append(Ignored(out, labels.crowds, _outside(sides.prod(axis=1), area)))
+    truth = [_Truth(one.truth.scores, one.truth.classes, one.overlaps) for one in measures]
+    ignored = [
+        Ignored(
+            _outside(one.truth.areas, area) | one.ignored, one.crowds, _outside(one.detections.areas, area)
+        )
+        for one in measures
+    ]
     return rank_by_class(truth, [one.detections for one in measures], _overlaps, ignored)
 
 
@@ -110,17 +162,8 @@ def _outside(areas: Array, area: tuple[float, float]) -> Array:
     return outside
 
 
-def _overlaps(detections: Detections, indices: Array, truth: Any, truth_indices: Array) -> Array:
-    overlaps = box_overlaps(detections, indices, truth, truth_indices)
-    crowds = truth.crowds[truth_indices]
-    if crowds.any():
-        sides = (detections.boxes[indices, 2:] - detections.boxes[indices, :2]).astype(np.float64)
-        areas = sides.prod(axis=1)[:, None]
-        boxes = truth.boxes[truth_indices].astype(np.float64)
-        others = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)[None]
-        shared = overlaps * (areas + others) / (1 + overlaps)
-        overlaps = np.where(crowds, shared / np.maximum(areas, 1e-9), overlaps)
-    return overlaps
+def _overlaps(detections: Objects, indices: Array, truth: _Truth, truth_indices: Array) -> Array:
+    return truth.overlaps[np.ix_(indices, truth_indices)]
 
 
 ACCURACY = LabelMetric(

@@ -10,5 +10,6 @@ TASK = TaskSpec(
     decoders={"alpha": "decode"},
     predictions={"Matte": "edgekit.processing.predictions.matting"},
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
 )

@@ -13,5 +13,6 @@ TASK = TaskSpec(
         "OrientedDetections": "edgekit.processing.predictions.obb",
     },
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
 )

@@ -13,6 +13,7 @@ TASK = TaskSpec(
         "Keypoints": "edgekit.processing.predictions.pose",
     },
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
     recognize="recognize",
 )

@@ -26,25 +26,31 @@ def keypoint_similarity(
     The mean of exp(-distance^2 / (2 area (2 sigma)^2)) over the visible keypoints of the ground truth, all
     where none is: COCO's keypoint evaluation. The area is that of the box, or of the keypoints' extent.
     """
-    ours, points = (
-        detections.points[indices].astype(np.float64),
-        truth.points[truth_indices].astype(np.float64),
-    )
-    sigmas = COCO_SIGMAS if points.shape[1] == len(COCO_SIGMAS) else np.full(points.shape[1], OTHER_SIGMA)
+    points = truth.points[truth_indices]
     corners = [points.min(axis=1), points.max(axis=1)] if len(points) else [np.zeros((0, 2))] * 2
     if truth.boxes is not None:
-        corners = [
-            truth.boxes[truth_indices, :2].astype(np.float64),
-            truth.boxes[truth_indices, 2:].astype(np.float64),
-        ]
-    areas = np.maximum((corners[1] - corners[0]).prod(axis=1), 1.0)
+        corners = [truth.boxes[truth_indices, :2], truth.boxes[truth_indices, 2:]]
+    areas = np.maximum((corners[1].astype(np.float64) - corners[0]).prod(axis=1), 1.0)
     visible = np.ones(points.shape[:2], np.bool_)
     if truth.point_scores is not None:
         visible = truth.point_scores[truth_indices] >= VISIBLE_SCORE
         visible[~visible.any(axis=1)] = True
-    apart = ((ours[:, None] - points[None]) ** 2).sum(axis=3)
-    alike = np.exp(-apart / (2 * areas[:, None] * (2 * sigmas) ** 2)) * visible
-    similarity: Array = alike.sum(axis=2) / np.maximum(visible.sum(axis=1), 1)
+    apart = detections.points[indices].astype(np.float64)[:, None] - points[None]
+    return similarity_of(apart, areas, visible)
+
+
+def similarity_of(apart: Array, areas: Array, counted: Array) -> Array:
+    """Compute the object keypoint similarity: float64 [n, m].
+
+    Args:
+        apart: Differences of x and y in pixels: float64 [n, m, k, 2].
+        areas: Area of each object: float64 [m].
+        counted: Keypoints that count: bool [m, k].
+    """
+    count = apart.shape[2]
+    sigmas = COCO_SIGMAS if count == len(COCO_SIGMAS) else np.full(count, OTHER_SIGMA)
+    alike = np.exp(-(apart**2).sum(axis=3) / (2 * areas[:, None] * (2 * sigmas) ** 2)) * counted
+    similarity: Array = alike.sum(axis=2) / np.maximum(counted.sum(axis=1), 1)
     return similarity
 
 

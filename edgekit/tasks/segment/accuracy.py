@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.evaluate.label_files.masks import read_mask, read_masks
+from edgekit.compiler.evaluate.label_files.masks import CLASS_MAPS, read_mask, read_masks
 from edgekit.compiler.evaluate.label_metric import Group, LabelMetric, Scores
 from edgekit.processing.card import Card
 from edgekit.processing.predictions.label import label_of
@@ -67,4 +67,4 @@ def score(measures: Sequence[Measured], card: Card) -> Scores:
     return Scores(mean, errors, faults, int(pixels.sum()), groups={"class": classes})
 
 
-ACCURACY = LabelMetric("mIoU", "pixels", read_masks, measure, score)
+ACCURACY = LabelMetric("mIoU", "pixels", read_masks, measure, score, label_folders=CLASS_MAPS.folders)

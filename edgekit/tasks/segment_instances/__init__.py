@@ -13,5 +13,6 @@ TASK = TaskSpec(
         "Instances": "edgekit.processing.predictions.segment_instances",
     },
     metric="metric",
+    accuracy="accuracy",
     drawing="drawing",
 )

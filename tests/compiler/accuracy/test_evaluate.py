@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 import edgekit
 from edgekit.errors import MissingDependency, SampleError, UsageError
-from tests.fixtures.classifiers import CARD, classifiers
+from tests.fixtures.cards import card
+from tests.fixtures.classifiers import classifiers, write_card
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
+from tests.fixtures.graphs import Graph
 
 pytestmark = pytest.mark.needs_ort
-INPUT: Any = CARD["inputs"]["x"]  # type: ignore[index]
 WRONG = 2
 """Number of photographs with a wrong label, of 12."""
 
@@ -62,12 +63,7 @@ def test_the_verb_takes_a_model_with_a_card(
     bundle: Path, photographs: Path, call: Call, tmp_path: Path
 ) -> None:
     source = bundle.with_suffix(".onnx")
-    card = tmp_path / "card.toml"
-    inputs = "\n".join(f"{key} = {json.dumps(value)}" for key, value in INPUT.items())
-    card.write_text(
-        f'title = "a classifier"\n[inputs.x]\n{inputs}\n[task]\nkind = "classify"\ndecode = "logits"\n'
-        'outputs = { scores = "scores" }\ntop = 1\n'
-    )
+    card = write_card(tmp_path)
     result = call("evaluate", source, "--card", card, "--samples", photographs)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -112,3 +108,54 @@ def test_variants_without_an_engine_are_listed(
     result = call("evaluate", bundle, "--samples", photographs)
     assert result.exit_code == 3
     assert "not run: onnxruntime is not installed, and running this needs it" in result.stdout
+
+
+PERSON = [4, 4, 4, 4, 0.9, 3, 3, 0.9, 5, 5, 0.9]
+"""A box from 2 to 6 with two keypoints."""
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs", "labels", "metric", "expected"),
+    [
+        ({"kind": "pose", "decode": "yolov8", "keypoints": ["a", "b"]},
+         {"predictions": [[[x] for x in PERSON]]},
+         {"a.txt": "0 .5 .5 .5 .5 .375 .375 2 .625 .625 2"}, "OKS mAP", 1),
+        ({"kind": "obb", "decode": "yolov8", "labels": ["ship"]},
+         {"predictions": [[[x] for x in (4, 4, 4, 2, 0.9, 0)]]},
+         {"a.txt": "0 .25 .375 .75 .375 .75 .625 .25 .625"}, "mAP of oriented boxes", 1),
+        ({"kind": "segment-instances", "decode": "yolov8", "labels": ["ship"]},
+         {"predictions": [[[x] for x in (4, 4, 4, 4, 0.9, 1)]], "prototypes": np.ones((1, 1, 8, 8))},
+         {"a.txt": "0 .25 .25 .75 .25 .75 .75 .25 .75"}, "mask mAP", 1),
+        ({"kind": "matting", "decode": "alpha"}, {"alpha": np.full((1, 1, 8, 8), 0.75)},
+         {"a_alpha.png": np.full((8, 8), 255, np.uint8)}, "MAD of alpha", 0.25),
+        ({"kind": "depth", "decode": "metric"}, {"depth": np.full((1, 8, 8), 2.2)},
+         {"a_depth.png": np.full((8, 8), 2000, np.uint16)}, "abs. rel. error of depth", 0.1),
+    ],
+)  # fmt: skip
+def test_a_model_of_each_task(
+    tmp_path: Path,
+    task: dict[str, Any],
+    outputs: dict[str, Any],
+    labels: dict[str, Any],
+    metric: str,
+    expected: float,
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    graph = Graph({"image": [1, 3, 8, 8]})
+    zero = graph("Mul", graph("ReduceMean", "image", keepdims=0), np.array(0, np.float32))
+    names = {role: graph("Add", zero, np.array(values, np.float32)) for role, values in outputs.items()}
+    path = tmp_path / "model.onnx"
+    ir.save(graph.model(tmp_path, *names.values()), path)
+    folder = tmp_path / "val"
+    folder.mkdir()
+    image.new("RGB", (8, 8)).save(folder / "a.jpg")
+    for name, content in labels.items():
+        if isinstance(content, str):
+            (folder / name).write_text(content)
+        else:
+            image.fromarray(content).save(folder / name)
+    evaluation = edgekit.evaluate(path, folder, card=card({**task, "outputs": names}))
+    (row,) = evaluation.variants
+    assert evaluation.metric == metric
+    assert row.score is not None, row.status
+    assert row.score.value == pytest.approx(expected, abs=1e-3)

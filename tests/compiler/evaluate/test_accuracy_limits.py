@@ -74,12 +74,12 @@ def test_a_task_has_limits_that_samples_can_contradict(found: Fidelity, why: str
         (classes(0, 43), ""),
         (
             classes(1, 43),
-            "not proved on 43 test samples: top-1 agreement of at least 0.90; 9 more samples would do",
+            "not proved on 43 test samples: top-1 agreement of at least 0.90; 3 more samples would do",
         ),
         (
             detector(0.98, 0.97, 43, loss=Loss(0.005, -0.05, 0.08)),
-            "not proved on 43 test samples with 200 objects: a loss on labels of at most 5 %; 231 "
-            "more samples would do",
+            "not proved on 43 test samples with 200 objects: a loss on labels of at most 5 %; a build "
+            "uses 192 samples at most; evaluate the bundle on 120",
         ),
         (Fidelity(Score("SNR", 25.0, "dB"), 25.0), ""),
     ],

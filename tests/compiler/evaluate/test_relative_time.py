@@ -23,54 +23,38 @@ class Rounds:
     """Stands for ``turns``: the fastest run of the parent and of the candidate in each round."""
 
     def __init__(self, *rounds: tuple[float, float]) -> None:
-        self.left, self.now = list(rounds), 0.0
+        self.left = list(rounds)
 
     def __call__(self, *_: object) -> list[list[float]]:
-        self.now += 0.5
         parent, own = self.left.pop(0)
         return [[parent * 1.1, parent], [own, own * 1.3]]
 
 
 @pytest.mark.parametrize(
-    ("first", "rounds", "ratio", "left"),
+    ("rounds", "ratio", "left"),
     [
-        # far from the parent's time one round is enough, near it are up to three
-        ([(1.0, 0.5)] * 2, [(1.0, 0.5), (1.0, 9.0)], 0.5, 1),
-        ([(1.0, 0.5)] * 2, [(1.0, 1.3), (1.0, 9.0)], 1.3, 1),
-        ([(1.0, 0.5)] * 2, [(1.0, 1.05), (1.0, 1.0), (1.0, 0.95), (1.0, 9.0)], 0.95, 1),
-        # where a second one tells nothing new, it is the last
-        ([(1.0, 0.5)] * 2, [(1.0, 0.95), (1.01, 1.2), (1.0, 9.0)], 0.95, 1),
-        # while the parent is slower than it was, nothing counts
-        ([(1.0, 0.5)] * 2, [(1.4, 0.6), (1.3, 0.6), (1.01, 0.6), (1.0, 9.0)], 0.594, 1),
-        # but for no longer than two seconds: four rounds of these
-        ([(1.0, 0.5)] * 2, [(1.2, 0.6)] * 6, 0.5, 2),
+        # a second round that tells nothing new is the last
+        ([(1.0, 0.5), (1.0, 0.5), (1.0, 9.0)], 0.5, 1),
+        ([(1.0, 0.5), (1.01, 9.0), (1.0, 9.0)], 0.5, 1),
+        # one that does is followed by another
+        ([(1.0, 1.05), (1.0, 1.0), (1.0, 0.95), (1.0, 0.95), (1.0, 0.1)], 0.95, 1),
+        ([(1.0, 0.9), (1.0, 0.8), (1.0, 0.8), (1.0, 0.1)], 0.8, 1),
+        # while the parent is slower than it was, nothing counts, but for no more than four rounds
+        ([(1.4, 0.6), (1.4, 0.6), (1.01, 0.6), (1.01, 0.6), (1.0, 9.0)], 0.594, 1),
+        ([(1.2, 0.6)] * 5, 0.5, 1),
     ],
 )
-def test_rounds(
-    first: Sequence[tuple[float, float]],
-    rounds: Sequence[tuple[float, float]],
-    ratio: float,
-    left: int,
-    monkeypatch: pytest.MonkeyPatch,
+def test_rounds_are_counted_and_no_clock_ends_them(
+    rounds: Sequence[tuple[float, float]], ratio: float, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = Rounds(*first, *rounds)
+    given = Rounds((1.0, 0.5), (1.0, 0.5), *rounds)
     monkeypatch.setattr(relative_time, "turns", given)
-    monkeypatch.setattr("time.perf_counter", lambda: given.now)
+    monkeypatch.delattr("time.perf_counter")
     timed = RelativeTimer(NEVER_RUN, {"x": np.zeros(1, np.float32)})
-    assert timed.ratio(NEVER_RUN) == 0.5  # the first one is never judged by one round
+    assert timed.ratio(NEVER_RUN) == 0.5
     assert len(given.left) == len(rounds)
     assert timed.ratio(NEVER_RUN) == ratio
     assert len(given.left) == left
-
-
-def test_a_rough_ratio_is_of_one_round_unless_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = Rounds((1.0, 0.5), (1.2, 0.9), (1.01, 0.6), (1.0, 9.0))
-    monkeypatch.setattr(relative_time, "turns", given)
-    monkeypatch.setattr("time.perf_counter", lambda: given.now / 4)
-    timed = RelativeTimer(NEVER_RUN, {"x": np.zeros(1, np.float32)})
-    assert timed.rough_ratio(NEVER_RUN) == 0.5
-    assert timed.rough_ratio(NEVER_RUN) == 0.594
-    assert len(given.left) == 1
 
 
 def test_what_was_not_searched_for_is_timed_alone_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,43 +151,19 @@ def test_of_two_processes_that_time_the_same_the_first_is_remembered(
     assert engines["ort"].loaded == ["a", "a"]
 
 
-def test_what_is_slower_stays_so(
-    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timing, "turns", lambda runners, sample: [[0.012], [0.010]])
-    monkeypatch.setattr(timing, "busy", lambda: False)
-    monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
-    assert confirmed_ratio(*pair, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, REFERENCE) == 1.2
-
-
-def test_a_small_network_s_rounds_fill_a_second(
-    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody else's work that lasts half a second is waited for."""
-    passed = [0.0]
-
-    def measured(runners: object, sample: object) -> list[list[float]]:
-        passed[0] += 0.04
-        return [[0.0012 if passed[0] < 0.5 else 0.0009], [0.001]]
-
-    monkeypatch.setattr(timing, "turns", measured)
-    monkeypatch.setattr("time.perf_counter", lambda: passed[0])
-    assert confirmed_ratio(*pair, {"p50_ms": 1.4, "min_ms": 1.3}, 1.1, 1.0, REFERENCE) == 0.9
-
-
-def test_on_a_busy_machine_the_process_s_own_time_decides(
-    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("own", [0.007, 0.012])
+def test_the_process_s_own_time_decides_what_seems_slower(
+    engines: Engines, pair: tuple[Timed, Timed], own: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks: list[object] = []
 
     def measured(runners: object, sample: object, clock: object = None) -> list[list[float]]:
         clocks.append(clock)
-        return [[0.007], [0.010]] if clock is timing.OWN_TIME else [[0.012], [0.010]]
+        return [[own], [0.010]] if clock is timing.OWN_TIME else [[0.013], [0.010]]
 
     monkeypatch.setattr(timing, "turns", measured)
-    monkeypatch.setattr(timing, "busy", lambda: True)
-    monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
-    assert confirmed_ratio(*pair, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, REFERENCE) == 0.7
+    ratio = confirmed_ratio(*pair, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, REFERENCE)
+    assert ratio == pytest.approx(100 * own)
     assert clocks == [None] * timing.CONFIRMING_ROUNDS + [timing.OWN_TIME]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import edgekit
 from edgekit.bundle.report import model_notes
 from edgekit.compiler.card_inference.draft import draft_card
+from edgekit.compiler.pipeline import card_trial
 from edgekit.compiler.pipeline.build_bundle import Stage
 from edgekit.errors import CardError, UsageError
 from edgekit.processing.card import Card, parse_card
@@ -190,3 +192,12 @@ def test_the_line_of_a_detectors_card_that_is_wrong_is_named(
     with pytest.raises(CardError) as refused:
         edgekit.build(model, targets=["ort"], card=tmp_path / "card.toml", samples=samples, trusted=True)
     assert f"most likely wrong: {line}: mAP is 0." in str(refused.value)
+
+
+def test_a_colour_that_labels_do_not_decide_is_checked_by_certainty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_trial, "check_colour", Mock(return_value="the model is surer of 30 photographs"))
+    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), photographs(tmp_path / "photographs")
+    bundle = edgekit.build(model, targets=["ort"], card=card(), samples=folder, trusted=True)
+    assert bundle.manifest["samples"]["labels"]["better"] == "the model is surer of 30 photographs"

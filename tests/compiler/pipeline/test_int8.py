@@ -70,7 +70,6 @@ def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(
         "all, l4, nearest",
         "all, l4, gptq, bias",
         "all, minmax, nearest",
-        "all, l2, gptq, bias",
     ]
     (shipped,) = (each for each in tried if each["lost"] == "")
     assert shipped["recipe"] == evidence["quantization"]["recipe"]

@@ -113,11 +113,11 @@ def test_the_most_accurate_one_is_tested_where_the_fastest_fails(
             tested[0].reject("its heads are off")
         return tested[-1]
 
-    def front(measured: Sequence[Measurement]) -> list[Measurement]:
-        return sorted(measured, key=lambda each: each.rank)[:1]  # as where the fastest is the least accurate
+    def preferred(measured: Sequence[Measurement]) -> Measurement:
+        return min(measured, key=lambda each: each.rank)  # as if the fastest were the least accurate
 
     monkeypatch.setattr("edgekit.compiler.pipeline.int8.try_int8", failing_first)
-    monkeypatch.setattr("edgekit.compiler.pipeline.int8.pareto_front", front)
+    monkeypatch.setattr("edgekit.compiler.pipeline.int8.preferred", preferred)
     monkeypatch.setattr("edgekit.compiler.pipeline.int8.best_with_baseline", lambda winner, *_: winner)
     bundle, _ = searched(tmp_path, "cache", monkeypatch)
     _, int8 = bundle.variants

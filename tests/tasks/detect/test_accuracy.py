@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from edgekit.processing.predictions.detect import Detections
 from edgekit.tasks.detect import accuracy
 from edgekit.tensor_spec import Array
 from tests.fixtures.cards import BOXES
+from tests.fixtures.coco_evaluation import by_coco_evaluation
 
 CLASSES, PICTURES = 4, 40
 
@@ -24,9 +23,16 @@ def drawn_boxes(rng: np.random.Generator, count: int) -> Array:
     return np.concatenate([corners, corners + sides], axis=1).astype(np.float32)
 
 
-def drawn(seed: int, digits: int = 1) -> list[accuracy.Measured]:
+Pair = tuple[LabelledBoxes, Detections]
+
+
+def measured(pairs: list[Pair]) -> list[accuracy.Measured]:
+    return [accuracy.measure(*pair, BOXES) for pair in pairs]
+
+
+def drawn(seed: int, digits: int = 1) -> list[Pair]:
     """Objects of all sizes, some of them crowds, and detections of most of them, with equal scores too."""
-    rng, measures = np.random.default_rng(seed), []
+    rng, pairs = np.random.default_rng(seed), []
     for _ in range(PICTURES):
         objects, found = int(rng.integers(0, 14)), int(rng.integers(0, 30))
         truth, classes = drawn_boxes(rng, objects), rng.integers(0, CLASSES, objects)
@@ -39,18 +45,15 @@ def drawn(seed: int, digits: int = 1) -> list[accuracy.Measured]:
         scores = np.sort(rng.random(found).round(digits).astype(np.float32))[::-1]
         labels = Detections(truth, np.ones(objects, np.float32), classes)
         crowds = rng.random(objects) < 0.15
-        measures.append(
-            accuracy.Measured(LabelledBoxes(labels, areas, crowds), Detections(boxes, scores, numbers))
-        )
-    return measures
+        pairs.append((LabelledBoxes(labels, areas, crowds), Detections(boxes, scores, numbers)))
+    return pairs
 
 
-def by_coco(measures: list[accuracy.Measured]) -> list[float]:
+def by_coco(pairs: list[Pair]) -> list[float]:
     """mAP, at .50 and .75, of small, medium and large objects."""
-    coco, evaluation = pytest.importorskip("pycocotools.coco"), pytest.importorskip("pycocotools.cocoeval")
     annotations: list[dict[str, Any]] = []
     results = []
-    for image_id, (truth, found) in enumerate(measures, 1):
+    for image_id, (truth, found) in enumerate(pairs, 1):
         for row, (box, index) in enumerate(zip(truth.objects.boxes, truth.objects.classes, strict=True)):
             annotations.append({
                 **_entry(image_id, box, index), "id": len(annotations) + 1, "area": truth.areas[row],
@@ -58,18 +61,7 @@ def by_coco(measures: list[accuracy.Measured]) -> list[float]:
             })  # fmt: skip
         for box, index, score in zip(found.boxes, found.classes, found.scores, strict=True):
             results.append({**_entry(image_id, box, index), "score": float(score)})
-    truth_table = coco.COCO()
-    truth_table.dataset = {
-        "info": {}, "images": [{"id": index} for index in range(1, PICTURES + 1)], "annotations": annotations,
-        "categories": [{"id": index} for index in range(CLASSES + 1)],
-    }  # fmt: skip
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth_table.createIndex()
-        run = evaluation.COCOeval(truth_table, truth_table.loadRes(results), "bbox")
-        run.evaluate()
-        run.accumulate()
-        run.summarize()
-    return list(run.stats[:6])
+    return by_coco_evaluation(annotations, results, "bbox")[:6]
 
 
 def _entry(image_id: int, box: Array, index: int) -> dict[str, Any]:
@@ -79,17 +71,17 @@ def _entry(image_id: int, box: Array, index: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_figures_are_those_of_coco(seed: int) -> None:
-    measures = drawn(seed)
-    scores = accuracy.score(measures, BOXES)
+    pairs = drawn(seed)
+    scores = accuracy.score(measured(pairs), BOXES)
     levels, sizes = scores.groups["IoU"], scores.groups["size"]
     ours = [scores.value(np.ones(PICTURES, np.int64)), levels["0.50"].value, levels["0.75"].value]
     ours += [sizes[size].value for size in ("small", "medium", "large")]
-    assert ours == pytest.approx(by_coco(measures), abs=1e-9)
+    assert ours == pytest.approx(by_coco(pairs), abs=1e-9)
     assert sum(group.labelled for group in sizes.values()) == scores.labelled
 
 
 def test_weights_repeat_photographs() -> None:
-    measures = drawn(5, digits=6)
+    measures = measured(drawn(5, digits=6))
     weights = np.random.default_rng(0).integers(0, 3, PICTURES)
     repeated = [one for one, weight in zip(measures, weights, strict=True) for _ in range(weight)]
     whole = accuracy.score(repeated, BOXES).value(np.ones(len(repeated), np.int64))
@@ -102,6 +94,6 @@ def test_faults_count_what_is_missed_and_false() -> None:
     found = Detections(boxes[:1], np.ones(1, np.float32), np.array([1]))
     false = Detections(boxes, np.array([1, 0.001], np.float32), np.array([2, 2]))
     labels = LabelledBoxes(truth, np.array([100.0, 400.0]), np.zeros(2, np.bool_))
-    scores = accuracy.score([accuracy.Measured(labels, found), accuracy.Measured(labels, false)], BOXES)
+    scores = accuracy.score(measured([(labels, found), (labels, false)]), BOXES)
     assert list(scores.faults) == ["1 of 2 objects missed, 0 false", "2 of 2 objects missed, 1 false"]
     assert scores.errors.tolist() == [1, 3]

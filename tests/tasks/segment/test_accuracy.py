@@ -73,7 +73,7 @@ def test_what_is_no_mask(tmp_path: Path) -> None:
     coloured = save(tmp_path / "a.png", np.zeros((2, 2, 3)))
     with pytest.raises(SampleError) as error:
         measure(coloured, prediction, CARD)
-    reason = "it has colours; save the class numbers as the values of one channel"
+    reason = "it has colours; save the labels as the values of one channel"
     assert str(error.value) == f"{coloured} can't be read as a picture: {reason}"
     small = save(tmp_path / "b.png", np.zeros((1, 2)))
     with pytest.raises(SampleError) as error:

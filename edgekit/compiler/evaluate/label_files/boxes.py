@@ -1,13 +1,13 @@
-"""Labelled boxes: YOLO text files, COCO JSON, and by globox Pascal VOC, CVAT, LabelMe and VIA.
+"""Labelled objects: YOLO text files, COCO JSON, and by globox Pascal VOC, CVAT, LabelMe and VIA.
 
-COCO JSON is read here and not by globox, which drops crowds and the areas of outlines: the evaluation by size
-needs them.
+COCO JSON is read here and not by globox, which drops crowds, outlines with their areas, and keypoints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ COORDINATE_LIMIT = 1e6
 """Largest coordinate, in pixels."""
 RELATIVE_LIMIT = 100.0
 """Largest relative coordinate: boxes may exceed the photograph, but not a hundredfold."""
+POSE_AREA = 0.53
+"""Area of a person relative to the box, for similarities of keypoints: that of Ultralytics' ``val``."""
 CLASS_FILES = ("classes.txt", "obj.names")
 """Names of YOLO's class numbers, one a line."""
 
@@ -46,12 +48,17 @@ class Box(NamedTuple):
         corners: x1, y1, x2, y2 in the photograph's pixels.
         area: Area of the object in pixels. None means that of the box.
         is_crowd: Whether it stands for many objects, which do not count (COCO's ``iscrowd``).
+        outline: Polygons, each a list of x, y, x, y, ... in the photograph's pixels; or COCO's run lengths.
+            None if it is not labelled.
+        keypoints: x, y in the photograph's pixels and visibility (0: not labelled) of each keypoint.
     """
 
     name: str
     corners: tuple[float, float, float, float]
     area: float | None = None
     is_crowd: bool = False
+    outline: Any = None
+    keypoints: Sequence[float] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +69,15 @@ class LabelledBoxes:
         objects: The boxes in the photograph's pixels, all with score 1.
         areas: Areas in pixels: float64 [n].
         crowds: Whether they stand for many objects: bool [n].
+        outlines: Outline of each object, as in ``Box``.
+        keypoints: Keypoints of each object, as in ``Box``.
     """
 
     objects: Detections
     areas: Array
     crowds: Array
+    outlines: Sequence[Any] = ()
+    keypoints: Sequence[Sequence[float]] = ()
 
 
 def read_boxes(folder: Path, card: Card, files: Sequence[Path] | None = None) -> LabelledSamples:
@@ -83,7 +94,9 @@ def read_boxes(folder: Path, card: Card, files: Sequence[Path] | None = None) ->
         MissingDependency: the format needs globox, which is not installed.
     """
     photographs = sample_paths(folder, PICTURES) if files is None else files
-    readings = ((form, reader(folder, photographs)) for form, reader in READERS.items())
+    have_keypoints = card.task is not None and card.task.kind == "pose"
+    readers = {"YOLO text files": partial(_yolo, have_keypoints=have_keypoints), **READERS}
+    readings = ((form, reader(folder, photographs)) for form, reader in readers.items())
     form, boxes = next(((form, boxes) for form, boxes in readings if boxes is not None), ("", None))
     if boxes is None:
         raise NoLabelsError(
@@ -112,13 +125,17 @@ def _labelled(boxes: Sequence[Box], numbers: Mapping[str, int]) -> LabelledBoxes
     classes = np.array([numbers[box.name] for box in boxes], np.int64)
     objects = Detections(corners.astype(np.float32), np.ones(len(boxes), np.float32), classes)
     return LabelledBoxes(
-        objects, np.array(areas, np.float64), np.array([b.is_crowd for b in boxes], np.bool_)
+        objects,
+        np.array(areas, np.float64),
+        np.array([box.is_crowd for box in boxes], np.bool_),
+        [box.outline for box in boxes],
+        [box.keypoints for box in boxes],
     )
 
 
-def _yolo(folder: Path, photographs: Sequence[Path]) -> dict[Path, list[Box]] | None:
-    """Read text files of lines ``class cx cy w h``, relative to the photograph; further pairs of coordinates
-    are the corners of an outline. A photograph without a file has no objects."""
+def _yolo(folder: Path, photographs: Sequence[Path], have_keypoints: bool) -> dict[Path, list[Box]] | None:
+    """Read text files of lines ``class cx cy w h``, relative to the photograph, or of ``class`` and the
+    corners of an outline; keypoints follow the box. A photograph without a file has no objects."""
     texts = {path: _yolo_path(path) for path in photographs}
     if not any(text.is_file() for text in texts.values()):
         return None
@@ -130,7 +147,9 @@ def _yolo(folder: Path, photographs: Sequence[Path]) -> dict[Path, list[Box]] | 
         lines = read_label_text(text).splitlines() if text.is_file() else []
         height, width = read_picture(path).shape[:2] if lines else (1, 1)
         rows = [(f"{text}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
-        boxes[path] = [_yolo_box(line, width, height, names, location) for location, line in rows]
+        boxes[path] = [
+            _yolo_box(line, width, height, names, location, have_keypoints) for location, line in rows
+        ]
     return boxes
 
 
@@ -142,30 +161,51 @@ def _yolo_path(photograph: Path) -> Path:
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def _yolo_box(line: str, width: int, height: int, names: Sequence[str], location: str) -> Box:
+def _yolo_box(
+    line: str, width: int, height: int, names: Sequence[str], location: str, has_keypoints: bool
+) -> Box:
     try:
         index, *numbers = (float(value) for value in line.split())
     except ValueError:
         index, numbers = 0.0, []
-    if len(numbers) < 4 or len(numbers) % 2:
-        raise SampleError(f"{location}: {line[:80]!r} does not have the form 'class cx cy w h'")
+    keypoints = numbers[4:] if has_keypoints else []
+    if len(numbers) < 4 or (len(keypoints) % 3 and len(keypoints) % 2 if keypoints else len(numbers) % 2):
+        form = "class cx cy w h" + (" x y v ..." if has_keypoints else "")
+        raise SampleError(f"{location}: {line[:80]!r} does not have the form {form!r}")
     if not (0 <= index < 10**9 and index == int(index)):
         raise SampleError(f"{location}: {line[:80]!r} does not begin with a class number")
     if not all(abs(number) <= RELATIVE_LIMIT for number in numbers):  # NaN is not either
         raise SampleError(f"{location}: {line[:80]!r} has coordinates outside 0 to 1 of the picture")
     if names and index >= len(names):
         raise SampleError(f"{location}: class {index:.0f}, but {CLASS_FILES[0]} has {len(names)} names")
-    if len(numbers) == 4:
-        cx, cy, w, h = numbers
+    outline = None
+    if len(numbers) == 4 or keypoints:
+        cx, cy, w, h = numbers[:4]
         xs, ys = [cx - w / 2, cx + w / 2], [cy - h / 2, cy + h / 2]
     else:
         xs, ys = numbers[::2], numbers[1::2]
+        outline = [[value * (height if odd % 2 else width) for odd, value in enumerate(numbers)]]
     corners = (min(xs) * width, min(ys) * height, max(xs) * width, max(ys) * height)
-    return Box(names[int(index)] if names else str(int(index)), _checked(corners, location))
+    name = names[int(index)] if names else str(int(index))
+    points = _yolo_keypoints(keypoints, width, height)
+    area = POSE_AREA * numbers[2] * width * numbers[3] * height if keypoints else None
+    return Box(name, _checked(corners, location), area, outline=outline, keypoints=points)
+
+
+def _yolo_keypoints(numbers: Sequence[float], width: int, height: int) -> list[float]:
+    """Return x, y, visibility of each keypoint in pixels. Without visibilities, (0, 0) is not labelled."""
+    values = np.array(numbers)
+    if len(values) % 3 == 0 and set(values[2::3]) <= {0, 1, 2}:
+        points = values.reshape(-1, 3)
+    else:
+        points = values.reshape(-1, 2)
+        points = np.column_stack([points, 2 * points.any(axis=1)])
+    scaled: list[float] = (points * [width, height, 1]).ravel().tolist()
+    return scaled
 
 
 def _coco(folder: Path, photographs: Sequence[Path]) -> dict[Path, list[Box]] | None:
-    """Read ``instances`` JSON (cocodataset.org, format-data)."""
+    """Read ``instances`` or ``person_keypoints`` JSON (cocodataset.org, format-data)."""
     tables = [(path, read_json(path)) for path in label_paths(folder, (".json",))]
     tables = [
         (path, table)
@@ -192,7 +232,11 @@ def _coco(folder: Path, photographs: Sequence[Path]) -> dict[Path, list[Box]] | 
                 x, y, width, height = (float(value) for value in row["bbox"])
                 corners = _checked((x, y, x + width, y + height), str(path))
                 area = float(row.get("area", width * height))
-                boxes[file].append(Box(names[row["category_id"]], corners, area, bool(row.get("iscrowd"))))
+                points = [float(value) for value in row.get("keypoints", ())]
+                is_crowd, outline = bool(row.get("iscrowd")), row.get("segmentation")
+                boxes[file].append(
+                    Box(names[row["category_id"]], corners, area, is_crowd, outline or None, points)
+                )
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             raise SampleError(
                 f"{path} is not COCO's JSON of boxes: {type(problem).__name__}: {problem}"
@@ -250,15 +294,14 @@ def _via_key(table: Any) -> str:
 
 
 READERS: Mapping[str, Callable[[Path, Sequence[Path]], dict[Path, list[Box]] | None]] = {
-    "YOLO text files": _yolo,
     "COCO JSON": _coco,
     "Pascal VOC XML": _voc,
     "CVAT XML": _cvat,
     "LabelMe JSON": _labelme,
     "VIA JSON": _via,
 }
-"""Format -> its reader, which returns the boxes of the photographs that are labelled, or None if the folder
-has no labels of this format."""
+"""Format -> its reader, without YOLO's. It returns the boxes of the photographs that are labelled, or None if
+the folder has no labels of this format."""
 
 
 def _globox(form: str) -> Any:

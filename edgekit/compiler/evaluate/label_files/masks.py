@@ -1,41 +1,76 @@
-"""Class maps of photographs as pictures whose values are class numbers."""
+"""Labels with a value for each pixel of a photograph: class numbers, alpha, depth."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.compiler.evaluate.array_files import read_arrays
 from edgekit.compiler.evaluate.label_files.folder import label_paths
 from edgekit.compiler.evaluate.label_metric import LabelledSample, LabelledSamples
 from edgekit.compiler.evaluate.sample_files import files_below
 from edgekit.errors import SampleError
 from edgekit.processing.card import Card
 from edgekit.processing.picture_files import PICTURES, read_indices
-from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array, TensorSpec
 
 MASKS = (".png", ".bmp", ".tif", ".tiff")
 """Formats without loss."""
-MASK_FOLDERS = ("masks", "mask", "labels", "annotations", "SegmentationClass", "gt", "ground_truth")
-MASK_ENDINGS = ("", "_mask", "-mask", "_label", "_labels", "_gt", "_labelIds")
-"""Suffixes of a mask's name, after the name of its photograph."""
+ARRAYS = (".npy",)
 IGNORED = 255
 """Value of pixels that do not count, as in Pascal VOC; of a model with two classes, pixels of class 1."""
 
 
-def read_masks(folder: Path, card: Card) -> LabelledSamples:
-    """Pair photographs with masks of the same name: in a folder such as ``masks``, or named ``NAME_mask``.
+class Maps(NamedTuple):
+    """Files of maps.
 
-    A label is the path of the mask. :func:`read_mask` reads it.
+    Attributes:
+        name: Name of a map in messages, and the name of a folder of maps without its ``s``.
+        values: Values of a map, for messages.
+        suffixes: Suffixes of the files.
+        folders: Names of folders of maps.
+        endings: Suffixes of a map's name, after the name of its photograph.
+    """
+
+    name: str
+    values: str
+    suffixes: Sequence[str]
+    folders: tuple[str, ...]
+    endings: tuple[str, ...]
+
+
+CLASS_MAPS = Maps(
+    "mask",
+    "the class numbers as its values",
+    MASKS,
+    ("masks", "mask", "labels", "annotations", "SegmentationClass", "gt", "ground_truth"),
+    ("", "_mask", "-mask", "_label", "_labels", "_gt", "_labelIds"),
+)
+
+
+def read_masks(folder: Path, card: Card) -> LabelledSamples:
+    """Read labelled class maps with :func:`pair_maps`."""
+    return pair_maps(folder, CLASS_MAPS)
+
+
+def pair_maps(folder: Path, maps: Maps) -> LabelledSamples:
+    """Pair photographs with maps of the same name: in a folder such as ``masks``, or named ``NAME_mask``.
+
+    A label is the path of the map.
 
     Raises:
-        SampleError: there are no photographs with masks.
+        SampleError: there are no photographs with maps.
     """
     if not folder.is_dir():
-        raise SampleError(f"{folder} is not a folder; pass the folder of the photographs and their masks")
-    pictures = label_paths(folder, MASKS, MASK_FOLDERS)
-    masks = {path.stem: path for path in pictures if path.parent.name in MASK_FOLDERS}
-    named = {path.stem: path for path in pictures if path.stem.endswith(MASK_ENDINGS[1:])}
+        raise SampleError(
+            f"{folder} is not a folder; pass the folder of the photographs and their {maps.name}s"
+        )
+    pictures = label_paths(folder, maps.suffixes, maps.folders)
+    masks = {path.stem: path for path in pictures if path.parent.name in maps.folders}
+    named = {path.stem: path for path in pictures if path.stem.endswith(maps.endings[1:])}
     photographs = [
         path
         for path in files_below(folder, PICTURES)
@@ -43,18 +78,40 @@ def read_masks(folder: Path, card: Card) -> LabelledSamples:
     ]
     samples = []
     for path in photographs:
-        stems = [path.stem + ending for ending in MASK_ENDINGS]
+        stems = [path.stem + ending for ending in maps.endings]
         mask = next((table[stem] for table in (masks, named) for stem in stems if stem in table), None)
         if mask is not None:
             samples.append(LabelledSample(str(path.relative_to(folder)), path, mask))
     if not samples:
         raise SampleError(
-            f"{folder} has no photographs with masks. Put the mask of images/NAME.jpg into masks/NAME.png, "
-            "with the class numbers as its values"
+            f"{folder} has no photographs with {maps.name}s. Put the {maps.name} of images/NAME.jpg into "
+            f"{maps.folders[0]}/NAME{maps.suffixes[0]}, with {maps.values}"
         )
     missing = len(photographs) - len(samples)
-    note = f"{missing} of {len(photographs)} photographs have no mask and were left out"
-    return LabelledSamples(samples, "masks", [note] if missing else [])
+    note = f"{missing} of {len(photographs)} photographs have no {maps.name} and were left out"
+    return LabelledSamples(samples, f"{maps.name}s", [note] if missing else [])
+
+
+def read_map(path: Path, shape: tuple[int, ...]) -> Array:
+    """Read a map from a picture of one channel or an array.
+
+    Args:
+        path: The map.
+        shape: Height and width of the photograph.
+
+    Returns:
+        [height, width], of the file's dtype.
+
+    Raises:
+        SampleError: it can't be read, or has another size.
+    """
+    if path.suffix.lower() in ARRAYS:
+        return read_arrays(path, [TensorSpec("map", "float32", shape)])["map"]
+    values = read_indices(path)
+    if values.shape != shape:
+        sizes = [f"{width}x{height}" for height, width in (values.shape, shape)]
+        raise SampleError(f"{path} has {sizes[0]} pixels, but its photograph {sizes[1]}")
+    return values
 
 
 def read_mask(path: Path, classes: Array, card: Card) -> Array:
@@ -71,10 +128,7 @@ def read_mask(path: Path, classes: Array, card: Card) -> Array:
     Raises:
         SampleError: it can't be read, or has another size.
     """
-    values = read_indices(path).astype(np.int64)
-    if values.shape != classes.shape:
-        sizes = [f"{width}x{height}" for height, width in (values.shape, classes.shape)]
-        raise SampleError(f"{path} has {sizes[0]} pixels, but its photograph {sizes[1]}")
+    values = read_map(path, classes.shape).astype(np.int64)
     task = card.task
     is_binary = task is not None and (task.decode == "binary" or len(task.labels) == 2)
     values[values == IGNORED] = 1 if is_binary else -1

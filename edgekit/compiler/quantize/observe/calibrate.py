@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit._version import __version__
+from edgekit.compiler.evaluate.proof import SPLIT_SAMPLES, TEST_SHARE
 from edgekit.compiler.evaluate.samples import Sample, sample_digests, sample_name, subset
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.onnx_file import save_model
@@ -26,10 +27,6 @@ PASS_BYTES = 288 * 2**20
 heap grows to nearly three times as much."""
 
 _FLOATS = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.DOUBLE: 8}
-
-
-SPLIT_SAMPLES = 128
-"""Largest number of samples that are split. Further ones make the test prove more and cost no search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +73,7 @@ def split(samples: Sequence[Sample]) -> Split:
     refuse_without_samples(samples)
     order = list(_by_digest(samples).values())
     order, further = order[:SPLIT_SAMPLES], order[SPLIT_SAMPLES:]
-    test = order[1::3]
+    test = order[1::TEST_SHARE]
     others = [index for index in order if index not in set(test)]
     validation = others[2::3]
     calibration = [index for index in others if index not in set(validation)]

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER, FASTER, RelativeTimer
+from edgekit.compiler.evaluate.relative_time import RelativeTimer
 from edgekit.compiler.evaluate.verify import check_output_form, write_files
 from edgekit.compiler.model.reference import reference_version
 from edgekit.compiler.quantize.causes import LossCause, int8_causes, remedy
@@ -31,8 +31,8 @@ from edgekit.compiler.quantize.placement.qdq_placement import place
 from edgekit.compiler.quantize.placement.rewrites import rewritten
 from edgekit.compiler.quantize.recipe import QuantizationPlan
 from edgekit.compiler.quantize.search import measurement_cache
-from edgekit.compiler.quantize.search.block_sensitivity import measure_block_snr_db
-from edgekit.compiler.quantize.search.measurement import QUICK, CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.part_noise import measure_part_noise
 from edgekit.compiler.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
 from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regions, float_share_of
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
@@ -95,7 +95,6 @@ class Candidates:
         self._kernels = find_kernels(context.model, rules)
         self._blocks = find_blocks(context.model, self._kernels)
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
-        self._sensitivity: dict[str, dict[str, float]] = {}
         self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
         self._opened = 0
         self._stack = ExitStack()
@@ -193,7 +192,7 @@ class Candidates:
                 self.deaths[config] = measurement.failure
             self._measurements[config] = measurement
         measurement = self._measurements[config]
-        if measurement.ratio is not None and config.recipe != QUICK:
+        if measurement.ratio is not None:
             self._ratios.setdefault(
                 (config.placement, config.floats, measurement.float_share), measurement.ratio
             )
@@ -246,27 +245,13 @@ class Candidates:
     def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
         """Measure the latency relative to the parent, timed once for all recipes with the same float share.
 
-        With the quick recipe, which only compares placements, it is timed roughly. A recipe changes which
-        layers are float only by its ranges, which decide which channels cannot share a scale (``place``);
-        otherwise it only changes constants.
+        A recipe changes which layers are float only by its ranges, which decide which channels cannot share a
+        scale (``place``); otherwise it only changes constants.
         """
         structure = (config.placement, config.floats, float_share)
-        if self._timer is None:
-            return None
-        if structure not in self._ratios:
-            if config.recipe == QUICK:
-                return self._timer.rough_ratio(runner)
-            self._ratios[structure] = self._confirmed(self._timer.ratio(runner), config, runner)
-        return self._ratios[structure]
-
-    def _confirmed(self, ratio: float, config: CandidateConfig, runner: Runner) -> float:
-        """Return the ratio, or the median of three if a rough timing was clearly faster and this one is not
-        faster: one of the two was disturbed."""
-        quick = self._measurements.get(replace(config, recipe=QUICK))
-        rough = quick.ratio if quick is not None else None
-        if self._timer is None or rough is None or rough > CLEARLY_FASTER or ratio <= FASTER:
-            return ratio
-        return sorted((rough, ratio, self._timer.ratio(runner)))[1]
+        if self._timer is not None and structure not in self._ratios:
+            self._ratios[structure] = self._timer.ratio(runner)
+        return self._ratios.get(structure)
 
     def float_share(self, config: CandidateConfig) -> float:
         """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""
@@ -274,31 +259,26 @@ class Candidates:
         return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
     def find_float_regions(
-        self, config: CandidateConfig, has_time: Callable[[], bool], min_noise_share: float = 0.0
+        self, config: CandidateConfig, min_noise_share: float = 0.0
     ) -> tuple[Sequence[frozenset[str]], dict[str, float]]:
-        """Return sets of nodes to keep in float, the most promising first, and each block's sensitivity.
+        """Return sets of nodes to keep in float, and the SNR in dB with each block's part alone quantized.
 
         Each set removes at least ``min_noise_share`` (0 to 1) of the placement's quantization noise.
-
-        The sensitivity is in dB, with that block alone quantized (``measure_block_snr_db``).
         """
-        # If candidates are timed, the sensitivity is measured once and used for all placements.
-        key = "" if self.timed else config.placement
-        if key not in self._sensitivity:
-            self._sensitivity[key] = self._measure_sensitivity(key, has_time)
-        floats = floats_of(config.placement, self._kernels)
-        blocks = [block for block in self._blocks if not block.nodes <= floats]
-        sensitivity = self._sensitivity[key]
-        noise = {b.name: 10 ** (-sensitivity[b.name] / 10) for b in blocks if b.name in sensitivity}
-        return float_regions(self._context.model, blocks, noise, min_noise_share), sensitivity
-
-    def _measure_sensitivity(self, placement: str, has_time: Callable[[], bool]) -> dict[str, float]:
-        context = self._context
-        rules = rules_of(placement, self.rules) if placement else self.rules
-        floats = floats_of(placement, self._kernels) if placement else frozenset[str]()
-        key = f"{self.rules!r} {placement}"
-        graph = self._prepare(floats)
-        return measure_block_snr_db(context, graph, rules, floats, key, has_time, self.report)
+        names = tuple(block.name for block in self._blocks)
+        if not names:
+            return [], {}
+        if names not in (known := self._context.noise):
+            graph = self._prepare(frozenset())
+            known[names] = measure_part_noise(self._context, graph, self.rules, self._blocks, self.report)
+        noise, floats = known[names], floats_of(config.placement, self._kernels)
+        regions = float_regions(self._context.model, self._blocks, noise, floats, min_noise_share)
+        snr_db = {
+            name: -10 * math.log10(noise[part]) if noise[part] > 0 else math.inf
+            for part in noise
+            for name in names[slice(*part)]
+        }
+        return regions, snr_db
 
     def _prepare(self, floats: frozenset[str]) -> PreparedGraph:
         """Return the graph that a plan with these float nodes applies to: these are not rewritten."""

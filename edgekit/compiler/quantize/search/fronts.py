@@ -11,7 +11,7 @@ from edgekit.compiler.evaluate.relative_time import FASTER
 from edgekit.compiler.quantize.search.measurement import (
     BASELINE,
     MIN_GAIN,
-    QUICK,
+    TIE,
     CandidateConfig,
     Measurement,
 )
@@ -42,17 +42,16 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
     return points[:MAX_POINTS]
 
 
-def with_better_times(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Replace a rough time by that of another recipe, which differs in constants only, where known."""
-    better = {
-        (m.config.placement, m.config.floats, m.float_share): m.ratio
-        for m in measurements
-        if m.config.recipe != QUICK and m.ratio is not None
-    }
-    return [
-        replace(m, ratio=better.get((m.config.placement, m.config.floats, m.float_share), m.ratio))
-        for m in measurements
-    ]
+def preferred(measurements: Sequence[Measurement]) -> Measurement:
+    """Return the fastest measurement. Times up to TIE of the fastest count as equal: of these it is the one
+    with the fewest multiplications in float, then the earliest; and of its recipes the most accurate. If none
+    was timed, it is the one with the best ``untimed_score``."""
+    if all(m.ratio is None for m in measurements):
+        return best_untimed(measurements)
+    fastest = min(m.time for m in measurements)
+    chosen = min((m for m in measurements if m.time <= TIE * fastest), key=lambda m: round(m.float_share, 2))
+    same = (m for m in measurements if m.config.structure == chosen.config.structure)
+    return max(same, key=lambda m: m.rank)
 
 
 def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measurement]:

@@ -24,8 +24,9 @@ this; all layers int8: .863 and .837. EfficientNet-Lite0 loses 1 dB."""
 COMPENSATED = replace(L2_RANGES, bias_correction=False, compensation=1.0)
 """Adjusts the weights instead of the biases. YOLOX-nano, tflite, three calibration sets: self-mAP .852 .878
 .873; DEFAULT .822 .789 .841."""
-ROUGH_ERROR = 0.05
-"""How far the ratio of the quick recipe, timed roughly, may be from that of a better timing."""
+TIE = 1.15
+"""Times count as equal up to this ratio: one noisy time must not decide. YOLOX-nano beside 11 programs on two
+cores: most ratios rose by 1 to 10 %, those of candidates with float regions by up to 20 %."""
 MIN_GAIN = {"": 0.02, "dB": 3.0}
 """Least gain in accuracy, by unit, that justifies a slower point on the front. 3 dB: half the noise."""
 FLOAT_PENALTY = {unit: gain / (1 - FASTER) / 2 for unit, gain in MIN_GAIN.items()}
@@ -53,6 +54,11 @@ class CandidateConfig:
         words += [f"ridge {recipe.compensation:g}"] if recipe.compensation is not None else []
         words += [f"{len(self.floats)} nodes float"] if self.floats else []
         return ", ".join(words)
+
+    @property
+    def structure(self) -> tuple[str, frozenset[str]]:
+        """Return what decides its time: all but the recipe."""
+        return self.placement, self.floats
 
     def as_json(self) -> dict[str, Json]:
         return {"placement": self.placement, "recipe": asdict(self.recipe), "floats": sorted(self.floats)}
@@ -107,10 +113,8 @@ class Measurement:
 
     @property
     def time(self) -> float:
-        """Return the ratio that candidates are compared by; 1 if it was not timed. A rough ratio counts as
-        ROUGH_ERROR slower, so that a better timing is not lost to chance."""
-        rough = 1 + ROUGH_ERROR if self.config.recipe == QUICK else 1.0
-        return 1.0 if self.ratio is None else rough * self.ratio
+        """Return the ratio that candidates are compared by; 1 if it was not timed."""
+        return 1.0 if self.ratio is None else self.ratio
 
     @property
     def faster(self) -> bool:

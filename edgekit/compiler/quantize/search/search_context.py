@@ -13,6 +13,7 @@ from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.placement.qdq_placement import RangeCache
+from edgekit.compiler.quantize.search.sensitivity import Parts
 from edgekit.compiler.quantize.weights.value_digests import WeightCache
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import counted
@@ -29,7 +30,7 @@ class SearchContext:
         validation: Samples to compare candidates on.
         evaluator: Scores outputs for ``validation``.
         digest: Digest of the model, the samples and the card; a part of the key of each cached measurement.
-        weight_cache, range_cache: Results that candidates share.
+        weight_cache, range_cache, noise: Results that candidates share; ``noise`` by the names of the blocks.
     """
 
     model: ir.Model
@@ -42,6 +43,7 @@ class SearchContext:
     digest: str
     weight_cache: WeightCache
     range_cache: RangeCache = field(default_factory=dict)
+    noise: dict[tuple[str, ...], Parts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

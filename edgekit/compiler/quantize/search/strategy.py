@@ -1,13 +1,15 @@
 """The int8 search of a target whose candidates are timed here: what to measure next, and when to stop.
 
 Only decisions are made here; the caller passes the function that measures a candidate on the validation set
-(``Split.validation``). ``search_fastest`` (``--precision int8``) looks for the fastest candidate that is
-accurate enough:
+(``Split.validation``). The number of candidates ends a search, so that every machine measures the same ones;
+a time limit ends it only if the user set one. ``search_fastest`` (``--precision int8``) looks for the fastest
+candidate that is accurate enough:
 
-    1. every placement, rounded to nearest (the quick recipe), with a rough timing, until they get slower
-    2. from the fastest on, those that are faster than the float parent: the default recipe, then the
-       baseline; of placements that differ by less than timing noise, the more accurate one comes first
-    3. what is not accurate enough gets float regions, which join the others by their own rough times
+    1. every placement, rounded to nearest (the quick recipe), until they get slower
+    2. from the fastest on, those that are faster than the float parent: better recipes, if they may be
+       enough; of placements that differ by less than timing noise, the one with the fewest multiplications in
+       float comes first
+    3. if the first one is not accurate enough, it gets float regions, which join the others
     4. if nothing was accurate enough: the other recipes, on the most accurate first
 
 ``search_front`` (``auto``) looks for a Pareto front:
@@ -15,8 +17,7 @@ accurate enough:
     1. every placement with the quick recipe
     2. the placements on the front with the default recipe, the baseline, then one change of the default at a
        time: a better recipe costs no latency
-    3. if accuracy can still improve: the most sensitive blocks stay in float, as regions that start at the
-       input or end at the output, or as the worst few blocks alone (``sensitivity``)
+    3. if accuracy can still improve: the parts with the most noise stay in float (``sensitivity``)
 
 A placement that is not faster than the float parent is dropped: no recipe makes it faster.
 ``untimed.search_untimed`` is for targets that are not timed.
@@ -30,7 +31,7 @@ from typing import Any
 
 from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER
 from edgekit.compiler.quantize.recipe import Recipe
-from edgekit.compiler.quantize.search.fronts import best_untimed, pareto_front
+from edgekit.compiler.quantize.search.fronts import best_untimed, pareto_front, preferred
 from edgekit.compiler.quantize.search.measurement import (
     BASELINE,
     COMPENSATED,
@@ -40,7 +41,6 @@ from edgekit.compiler.quantize.search.measurement import (
     MIN_GAIN,
     NO_BIAS_CORRECTION,
     QUICK,
-    ROUGH_ERROR,
     CandidateConfig,
     Measurement,
     saturation,
@@ -79,49 +79,47 @@ def with_optimized_weights(recipe: Recipe) -> Recipe:
 
 def best_of(measurements: Sequence[Measurement], structure: CandidateConfig) -> Measurement:
     """Return the most accurate measurement so far of a placement and its float nodes."""
-    key = (structure.placement, structure.floats)
-    same = [m for m in measurements if (m.config.placement, m.config.floats) == key]
-    return max(same, key=lambda m: m.rank)
+    return max((m for m in measurements if m.config.structure == structure.structure), key=lambda m: m.rank)
 
 
 MAX_STRUCTURES = 3
 """At most this many structures (placement and float regions) are measured with better recipes."""
-MAX_REGIONS = 4
-"""At most this many float regions of one placement are timed."""
-ROUGHLY_FASTER = 1.0
-"""Rough ratio up to which a placement is refined: by a better timing it may be faster."""
-SCREENING_SHARE = 0.5
-"""The part of the time limit after which no further placement is screened before the fastest are refined."""
+MAX_CANDIDATES = {"int8": 24, "auto": 48}
+"""Largest number of candidates of one target, by precision."""
 
 SLOWER, SLOWER_IN_A_ROW = 1.15, 2
 """Placements are listed from many int8 kernels to few. Once one is clearly faster than the parent, and
 SLOWER_IN_A_ROW take SLOWER times as long, the rest waits until those are known not to be accurate enough."""
 
-HasTime = Callable[[CandidateConfig, float], bool]
-"""(config, share) -> whether there is time for a candidate within that share (0 to 1) of the time limit."""
+HasTime = Callable[[CandidateConfig], bool]
+"""(config) -> whether the user's time limit allows a candidate."""
+Judge = Callable[[Measurement], bool]
 
 
 def search_fastest(
     placements: Sequence[str],
     measure: Measure,
     find_float_regions: FindFloatRegions,
-    is_good_enough: Callable[[Measurement], bool],
+    is_good_enough: Judge,
+    may_be_enough: Judge,
     has_time: HasTime,
 ) -> list[Measurement]:
-    """Measure candidates until one is good enough, there are no more, or time is up.
+    """Measure candidates until one is good enough, there are no more, or there were enough of them.
 
     Args:
         placements: The target's, the most likely winner first.
-        is_good_enough: Whether the search may end with this candidate. Then the other recipes of its
-            structure are measured: default, baseline, MSE ranges (not for classifiers), and no bias
-            correction if the baseline is better than these.
+        is_good_enough: Whether the search may end with this candidate. Then the baseline recipe of its
+            structure is measured too, and the default one if the rank is in dB.
+        may_be_enough: Whether a better recipe may make a candidate good enough that is rounded to nearest.
         has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
             that is good enough (which is quick), are measured in any case.
 
     Returns:
         All measurements, in order.
     """
-    return _FastestSearch(measure, find_float_regions, is_good_enough, has_time).run(placements)
+    return _FastestSearch(measure, find_float_regions, is_good_enough, may_be_enough, has_time).run(
+        placements
+    )
 
 
 class _FastestSearch:
@@ -129,32 +127,35 @@ class _FastestSearch:
         self,
         measure: Measure,
         find_float_regions: FindFloatRegions,
-        is_good_enough: Callable[[Measurement], bool],
+        is_good_enough: Judge,
+        may_be_enough: Judge,
         has_time: HasTime,
     ) -> None:
         self._measure, self._find_float_regions = measure, find_float_regions
-        self._is_good_enough, self._has_time = is_good_enough, has_time
+        self._is_good_enough, self._may_be_enough = is_good_enough, may_be_enough
+        self._has_time = has_time
         self._measurements: list[Measurement] = []
 
     def run(self, placements: Sequence[str]) -> list[Measurement]:
         deferred = self._screen(placements)
-        waiting = [measurement for measurement in self._measurements if _roughly_faster(measurement)]
-        refined: list[CandidateConfig] = []
+        waiting = [measurement for measurement in self._measurements if measurement.faster]
+        near: list[CandidateConfig] = []
+        has_regions = False
         while waiting or deferred:
             if not waiting:  # these were not screened before
                 quick = self._attempt(CandidateConfig(deferred.pop(0), QUICK))
-                waiting += [quick] if quick is not None and _roughly_faster(quick) else []
+                waiting += [quick] if quick is not None and quick.faster else []
                 continue
-            structure = _first_of(waiting)
+            structure = preferred(waiting)
             waiting.remove(structure)
-            if self._refine(structure.config, (DEFAULT, BASELINE)):
+            if self._refine(structure):
                 return self._measurements
-            refined.append(structure.config)
-            if not structure.config.floats and best_of(self._measurements, structure.config).faster:
+            near += [structure.config] if self._may_be_enough(structure) else []
+            if not has_regions:
                 waiting += self._with_float_regions(structure.config)
-        faster = [measurement for measurement in refined if best_of(self._measurements, measurement).faster]
-        for config in sorted(faster, key=lambda measurement: -best_of(self._measurements, measurement).rank):
-            if self._refine(config, (L2_RANGES, NO_BIAS_CORRECTION, COMPENSATED)):
+                has_regions = True
+        for config in sorted(near, key=lambda config: -best_of(self._measurements, config).rank):
+            if self._accept(config, (DEFAULT, BASELINE, NO_BIAS_CORRECTION, COMPENSATED)):
                 break
         return self._measurements
 
@@ -166,7 +167,7 @@ class _FastestSearch:
         """
         slower = 0
         for number, placement in enumerate(placements):
-            attempt = self._attempt(CandidateConfig(placement, QUICK), SCREENING_SHARE)
+            attempt = self._attempt(CandidateConfig(placement, QUICK))
             if attempt is None:
                 return list(placements[number:])
             fastest = min((measurement.ratio or 1.0 for measurement in self._measurements), default=1.0)
@@ -175,54 +176,43 @@ class _FastestSearch:
                 return list(placements[number + 1 :])
         return []
 
-    def _refine(self, structure: CandidateConfig, recipes: Sequence[Recipe]) -> bool:
-        """Measure recipes of a structure until one is good enough, and then those that may be better.
+    def _refine(self, quick: Measurement) -> bool:
+        """Return whether a structure is good enough, with better recipes if these may be."""
+        if self._is_good_enough(quick):
+            return self._accept(quick.config, (QUICK,))
+        if not self._may_be_enough(quick):
+            return False
+        return self._accept(quick.config, (DEFAULT, BASELINE) if quick.unit else (L2_RANGES,))
 
-        The quick one counts where none of them is good enough.
-        """
-        for recipe in (*recipes, QUICK):
+    def _accept(self, structure: CandidateConfig, recipes: Sequence[Recipe]) -> bool:
+        """Measure recipes of a structure until one is good enough, and then the others that may be better."""
+        for recipe in recipes:
             measurement = self._attempt(replace(structure, recipe=recipe))
             if measurement is not None and self._is_good_enough(measurement):
-                self._compare_recipes(structure)
+                if not measurement.saturated and measurement.unit:
+                    self._attempt(replace(structure, recipe=DEFAULT))
+                self._attempt(replace(structure, recipe=BASELINE), must=True)
+                if best_of(self._measurements, structure).config.recipe == BASELINE:
+                    self._attempt(replace(structure, recipe=NO_BIAS_CORRECTION))
                 return True
-            if measurement is not None and measurement.fidelity is not None and not measurement.faster:
-                return False  # by the better timing
         return False
 
-    def _compare_recipes(self, structure: CandidateConfig) -> None:
-        for recipe in (DEFAULT, BASELINE, L2_RANGES, NO_BIAS_CORRECTION):
-            best = best_of(self._measurements, structure)
-            if recipe == NO_BIAS_CORRECTION and best.config.recipe != BASELINE:
-                continue
-            if recipe == L2_RANGES and (best.is_classification or best.saturated):
-                continue
-            self._attempt(replace(structure, recipe=recipe), must=recipe == BASELINE)
-
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """Measure the structure with float regions; return those roughly timed faster than the parent."""
+        """Measure the structure with float regions; return those that are faster than the parent."""
         best = best_of(self._measurements, structure)
-        regions = self._find_float_regions(best.config, min_noise_share(best))[:MAX_REGIONS]
+        regions = self._find_float_regions(best.config, min_noise_share(best))
         results = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
-        return [result for result in results if result is not None and _roughly_faster(result)]
+        return [result for result in results if result is not None and result.faster]
 
-    def _attempt(self, config: CandidateConfig, share: float = 1.0, must: bool = False) -> Measurement | None:
+    def _attempt(self, config: CandidateConfig, must: bool = False) -> Measurement | None:
         for measurement in self._measurements:
             if measurement.config == config:
                 return measurement
-        if self._measurements and not must and not self._has_time(config, share):
+        may_go_on = len(self._measurements) < MAX_CANDIDATES["int8"] and self._has_time(config)
+        if self._measurements and not must and not may_go_on:
             return None
         self._measurements.append(self._measure(config))
         return self._measurements[-1]
-
-
-def _roughly_faster(measurement: Measurement) -> bool:
-    return measurement.ratio is not None and measurement.ratio <= ROUGHLY_FASTER
-
-
-def _first_of(waiting: Sequence[Measurement]) -> Measurement:
-    """Return the fastest measurement; of those within a rough timing's error, the most accurate."""
-    fastest = min(item.time for item in waiting)
-    return max((item for item in waiting if item.time <= (1 + ROUGH_ERROR) * fastest), key=lambda m: m.rank)
 
 
 def search_front(
@@ -231,7 +221,7 @@ def search_front(
     find_float_regions: FindFloatRegions,
     has_time: HasTime,
 ) -> list[Measurement]:
-    """Measure candidates for a Pareto front until there are no more, or time is up.
+    """Measure candidates for a Pareto front until there are no more, or there were enough of them.
 
     Weights are optimized only for placements that are known to be fast. Arguments and result as for
     :func:`search_fastest`.
@@ -245,10 +235,12 @@ def search_front(
 def _measure_all(
     configs: Iterator[CandidateConfig], measurements: list[Measurement], measure: Measure, has_time: HasTime
 ) -> list[Measurement]:
-    """Measure candidates that there is time for, the first one in any case."""
+    """Measure up to MAX_CANDIDATES that there is time for, the first one in any case."""
     for config in configs:
+        if len(measurements) == MAX_CANDIDATES["auto"]:
+            break
         is_new = all(measurement.config != config for measurement in measurements)
-        if is_new and (not measurements or has_time(config, 1.0)):  # else a cheaper one may still fit
+        if is_new and (not measurements or has_time(config)):
             measurements.append(measure(config))
     return measurements
 
@@ -269,10 +261,7 @@ def _next_configs(
         recipe = with_optimized_weights(best_of(measurements, structure.config).config.recipe)
     for best in [m for m in pareto_front(measurements) if not m.saturated]:
         for floats in find_float_regions(best.config, min_noise_share(best)):
-            grown = replace(best.config, floats=floats)
-            yield grown
-            if not any(m.config == grown for m in measurements):  # no time was left; for this one may be
-                yield replace(grown, recipe=QUICK)
+            yield replace(best.config, floats=floats)
     for point in [m for m in pareto_front(measurements) if m.config.floats]:
         yield from (replace(point.config, recipe=recipe) for recipe in (BASELINE, DEFAULT))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -12,8 +12,7 @@ import pytest
 from edgekit.compiler.evaluate.relative_time import RelativeTimer
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.pipeline.int8_evaluation import _precision
-from edgekit.compiler.pipeline.int8_search import _Clock
-from edgekit.compiler.quantize.search import block_sensitivity, search_context
+from edgekit.compiler.quantize.search import part_noise, search_context
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, QUICK, CandidateConfig
 from edgekit.target.build_target import resolve
@@ -58,45 +57,28 @@ two (float[1,3,16,16] image) => (float[1,3,16,16] y)
 """
 
 
-def test_sensitivities_that_were_cut_short_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_noise_of_parts_is_measured_once_for_all_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     runs, real = [0], search_context.run_qdq_graph
 
     def counted(model: ir.Model, samples: Sequence[Sample]) -> Sequence[Sample]:
         runs[0] += 1
+        if runs == [2]:
+            raise KeyboardInterrupt
         return real(model, samples)
 
-    monkeypatch.setattr(block_sensitivity, "run_qdq_graph", counted)
+    monkeypatch.setattr(part_noise, "run_qdq_graph", counted)
     path = models.write(tmp_path, TWO_CONVS)
-    for answers, known in (([True, False], 1), ([True, True], 2), ([], 2)):
-        left = iter(answers)
-        with candidates(tmp_path, path) as made:
-            found = made.find_float_regions(CandidateConfig("all"), partial(next, left, True))[1]
-        assert len(found) == known
-    assert runs == [2]
-
-
-def test_no_candidate_is_begun_that_takes_longer_than_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    clock = _Clock(10.0)
-    default, quick = CandidateConfig("all"), CandidateConfig("all", QUICK)
-    assert clock.has_time(default)
-    with clock.spending(default):
-        now[0] += 6.0
-    assert clock.left()
-    assert not clock.has_time(default)
-    assert clock.has_time(quick)
-    with clock.spending(default):  # the first one had more to do
-        now[0] += 1.0
-    assert clock.has_time(default)
-    assert clock.has_time(quick, 0.8)  # 7 of 10 s are gone, and the last quick one took none
-    assert not clock.has_time(quick, 0.7)
-    left_out = clock.left_out
-    assert left_out == 1  # what has no time in its part alone may still have some
-    now[0] += 3.0
-    assert not clock.left()
-    assert not clock.has_time(quick)
+    with candidates(tmp_path, path) as made, pytest.raises(KeyboardInterrupt):
+        made.find_float_regions(CandidateConfig("all"))
+    with candidates(tmp_path, path) as made:
+        regions, snr_db = made.find_float_regions(CandidateConfig("all"))
+        other = Candidates(made._context, made.target, replace(made.rules, target="another"), None, "test")
+        assert other.find_float_regions(CandidateConfig("all")) == (regions, snr_db)
+    assert list(snr_db) == ["a", "y"]
+    assert runs == [3]  # what was measured before the interruption is not measured again
 
 
 def test_placements_that_are_the_same_for_a_model_count_once(tmp_path: Path) -> None:
@@ -104,21 +86,11 @@ def test_placements_that_are_the_same_for_a_model_count_once(tmp_path: Path) -> 
         assert made.placements == ("all", "128 columns and riders")  # its Convs are 1x1, with 3 channels
 
 
-@pytest.mark.parametrize(
-    ("rough", "times", "expected"),
-    [
-        (0.6, [0.7], 0.7),  # they agree
-        (0.6, [1.2, 0.62], 0.62),  # the second one was disturbed
-        (0.6, [1.2, 1.1], 1.1),  # the rough one was
-        (0.9, [1.2], 1.2),  # it promised little
-    ],
-)
-def test_two_times_that_contradict_each_other_are_decided_by_a_third(
-    rough: float, times: list[float], expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(RelativeTimer, "rough_ratio", lambda self, runner: rough)
+def test_a_structure_is_timed_once_for_all_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [0.6]
     monkeypatch.setattr(RelativeTimer, "ratio", lambda self, runner: times.pop(0))
     with candidates(tmp_path, timed=True) as made:
-        assert made.measure(CandidateConfig("all", QUICK)).ratio == rough
-        assert made.measure(CandidateConfig("all", BASELINE)).ratio == expected
-    assert not times
+        assert [made.measure(CandidateConfig("all", recipe)).ratio for recipe in (QUICK, BASELINE)] == [
+            0.6,
+            0.6,
+        ]

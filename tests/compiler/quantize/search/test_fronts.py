@@ -12,13 +12,13 @@ from edgekit.compiler.quantize.search.fronts import (
     best_with_baseline,
     front_with,
     pareto_front,
+    preferred,
     rejection_reason,
-    with_better_times,
 )
 from edgekit.compiler.quantize.search.measurement import (
     BASELINE,
     DEFAULT,
-    QUICK,
+    TIE,
     CandidateConfig,
     Measurement,
 )
@@ -136,13 +136,14 @@ def test_a_choice_in_words() -> None:
     assert str(config) == "large, l4, gptq, ridge 1, 1 nodes float"
 
 
-def test_a_rough_time_gives_way_to_the_time_of_another_recipe_of_the_same_structure() -> None:
-    quick = replace(point("one", 0.90, 0.80), config=CandidateConfig("one", QUICK))
-    refined, other = point("one", 0.95, 1.02), replace(quick, config=CandidateConfig("two", QUICK))
-    mixed = replace(quick, float_share=0.1)
-    found = with_better_times([quick, refined, other, mixed])
-    assert [each.ratio for each in found] == [1.02, 1.02, 0.80, 0.80]
-    assert pareto_front(found[:2]) == []  # the rounded one is no faster than the refined one
+def test_times_within_a_tie_do_not_decide_what_is_preferred() -> None:
+    some, none = replace(point("some", 0.99, 0.70), float_share=0.4), point("none", 0.95, 0.79)
+    again = replace(point("none", 0.97, 0.78), config=CandidateConfig("none", BASELINE))
+    assert preferred([some, none]) == none
+    assert preferred([some, none, again]) == again  # the better recipe of the two
+    assert preferred([some, replace(none, ratio=0.70 * TIE + 0.01)]) == some
+    untimed = [replace(each, ratio=None) for each in (some, none)]
+    assert preferred(untimed) == untimed[1]
 
 
 @pytest.mark.parametrize(

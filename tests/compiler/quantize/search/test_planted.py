@@ -29,9 +29,10 @@ def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str],
         tried = search_fastest(
             ["all"],
             candidates.measure,
-            lambda config, least: candidates.find_float_regions(config, lambda: True, least)[0],
+            lambda config, least: candidates.find_float_regions(config, least)[0],
             lambda each: each.config.floats == planted_nodes,
-            lambda config, share: True,
+            lambda each: True,
+            lambda config: True,
         )
         found = next(each for each in tried if each.config.floats == planted_nodes)
         noise = [10 ** (-t.rank / 10) for t in (tried[0], found)]

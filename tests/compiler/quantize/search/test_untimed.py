@@ -22,7 +22,7 @@ def tried(config: CandidateConfig, self_map: float, ratio: float | None) -> Meas
     return Measurement(config, Fidelity(Score("self-mAP", self_map), 12.0), ratio)
 
 
-def always(config: CandidateConfig, share: float) -> bool:
+def always(config: CandidateConfig) -> bool:
     return True
 
 
@@ -30,7 +30,7 @@ def untimed(
     value: Callable[[CandidateConfig], tuple[float, float]],
     placements: Sequence[str] = ("all", "some"),
     find_float_regions: Sequence[frozenset[str]] = (),
-    has_time: Callable[[CandidateConfig, float], bool] = always,
+    has_time: Callable[[CandidateConfig], bool] = always,
 ) -> list[Measurement]:
     """``value``: choice -> (self-mAP, part of the products in float)."""
 
@@ -99,4 +99,4 @@ def test_an_island_that_is_not_worth_it_is_not_made() -> None:
 
 
 def test_without_time_the_first_is_made() -> None:
-    assert len(untimed(lambda c: (0.5, 0.0), has_time=lambda c, share: False)) == 1
+    assert len(untimed(lambda c: (0.5, 0.0), has_time=lambda c: False)) == 1

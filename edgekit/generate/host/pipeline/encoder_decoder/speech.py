@@ -42,6 +42,9 @@ from edgekit.tensor_spec import Array
 
 FEATURE_SHIFT, FEATURE_SCALE = -4.0, 4.0
 """Features are (log10 + 4) / 4 (Whisper's ``log_mel_spectrogram``)."""
+RECORDINGS_LIMIT = 6
+"""Most recordings of a build: each is encoded by the float reference and by every variant."""
+SYLLABLES_A_SECOND, PITCH_HZ = 3.0, 120.0
 
 
 def _open(path: Path, context: int | None) -> SpeechModel:
@@ -137,11 +140,6 @@ SPEECH = Kind(
     judge=_judge,
 )  # fmt: skip
 """Build of a speech model. Its limits are shares of words that differ from the float model's."""
-
-
-RECORDINGS_LIMIT = 6
-"""Most recordings of a build: each is encoded by the float reference and by every variant."""
-SYLLABLES_A_SECOND, PITCH_HZ = 3.0, 120.0
 
 
 def read_recordings(samples: object, entry: AudioInput, further: Sequence[int] = ()) -> Sources:

@@ -33,6 +33,9 @@ from edgekit.tensor_spec import Array, Content, Json
 WINDOW_AXES = TokenAxes(MASK, False, {SAMPLES: (1,), MASK: (1,)})
 """Axes of a sound's samples, of which the session runs the shortest window that holds them. Other models have
 one shape."""
+ROWS, SCALES = "embedding/rows", "embedding/scales"
+SEARCHED_BYTES = 512
+"""Bytes of the matrix that are searched; the others are compared where they are found."""
 
 
 def form_of(target: BuildTarget, precision: str) -> str | None:
@@ -136,11 +139,6 @@ def _weights(job: EncoderDecoderJob, precision: str) -> Mapping[str, BlockWeight
     if not job.weights:
         job.weights = {name: nearest8(job.folded.weight(name), 0) for name in job.model.config.matrices()}
     return job.weights
-
-
-ROWS, SCALES = "embedding/rows", "embedding/scales"
-SEARCHED_BYTES = 512
-"""Bytes of the matrix that are searched; the others are compared where they are found."""
 
 
 def stored_embedding(

@@ -61,6 +61,7 @@ TRIED_FIRST: Mapping[str, tuple[str, ...]] = {
     AUTO: tuple(name for name in MORE_ACCURATE if name in PRECISIONS and precision_of(name).in_auto),
 }
 """Requested precision -> what is built. Where none of it is good enough, the next more accurate one is."""
+DECODER_COPIES, CACHE_COPIES, LOGIT_COPIES = 3, 4, 4
 
 
 def build_language_model(
@@ -251,9 +252,6 @@ def _bundle(
         **extension,
     }
     return Bundle.create(manifest, entries)
-
-
-DECODER_COPIES, CACHE_COPIES, LOGIT_COPIES = 3, 4, 4
 
 
 def decoder_need(config: DecoderConfig, targets: int, context: int, window: int) -> int:

@@ -43,6 +43,11 @@ NORMS = {
     "final_layer_norm": "ffn",
 }
 SUFFIX = {"weight": "gamma", "bias": "beta"}
+FILE_LIMIT_BYTES = 8 << 30
+VERSIONS = (5, 6)
+VARIABLES_LIMIT, RANK_LIMIT, NAME_LIMIT_BYTES = 1 << 16, 4, 512
+TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "<u2")
+"""Type number -> element type; the last one is bfloat16."""
 
 
 def is_ctranslate2_folder(folder: Path) -> bool:
@@ -139,11 +144,6 @@ def _read(file: CTranslate2File, name: str, config: EncoderDecoderConfig) -> Arr
     return whole[row * config.width : (row + 1) * config.width]
 
 
-FILE_LIMIT_BYTES = 8 << 30
-VERSIONS = (5, 6)
-VARIABLES_LIMIT, RANK_LIMIT, NAME_LIMIT_BYTES = 1 << 16, 4, 512
-TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "<u2")
-"""Type number -> element type; the last one is bfloat16."""
 BFLOAT16 = 5
 
 
